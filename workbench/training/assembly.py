@@ -211,7 +211,7 @@ def notes_on_assembly(task: TrialTask, parts: Parts) -> list[Noted]:
     is_like_others = task.trial > 0 and "weights" not in task.params
     if parts.worker.rank or task.attempt or is_like_others:
         return []
-    return [Noted(level="info", message=each, trial=task.trial) for each in parts.notes]
+    return [Noted(level="info", message=message, trial=task.trial) for message in parts.notes]
 
 
 def step_settings(
@@ -339,7 +339,7 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
     """
     has_gpu = device.type == "cuda"
     has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-    num_loaders = max((each.num_workers for each in datasets.loading.values()), default=0)
+    num_loaders = max((arguments.num_workers for arguments in datasets.loading.values()), default=0)
     return resolve(
         task.experiment,
         task.params,

@@ -133,11 +133,14 @@ def save_in_parts(
         return ""
     saved = save(place, content | {"parts": names}, last=last, best=best)
     needed = {
-        part for each in (LAST, BEST) if place.exists(each) for part in _parts_of(place, each)
+        part
+        for saved_name in (LAST, BEST)
+        if place.exists(saved_name)
+        for part in _parts_of(place, saved_name)
     }
-    for found in place.sizes():
-        if found.endswith(_PART) and found not in needed:
-            place.delete(found)
+    for file in place.sizes():
+        if file.endswith(_PART) and file not in needed:
+            place.delete(file)
     return saved
 
 
@@ -246,14 +249,14 @@ def set_random_states(states: dict[str, Any]) -> None:
 
 def _read_parts(paths: Sequence[Path]) -> dict[str, Any]:
     """Return a state whose tensors stay in files until they are looked up."""
-    found = []
+    parts = []
     for path in paths:
         with zipfile.ZipFile(path) as archive:
             if (damaged := archive.testzip()) is not None:
                 raise zipfile.BadZipFile(f"{damaged} of {path.name} does not match its checksum")
         part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        found.append(StateParts(part["tensors"], part["values"], part["rest"]))
-    return state_of(found)
+        parts.append(StateParts(part["tensors"], part["values"], part["rest"]))
+    return state_of(parts)
 
 
 def _named_parts(path: Path) -> list[str]:

@@ -79,19 +79,20 @@ def find_division(parts: Parts) -> None:
         return  # all of them are the workbench's own
     with _unchanged(parts):
         own = _seen(parts, functions, may_be_returned)
-    seen = [each for each in parts.worker.group.gather(own) if each is not None]
-    divisions = [each.division for each in seen if each.division is not None]
+    seen = [verdict for verdict in parts.worker.group.gather(own) if verdict is not None]
+    divisions = [verdict.division for verdict in seen if verdict.division is not None]
     if divisions:
         # Replicas see other samples: what one of them refutes is refuted.
         parts.loss.division = max(divisions, key=_SPECIALITY.index)
     verdicts = {
-        name: [each.adds_up[name] for each in seen if name in each.adds_up] for name in functions
+        name: [verdict.adds_up[name] for verdict in seen if name in verdict.adds_up]
+        for name in functions
     }
     for name in functions:
         verdict = _common(verdicts[name])
         if name == "loss":
             verdict = False if parts.loss.division == "none" else None
-            if any(each.is_returned for each in seen):
+            if any(verdict.is_returned for verdict in seen):
                 verdict = True  # parts of what the model computes cannot be put together
         metric = parts.metrics[name]
         parts.metrics[name] = dataclasses.replace(metric, adds_up=verdict)  # type: ignore[call-arg]
@@ -108,7 +109,7 @@ def _find_of_own_steps(parts: Parts) -> None:
     with _unchanged(parts):
         batch, targets = parts.validation.fetch(_chosen(parts, size))
         verdicts = parts.worker.group.gather(judge_own_steps(model, batch, targets))
-    divisions = [each for verdict in verdicts for each in verdict.divisions.values()]
+    divisions = [division for verdict in verdicts for division in verdict.divisions.values()]
     if divisions:
         # What one optimizer refutes is refuted; each adds up its own totals and counts.
         parts.loss.division = "none" if "none" in divisions else "samples"
@@ -242,13 +243,13 @@ def _predicted(parts: Parts, indices: np.ndarray) -> tuple[Any, Any]:
     size = min(parts.settings.plan.micro_batch, len(indices))
     batches = []
     batch = WorkerBatch(source, indices, micro_batch=max(1, size))
-    for inputs, targets, _ in (each for whole in source.ahead([batch]) for each in whole):
+    for inputs, targets, _ in source.micro_batches(batch):
         outputs = parts.strategy.predict(inputs)
         if outputs is not None:
             batches.append((in_single_precision(outputs), targets))
     if not batches:
         return None, None
-    outputs, targets = (rules.joined([each[side] for each in batches]) for side in (0, 1))
+    outputs, targets = (rules.joined([pair[side] for pair in batches]) for side in (0, 1))
     return outputs, targets
 
 
@@ -276,9 +277,9 @@ def _decided(
         imagined: Of targets that are left out, which may not occur.
         leaves_out: Whether they do occur.
     """
-    found = rules.division_shown_by(seen + imagined)
-    if found != "none" or not imagined or leaves_out:
-        return found
+    division = rules.division_shown_by(seen + imagined)
+    if division != "none" or not imagined or leaves_out:
+        return division
     # All targets of this data may count, so that the loss is refused only once one is read that
     # does not.
     parts.train.look_at_targets(functools.partial(_refuse_left_out, parts))
@@ -324,9 +325,11 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     """
     metric = parts.metrics[name]
     assert isinstance(metric, BatchMetric)
-    found = output_in(outputs)
+    compared = output_in(outputs)
     per_sample = (
-        found.nbytes / max(len(found), 1) if isinstance(found, Tensor) and found.ndim else 0.0
+        compared.nbytes / max(len(compared), 1)
+        if isinstance(compared, Tensor) and compared.ndim
+        else 0.0
     )
     pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
@@ -378,7 +381,9 @@ def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> b
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
-        numbers = [float(each[0]) if isinstance(each, tuple) else float(each) for each in values]
+        numbers = [
+            float(value[0]) if isinstance(value, tuple) else float(value) for value in values
+        ]
     except Exception:  # the first step states it where it belongs
         return None
     return numbers[0] != numbers[1]
@@ -405,10 +410,10 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
     leaves_out = False
     for first in range(0, len(indices) - 1, at_once):
         inputs, targets = parts.validation.fetch(indices[first : first + at_once])
-        found = _evidence_of_model(parts, inputs, targets)
-        if found is None:
+        evidence = _evidence_of_model(parts, inputs, targets)
+        if evidence is None:
             return None
-        seen += found
+        seen += evidence
         leaves_out = leaves_out or _leaves_out(targets)
         # Samples may leave out equally many targets, so that they count alike in either way.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
@@ -460,8 +465,8 @@ def _with_other_targets(
 
 def _returned(parts: Parts, inputs: Any) -> float | None:
     outputs = parts.strategy.predict(inputs)
-    found = None if outputs is None else loss_in(outputs)
-    return None if found is None else float(found)
+    loss = None if outputs is None else loss_in(outputs)
+    return None if loss is None else float(loss)
 
 
 def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
@@ -519,28 +524,29 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
                 with (
                     torch.enable_grad()
                 ):  # a step may take gradients itself, such as a penalty on them
-                    found = list(
+                    evidence = list(
                         _evidence_of_loss(
                             lambda part, name=name: _loss(model, part, name), batch, targets
                         )
                     )
-                pieces.setdefault(name, []).extend(found)
+                pieces.setdefault(name, []).extend(evidence)
             with torch.no_grad():
                 differing |= _differing_metrics(model, batch, targets)
     divisions: dict[str, rules.Division] = {
-        name: rules.division_shown_by(found) for name, found in pieces.items() if found
+        name: rules.division_shown_by(evidence) for name, evidence in pieces.items() if evidence
     }
     # What counts targets is not known of a class, so that its parts count by samples or as it
     # states.
     known = {
-        name: each if each in ("samples", "counts") else "none" for name, each in divisions.items()
+        name: division if division in ("samples", "counts") else "none"
+        for name, division in divisions.items()
     }
     return OwnVerdict(known, tuple(sorted(differing)))  # type: ignore[arg-type]
 
 
 def _loss(model: OwnSteps, batch: Any, name: str) -> Any:
-    found = model.loss(batch, name)
-    return math.nan if found is None else found
+    loss = model.loss(batch, name)
+    return math.nan if loss is None else loss
 
 
 def _differing_metrics(model: OwnSteps, batch: Any, targets: Any) -> set[str]:
@@ -608,8 +614,8 @@ def _restored(model: OwnSteps) -> Iterator[None]:
     Weights, buffers, gradients and plain attributes.
     """
     tensors = [*model.parameters(), *model.buffers()]
-    kept = [each.detach().cpu().clone() for each in tensors]
-    gradients = [each.grad for each in model.parameters()]
+    kept = [tensor.detach().cpu().clone() for tensor in tensors]
+    gradients = [parameter.grad for parameter in model.parameters()]
     attributes = {name: _kept(value) for name, value in vars(model.owner).items()}
     try:
         yield

@@ -83,7 +83,7 @@ class _Score:
             raise ArgumentError(
                 f"{objective.metric} does not follow from predictions for the validation samples",
                 field="metric",
-                allowed=[f"{_PREFIX}{each}" for each in metrics],
+                allowed=[f"{_PREFIX}{name}" for name in metrics],
                 next_step="Name an objective of the run that does.",
             )
         self._metric: AnyMetric = metrics[name]

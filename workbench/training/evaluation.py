@@ -95,7 +95,7 @@ def evaluate(
     values = _finish(means, totals, counts, worker)
     if kept is not None:
         # In the order of the samples: each worker measured one part of them after the other.
-        gathered = [each for part in worker.group.gather(kept) for each in part]
+        gathered = [pair for part in worker.group.gather(kept) for pair in part]
         values |= measure_whole(whole, gathered, worker.device)
     return {name: values[name] for name in metrics}
 
@@ -117,7 +117,7 @@ def evaluate_at_once(
     """
     inputs, _ = source.fetch(source.all_indices[:1])
     sizes: list[int] = []
-    map_tensors(lambda each: sizes.append(each.nbytes), inputs)
+    map_tensors(lambda tensor: sizes.append(tensor.nbytes), inputs)
     if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
         names = ", ".join(
             name for name, item in metrics.items() if getattr(item, "adds_up", True) is False
@@ -185,15 +185,15 @@ def measure_whole(
                 (output_in(outputs), targets) for outputs, targets in batches
             )
             continue
-        fits = all(parts.is_joinable([each[side] for each in batches]) for side in (0, 1))
+        fits = all(parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
         if fits or metric.adds_up is False:
             if together is None:
                 _check_joinable(name, batches)
-                together = tuple(parts.joined([each[side] for each in batches]) for side in (0, 1))  # type: ignore
+                together = tuple(parts.joined([pair[side] for pair in batches]) for side in (0, 1))  # type: ignore
             total, count = _measured(metric, *together, device)
         else:
-            measured = [_measured(metric, *each, device) for each in batches]
-            total, count = (sum(each[side] for each in measured) for side in (0, 1))
+            measured = [_measured(metric, *pair, device) for pair in batches]
+            total, count = (sum(numbers[side] for numbers in measured) for side in (0, 1))
         values[name] = metric.finish(total / count if count else math.nan)
     return values
 
@@ -207,7 +207,7 @@ def _measured(
         except RuntimeError:  # it may hold tensors on the device, such as the weights of classes
             if device.type == "cpu":
                 raise
-            there = functools.partial(map_tensors, lambda each: each.to(device))
+            there = functools.partial(map_tensors, lambda tensor: tensor.to(device))
             total, count = metric.measure(there(outputs), there(targets))
     return float(total), float(count)
 
@@ -216,8 +216,8 @@ def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
     """Refuse to put outputs of different shapes together."""
     shapes = {
         tuple(found.shape[1:])
-        for each in batches
-        for found in (output_in(each[0]), each[1])[:1]
+        for pair in batches
+        for found in (output_in(pair[0]), pair[1])[:1]
         if isinstance(found, torch.Tensor)
     }
     if len(shapes) > 1:
@@ -349,7 +349,7 @@ def measure_own(
     own = WorkerBatch(
         source, indices, micro_batch=batch, replica=worker.replica, num_replicas=worker.num_replicas
     )
-    for inputs, targets, weight in (each for whole in source.ahead([own]) for each in whole):
+    for inputs, targets, weight in source.micro_batches(own):
         outputs = strategy.predict(inputs)
         if weight == 0.0 or outputs is None:  # another worker of the replica has them
             continue
@@ -377,7 +377,9 @@ class ModelCosts:
             experiment: Whose objectives and constraints name it.
             model_bytes: Of the parameters of the whole model.
         """
-        self._wanted = {each.metric for each in (*experiment.objectives, *experiment.constraints)}
+        self._wanted = {
+            target.metric for target in (*experiment.objectives, *experiment.constraints)
+        }
         self._model_bytes = model_bytes
 
     def measure(self, strategy: Strategy, source: Source, worker: Worker) -> dict[str, float]:
@@ -388,12 +390,12 @@ class ModelCosts:
             source: Has the sample that is predicted.
             worker: Which worker this is; the first one's seconds count.
         """
-        found: dict[str, float] = {}
+        costs: dict[str, float] = {}
         if SIZE in self._wanted:
-            found[SIZE] = float(self._model_bytes)
+            costs[SIZE] = float(self._model_bytes)
         if LATENCY in self._wanted:
-            found[LATENCY] = _latency_s(strategy, source, worker)
-        return found
+            costs[LATENCY] = _latency_s(strategy, source, worker)
+        return costs
 
 
 def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:

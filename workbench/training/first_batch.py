@@ -102,7 +102,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
     num = min(len(parts.validation), _NUM_SAMPLES)
     source = parts.validation
     batch = WorkerBatch(source, source.all_indices[:num], micro_batch=num)
-    [(inputs, _, _)] = [each for whole in source.ahead([batch]) for each in whole]
+    [(inputs, _, _)] = source.micro_batches(batch)
     lengths: list[int] = []
     map_tensors(lambda tensor: lengths.append(len(tensor) if tensor.ndim else 0), inputs)
     if num < 2 or not lengths or set(lengths) != {num}:
@@ -119,7 +119,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
         parts.strategy.train(True)
     answers = (first, again, alone)
     if (
-        not all(isinstance(each, torch.Tensor) and each.ndim for each in answers)
+        not all(isinstance(answer, torch.Tensor) and answer.ndim for answer in answers)
         or len(first) != num
     ):
         return None
@@ -208,7 +208,7 @@ def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
     """Apply loss and metrics to some samples; return outputs and targets."""
     source = parts.validation
     batch = WorkerBatch(source, source.all_indices[:num_samples], micro_batch=num_samples)
-    [(inputs, targets, _)] = [each for whole in source.ahead([batch]) for each in whole]
+    [(inputs, targets, _)] = source.micro_batches(batch)
     types: set[torch.dtype] = set()
     try:
         with _seeing_types(types):
@@ -269,8 +269,10 @@ def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exc
 
 
 def _sizes(outputs: Any, targets: Any) -> set[int]:
-    tensors = [each for each in (output_in(outputs), targets) if isinstance(each, torch.Tensor)]
-    return {size for each in tensors for size in each.shape[1:]}
+    tensors = [
+        values for values in (output_in(outputs), targets) if isinstance(values, torch.Tensor)
+    ]
+    return {size for tensor in tensors for size in tensor.shape[1:]}
 
 
 def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: Any) -> None:

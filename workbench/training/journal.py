@@ -80,7 +80,7 @@ class Journal:
 
         Of a step that was repeated, the last one.
         """
-        found: dict[int, TrialReported] = {}
+        events: dict[int, TrialReported] = {}
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):
                 for line in (self._folder / name).read_bytes().splitlines():
@@ -89,8 +89,8 @@ class Journal:
                     ):  # the last line, of a process that was killed
                         event = from_json(line)
                         if isinstance(event, TrialReported):
-                            found[event.step] = event
-        return [found[step] for step in sorted(found)]
+                            events[event.step] = event
+        return [events[step] for step in sorted(events)]
 
     def _write(self, event: TrialReported) -> None:
         self._has_checkpoints = self._has_checkpoints or self._checkpoints.is_dir()

@@ -150,9 +150,9 @@ class KeptAttachments:
         """Return the files that make room for another one, and forget them."""
         while sum(place % series.stride == 0 for place in series.files) >= MAX_KEPT:
             series.stride *= 2
-        found = []
+        removed = []
         for place in [place for place in series.files if place % series.stride]:
             file, size = series.files.pop(place)
             self._num_bytes -= size
-            found.append(file)
-        return found
+            removed.append(file)
+        return removed

@@ -84,7 +84,9 @@ class Loaders:
                 that the largest number counts.
         """
         self._arguments = arguments or {}
-        given = [each.prefetch_factor for each in self._arguments.values() if each.prefetch_factor]
+        given = [
+            stated.prefetch_factor for stated in self._arguments.values() if stated.prefetch_factor
+        ]
         self.batches_ahead = max(given, default=BATCHES_AHEAD)
         """Micro batches that each process holds ready at most."""
         self._num = num
@@ -141,7 +143,7 @@ class Loaders:
             sampler=_Sampler(lambda: self._wanted),  # type: ignore[arg-type]
             num_workers=1 if is_stream else self._num,
             prefetch_factor=self.batches_ahead,
-            timeout=max((each.timeout_s for each in self._arguments.values()), default=0.0),
+            timeout=max((stated.timeout_s for stated in self._arguments.values()), default=0.0),
             persistent_workers=True,
             pin_memory=self._pins,
             collate_fn=_unchanged,
@@ -287,10 +289,10 @@ def _begin(number: int, *, arguments: Sequence[LoaderArguments]) -> None:
     gc.freeze()
     here: Any = get_worker_info()
     reader = here.dataset
-    for each in arguments:
-        if each.worker_init is not None:
-            object.__setattr__(here, "dataset", each.dataset)  # torch's own way refuses to set it
-            each.worker_init(number)
+    for stated in arguments:
+        if stated.worker_init is not None:
+            object.__setattr__(here, "dataset", stated.dataset)  # torch's own way refuses to set it
+            stated.worker_init(number)
     object.__setattr__(here, "dataset", reader)
 
 

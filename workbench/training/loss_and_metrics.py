@@ -117,8 +117,8 @@ def _single_scores_of(experiment: Experiment) -> SingleScores:
     """Return what the loss takes single numbers of two classes for."""
     if experiment.loss is None or not experiment.loss.is_reference:
         return "logits"
-    found = _function(experiment.loss, "loss")
-    return "logits" if kind_read_by(found) is not None else single_scores_of(found)
+    function = _function(experiment.loss, "loss")
+    return "logits" if kind_read_by(function) is not None else single_scores_of(function)
 
 
 def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
@@ -162,13 +162,13 @@ def loss_of(
         pairing: How outputs meet targets; None for what follows from the two.
     """
     pairing = pairing or pairing_of(experiment, datasets)
-    found = load_loss(_function(experiment.loss, "loss"), datasets.task)
-    is_counted = found is cross_entropy and leaves_out_targets(datasets)
-    loss = cross_entropy_in_parts if is_counted else found
+    usual = load_loss(_function(experiment.loss, "loss"), datasets.task)
+    is_counted = usual is cross_entropy and leaves_out_targets(datasets)
+    loss = cross_entropy_in_parts if is_counted else usual
     named = joint(load_loss(loss, datasets.task, pairing=pairing))
     division: Division = "counts" if is_counted else "samples"
     if experiment.loss is not None:
-        return DividedLoss(named, division, takes_returned=found is of_model)
+        return DividedLoss(named, division, takes_returned=usual is of_model)
 
     def returned_or_usual(outputs: Any, targets: Any) -> Any:
         returned = loss_in(outputs)
@@ -283,13 +283,13 @@ def _function(component: Component | None, field: str) -> Any:
     """Return the name or the function that a component stands for, its options bound."""
     if component is None:
         return None
-    found = component.load(field=field) if component.is_reference else component.name
+    function = component.load(field=field) if component.is_reference else component.name
     if not component.options:
-        return found
-    if isinstance(found, str) or not callable(found):
+        return function
+    if isinstance(function, str) or not callable(function):
         raise ExperimentError(
             f"{component.name} takes no options",
             field=field,
             next_step="Remove them, or name a function.",
         )
-    return functools.partial(found, **component.options)
+    return functools.partial(function, **component.options)

@@ -54,13 +54,13 @@ class Mirror:
         """
         if self._place.is_local:
             return
-        found = self._signatures()
-        for name, signature in found.items():
+        signatures = self._signatures()
+        for name, signature in signatures.items():
             if self._kept.get(name) != signature:
                 self._carry(name)
-        for name in self._kept.keys() - found.keys():
+        for name in self._kept.keys() - signatures.keys():
             self._place.delete(name)
-        self._kept = found
+        self._kept = signatures
 
     def close(self) -> None:
         """Carry over what is left, and remove the copy."""
@@ -81,15 +81,15 @@ class Mirror:
             raise ArtifactsError(f"{error.filename}: {error.strerror}") from error
 
     def _signatures(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+        signatures: dict[str, tuple[int, int]] = {}
         for path in self._folder.rglob("*"):
             if path.is_file():
                 status = path.stat()
-                found[path.relative_to(self._folder).as_posix()] = (
+                signatures[path.relative_to(self._folder).as_posix()] = (
                     status.st_mtime_ns,
                     status.st_size,
                 )
-        return found
+        return signatures
 
 
 def take_over(task: TrialTask) -> None:

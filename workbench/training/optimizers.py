@@ -42,10 +42,10 @@ def optimizer_names() -> list[str]:
     """Return the names of the optimizers that torch offers and the loop can drive."""
     return sorted(
         name
-        for name, found in vars(torch.optim).items()
-        if inspect.isclass(found)
-        and issubclass(found, Optimizer)
-        and found is not Optimizer
+        for name, kind in vars(torch.optim).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, Optimizer)
+        and kind is not Optimizer
         and name.lower() not in NEVER
     )
 
@@ -62,14 +62,14 @@ def _find(name: str, field: str) -> Any:
         if name.lower() not in by_name:
             raise UnknownNameError(f"unknown optimizer {name!r}", field=field, allowed=by_name)
         return getattr(torch.optim, by_name[name.lower()])
-    found = load_object(name, field=field)
-    if not (inspect.isclass(found) and issubclass(found, Optimizer)):
+    kind = load_object(name, field=field)
+    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):
         raise ExperimentError(
             f"{name} is not an optimizer",
             field=field,
             allowed="a subclass of torch.optim.Optimizer",
         )
-    return found
+    return kind
 
 
 def optimizer_factory(

@@ -134,11 +134,11 @@ def train_policy(
         for group in optimizer.param_groups:
             group["lr"] = settings.lr * (1 - number / settings.rounds)
         _learn(policy, optimizer, play.round(policy), settings)
-        found = mean_return(policy, settings, seed=_EVALUATION_SEED)
+        result = mean_return(policy, settings, seed=_EVALUATION_SEED)
         states = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save({**states, **sizes, "rounds": number + 1}, path)
         frames = (number + 1) * settings.copies * settings.steps
-        if report(step=number + 1, mean_return=found, frames=frames):
+        if report(step=number + 1, mean_return=result, frames=frames):
             return
 
 
@@ -221,7 +221,7 @@ class _Play:
         self._settings = settings
         self._copies = [make_environment(settings.environment) for _ in range(settings.copies)]
         first = [copy.reset(seed=seed + number)[0] for number, copy in enumerate(self._copies)]
-        self.observations = np.stack([_flat(one) for one in first])
+        self.observations = np.stack([_flat(observation) for observation in first])
         self.num_actions = int(self._copies[0].action_space.n)
 
     def round(self, policy: Policy) -> _Steps:
@@ -289,13 +289,13 @@ def generalised_advantages(
         discount: Worth of a reward that comes one step later.
         trace: Weight of later steps, from 0 to 1.
     """
-    found = torch.zeros_like(rewards)
+    advantages = torch.zeros_like(rewards)
     later = torch.zeros_like(rewards[0])
     for step in reversed(range(len(rewards))):
         surprise = rewards[step] + discount * goes_on[step] * values[step + 1] - values[step]
         later = surprise + discount * trace * goes_on[step] * later
-        found[step] = later
-    return found
+        advantages[step] = later
+    return advantages
 
 
 def _learn(

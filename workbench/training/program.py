@@ -209,23 +209,27 @@ class _Attempt:
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the program."""
-        found = dict(os.environ) | self._ranks.variables
-        found |= {
+        variables = dict(os.environ) | self._ranks.variables
+        variables |= {
             "PYTHONUNBUFFERED": "1",
             "WORKBENCH_CONFIG": str(self._built_in["config"]),
             "WORKBENCH_FOLDER": str(self._path),
             "WORKBENCH_SEED": str(self._task.seed),
             "WORKBENCH_TRIAL": str(self._task.trial),
         }
-        found.pop("WORKBENCH_REPORTS", None)
+        variables.pop("WORKBENCH_REPORTS", None)
         if self._task.rank == 0:
-            found[SEEN_VARIABLE] = str(self._scratch / _SEEN_NAME)
+            variables[SEEN_VARIABLE] = str(self._scratch / _SEEN_NAME)
         if self._task.rank == 0:
-            found["WORKBENCH_REPORTS"] = str(self._reported)
+            variables["WORKBENCH_REPORTS"] = str(self._reported)
         if self._experiment.metric_source.kind == "wandb":
-            found |= {"WANDB_MODE": "offline", "WANDB_DIR": str(self._path), "WANDB_SILENT": "true"}
-            found["WANDB_SWEEP_PARAM_PATH"] = str(self._scratch / "wandb.yaml")
-        return found
+            variables |= {
+                "WANDB_MODE": "offline",
+                "WANDB_DIR": str(self._path),
+                "WANDB_SILENT": "true",
+            }
+            variables["WANDB_SWEEP_PARAM_PATH"] = str(self._scratch / "wandb.yaml")
+        return variables
 
     def _note_new_attempt(self, has_files: bool) -> None:
         named = "{resume" in (self._experiment.command or "")
@@ -337,9 +341,11 @@ class ProgramReports:
         if isinstance(values, Values) and not values:
             return
         named = {storable_name(name): value for name, value in values.items()}
-        found = {name: float(value) for name, value in named.items() if self._is_known(name, value)}
+        numbers = {
+            name: float(value) for name, value in named.items() if self._is_known(name, value)
+        }
         if self._counted is not None:
-            count = found.pop(self._counted, math.nan)
+            count = numbers.pop(self._counted, math.nan)
             if math.isfinite(count):
                 self.has_step = True
                 if int(count) > self.step and self._pending:
@@ -347,10 +353,10 @@ class ProgramReports:
                 self.step = max(self.step, int(count))
         elif step is not None:
             self.step = max(self.step, step)
-        elif self._objectives[0].metric in found:
+        elif self._objectives[0].metric in numbers:
             self.step += 1
-        self._pending |= found
-        if self._metrics & found.keys():
+        self._pending |= numbers
+        if self._metrics & numbers.keys():
             self._flush()
 
     def tick(self) -> None:
@@ -511,8 +517,8 @@ def _describe_code(code: int | None) -> str:
 
 
 def _lines(tail: str) -> list[str]:
-    found = [line.strip() for line in _ENDS.split(tail)]
-    return [line[:_MAX_LINE_CHARS] for line in found if line]
+    lines = [line.strip() for line in _ENDS.split(tail)]
+    return [line[:_MAX_LINE_CHARS] for line in lines if line]
 
 
 def _error_of(code: int | None, printed: str) -> str:

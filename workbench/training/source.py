@@ -157,8 +157,8 @@ class Source:
             for batch in batches:
                 waiting.append(batch)
                 yield from (
-                    Wanted(self._part, batch.epoch, batch.seed, each)
-                    for each in batch.micro_batches
+                    Wanted(self._part, batch.epoch, batch.seed, indices)
+                    for indices in batch.micro_batches
                 )
 
         loading = self._load(wanted())
@@ -168,9 +168,14 @@ class Source:
             yield batch
             batch.leave()
 
+    def micro_batches(self, batch: WorkerBatch) -> Iterator[MicroBatch]:
+        """Yield the micro batches of one batch of this source, prepared as `ahead` does."""
+        for prepared in self.ahead([batch]):
+            yield from prepared
+
     def _load(self, wanted: Iterator[Wanted]) -> Loading | Picking:
         if self._resident is not None:
-            return self._resident.load(each.indices for each in wanted)
+            return self._resident.load(micro_batch.indices for micro_batch in wanted)
         assert self._loaders is not None
         return self._loaders.load(wanted)
 
@@ -340,7 +345,7 @@ class Picking:
     def _copy_indices(self) -> None:
         if coming := list(itertools.islice(self._wanted, PICKED_AHEAD)):
             indices = torch.from_numpy(np.concatenate(coming)).to(self._resident.inputs.device)
-            self._coming.extend(indices.split([len(each) for each in coming]))
+            self._coming.extend(indices.split([len(micro_batch) for micro_batch in coming]))
 
 
 def few_inputs(split: Split) -> Any:

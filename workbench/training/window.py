@@ -155,10 +155,10 @@ class Window:
 
 def _numbers(counts: list[int | Tensor]) -> list[float]:
     """Return what steps count, which comes from the device together."""
-    tensors = [each for each in counts if isinstance(each, Tensor)]
+    tensors = [count for count in counts if isinstance(count, Tensor)]
     if len(tensors) == len(counts):
         return torch.stack(tensors).double().tolist()
-    return [float(each) for each in counts]
+    return [float(count) for count in counts]
 
 
 class SlowestRank(NamedTuple):

@@ -38,9 +38,9 @@ def kept_for_callback(*tensors: Tensor) -> None:
     used by the backward pass, before their work is done. Torch sees to that for the value of the
     future alone.
     """
-    for each in tensors:
-        if each.device.type == "cuda":
-            each.record_stream(torch.cuda.current_stream(each.device))
+    for tensor in tensors:
+        if tensor.device.type == "cuda":
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:

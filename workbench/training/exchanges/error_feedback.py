@@ -53,7 +53,7 @@ class ErrorFeedback(AllReduce):
         See GradientExchange.reduce.
         """
         flat = bucket.buffer()
-        parts = {self._names[id(each)]: each.numel() for each in bucket.parameters()}
+        parts = {self._names[id(parameter)]: parameter.numel() for parameter in bucket.parameters()}
         kept = self._kept(parts, flat)
         kept.add_(flat)
         return self.send(kept, parts).then(lambda mean: flat.copy_(mean.value()))
@@ -85,14 +85,16 @@ class ErrorFeedback(AllReduce):
         """Return the residuals of all replicas, a row for each; see Exchange.state."""
         residuals = self.residuals()
         # On the CPU: a GPU would have to hold as many copies of the model as there are replicas.
-        own = torch.cat([each.cpu() for each in residuals.values()])
+        own = torch.cat([residual.cpu() for residual in residuals.values()])
         is_first, rows = self._replicas.rank == 0, None
         if is_first:
             rows = [torch.empty_like(own) for _ in range(self._num_replicas)]
         dist.gather(own, rows, dst=0, group=self._group)
         if rows is None:
             return {}
-        split = torch.stack(rows).split([each.numel() for each in residuals.values()], dim=1)
+        split = torch.stack(rows).split(
+            [residual.numel() for residual in residuals.values()], dim=1
+        )
         return {
             "residuals": {name: part.clone() for name, part in zip(residuals, split, strict=True)}
         }
@@ -149,11 +151,11 @@ def begin_gather(
 
 def slices(sizes: Iterable[int]) -> list[slice]:
     """Return where parts of these sizes lie, one after the other."""
-    found, first = [], 0
+    places, first = [], 0
     for size in sizes:
-        found.append(slice(first, first + size))
+        places.append(slice(first, first + size))
         first += size
-    return found
+    return places
 
 
 def _zeros(size: int, like: Tensor) -> Tensor:
@@ -308,13 +310,15 @@ class LowRank(ErrorFeedback):
                 matrices.append(_Matrix(name, wanted[part].view(rows, -1)))
             else:
                 whole.append(part)
-        products = [each.wanted.float() @ self._bases[each.name] for each in matrices]
+        products = [matrix.wanted.float() @ self._bases[matrix.name] for matrix in matrices]
         first = torch.cat(
-            [each.reshape(-1) for each in (*products, *(wanted[part] for part in whole))]
+            [values.reshape(-1) for values in (*products, *(wanted[part] for part in whole))]
         )
         first = first.float().div_(self._num_replicas)
         dist.all_reduce(first, group=self._group)
-        sizes = [each.numel() for each in products] + [part.stop - part.start for part in whole]
+        sizes = [product.numel() for product in products] + [
+            part.stop - part.start for part in whole
+        ]
         means = [first[part] for part in slices(sizes)]
         lefts = [
             torch.linalg.qr(mean.view_as(product)).Q
@@ -345,23 +349,23 @@ class LowRank(ErrorFeedback):
     ) -> torch.futures.Future[Tensor]:
         """Send the second factors, and leave what the products lack."""
         rights = []
-        for each, left in zip(matrices, lefts, strict=True):
-            right = (left.T @ each.wanted.float()).T.contiguous()
-            each.wanted.addmm_(
-                left.to(each.wanted.dtype), right.T.to(each.wanted.dtype), alpha=-1.0
+        for matrix, left in zip(matrices, lefts, strict=True):
+            right = (left.T @ matrix.wanted.float()).T.contiguous()
+            matrix.wanted.addmm_(
+                left.to(matrix.wanted.dtype), right.T.to(matrix.wanted.dtype), alpha=-1.0
             )
             rights.append(right)
-        flat = torch.cat([each.reshape(-1) for each in rights]) if rights else result.new_zeros(1)
+        flat = torch.cat([right.reshape(-1) for right in rights]) if rights else result.new_zeros(1)
         begin = wanted.storage_offset()
 
         def multiply(summed: torch.futures.Future[list[Tensor]]) -> Tensor:
             kept_for_callback(*lefts)
-            where = slices(each.numel() for each in rights)
-            for each, left, right, part in zip(matrices, lefts, rights, where, strict=True):
+            where = slices(right.numel() for right in rights)
+            for matrix, left, right, part in zip(matrices, lefts, rights, where, strict=True):
                 mean = summed.value()[0][part].view_as(right)
-                self._bases[each.name].copy_(mean)
-                first = each.wanted.storage_offset() - begin
-                result[first : first + each.wanted.numel()] = (left @ mean.T).view(-1)
+                self._bases[matrix.name].copy_(mean)
+                first = matrix.wanted.storage_offset() - begin
+                result[first : first + matrix.wanted.numel()] = (left @ mean.T).view(-1)
             return result
 
         return begin_sum(flat.div_(self._num_replicas), self._group).then(multiply)

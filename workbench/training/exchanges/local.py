@@ -76,10 +76,12 @@ class LocalSteps:
     def _average(self, tensors: Iterable[Tensor]) -> None:
         group, num_replicas = self._replicas.torch_group(), self._replicas.num_workers
         for sent in together(tensors):
-            flat = torch.cat([each.reshape(-1) for each in sent]).div_(num_replicas)
+            flat = torch.cat([tensor.reshape(-1) for tensor in sent]).div_(num_replicas)
             torch.distributed.all_reduce(flat, group=group)
-            for each, mean in zip(sent, flat.split([each.numel() for each in sent]), strict=True):
-                each.copy_(mean.view_as(each))
+            for tensor, mean in zip(
+                sent, flat.split([tensor.numel() for tensor in sent]), strict=True
+            ):
+                tensor.copy_(mean.view_as(tensor))
 
 
 class DiLoCo(LocalSteps):
@@ -95,8 +97,8 @@ class DiLoCo(LocalSteps):
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin without momentum; see Exchange.setup."""
         super().setup(parameters, replicas)
-        self._begun_with = [each.clone() for each in self._held]
-        self._momenta = [torch.zeros_like(each) for each in self._held]
+        self._begun_with = [parameter.clone() for parameter in self._held]
+        self._momenta = [torch.zeros_like(parameter) for parameter in self._held]
 
     def state(self) -> dict[str, Any]:
         """Return the momentum, the same on every replica; see Exchange.state."""
@@ -133,7 +135,7 @@ def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     """
     waiting: list[Tensor] = []
     for tensor in tensors:
-        size = sum(each.nbytes for each in waiting)
+        size = sum(held.nbytes for held in waiting)
         is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == (
             tensor.dtype,
             tensor.device,

@@ -62,7 +62,7 @@ class ParameterServer(LocalSteps):
         self._has_stepped = False
         # Sums of many small changes need single precision, which arrays of numpy have, unlike bf16.
         self._dtype = functools.reduce(
-            torch.promote_types, {each.dtype for each in self._held}, torch.float32
+            torch.promote_types, {parameter.dtype for parameter in self._held}, torch.float32
         )
         self._begun_with = self._flat()
         num_replicas, rank = replicas.num_workers, replicas.rank
@@ -122,8 +122,8 @@ class ParameterServer(LocalSteps):
 
         See ParameterExchange.close.
         """
-        for each in self._parts:
-            each.close()
+        for part in self._parts:
+            part.close()
         if self._server is not None:
             self._server.close()
 
@@ -149,20 +149,20 @@ class ParameterServer(LocalSteps):
         """Add an update, and return values that contain so many steps of every replica."""
         for part, update in zip(self._parts, updates, strict=True):
             part.begin(update, num_steps)
-        found = torch.empty_like(self._begun_with)
-        for part, values in zip(self._parts, self._cut(found), strict=True):
+        values_read = torch.empty_like(self._begun_with)
+        for part, values in zip(self._parts, self._cut(values_read), strict=True):
             part.finish(values)
-        return found
+        return values_read
 
     @torch.no_grad()
     def _take_over(self, values: Tensor) -> None:
-        sizes = [each.numel() for each in self._held]
+        sizes = [parameter.numel() for parameter in self._held]
         for held, own in zip(self._held, values.split(sizes), strict=True):
             held.copy_(own.view_as(held))
         self._begun_with = self._flat()  # without what was lost where parameters are less precise
 
     def _flat(self) -> Tensor:
-        return torch.cat([each.reshape(-1).to("cpu", self._dtype) for each in self._held])
+        return torch.cat([parameter.reshape(-1).to("cpu", self._dtype) for parameter in self._held])
 
     def _cut(self, flat: Tensor) -> list[Tensor]:
         """Return the part of each server; parts have no copies."""

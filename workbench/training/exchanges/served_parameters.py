@@ -111,9 +111,9 @@ class OwnPart:
         with self._changed:
             self._waiting[rank] = update
             if not self._in_order or len(self._waiting) == self._num_replicas:
-                for each in sorted(self._waiting):
-                    self._values += self._waiting.pop(each)
-                    self._num_steps[each] += 1
+                for rank_waiting in sorted(self._waiting):
+                    self._values += self._waiting.pop(rank_waiting)
+                    self._num_steps[rank_waiting] += 1
             self._changed.notify_all()
 
     def read(self, num_steps: int) -> Tensor:
@@ -227,8 +227,8 @@ class Server:
 
     def close(self) -> None:
         """End all connections: replicas that still use the part fail."""
-        for each in (self._listener, *self._connections):
-            _end(each)
+        for connection in (self._listener, *self._connections):
+            _end(connection)
 
     def _accept(self, num_others: int) -> None:
         with contextlib.suppress(OSError):  # of the listener, when it is closed

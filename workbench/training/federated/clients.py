@@ -66,11 +66,11 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
     if federated.partition == "owners":
         return _owned(datasets, federated.clients)
     if federated.partition == "iid":
-        found = [
+        shards = [
             iid(len(split), federated.clients, seed=seed_of(seed, part))
             for part, split in splits.items()
         ]
-        return Clients(*found)
+        return Clients(*shards)
     if datasets.task != "classification":
         raise ExperimentError(
             f"the samples of {datasets.name} have no classes to divide them by",
@@ -212,8 +212,8 @@ def by_shares(classes: np.ndarray, shares: np.ndarray, *, seed: int) -> Shards:
         members = rng.permutation(np.flatnonzero(classes == number))
         ends = np.rint(np.cumsum(row) * len(members)).astype(int)
         ends[-1] = len(members)
-        for part, found in zip(parts, np.split(members, ends[:-1]), strict=True):
-            part.append(found)
+        for part, members_held in zip(parts, np.split(members, ends[:-1]), strict=True):
+            part.append(members_held)
     return [np.sort(np.concatenate(part)) for part in parts]
 
 

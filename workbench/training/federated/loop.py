@@ -309,23 +309,28 @@ def evaluate_clients(
         values[name] = metric.finish(float(totals[:, 0].sum() / totals[:, 1].sum()))
         if name == "loss" and len(metrics) > 1:
             continue
-        each = [totals[clients == client].sum(axis=0) for client in np.unique(clients)]
+        sums_of_clients = [totals[clients == client].sum(axis=0) for client in np.unique(clients)]
         values |= _spread(
-            name, np.array([metric.finish(float(sums[0] / sums[1])) for sums in each if sums[1]])
+            name,
+            np.array(
+                [metric.finish(float(sums[0] / sums[1])) for sums in sums_of_clients if sums[1]]
+            ),
         )
-    kept = [each for _, outputs in measured for each in outputs]
+    kept = [pair for _, outputs in measured for pair in outputs]
     values |= measure_whole(whole, kept, worker.device)
     functions = {name: item for name, item in whole.items() if isinstance(item, BatchMetric)}
     if len(metrics) > 1:
         functions.pop("loss", None)
     if functions:
         of_clients = [
-            measure_whole(functions, [each for part in some for each in part], worker.device)
+            measure_whole(functions, [pair for part in some for pair in part], worker.device)
             for client in np.unique(clients)
             if (some := [measured[at][1] for at in np.flatnonzero(clients == client)])
         ]
         for name in functions:
-            values |= _spread(name, np.array([each[name] for each in of_clients]))
+            values |= _spread(
+                name, np.array([measured_values[name] for measured_values in of_clients])
+            )
     return values
 
 
@@ -357,7 +362,7 @@ def _measure(
 
 
 def _spread(name: str, values: np.ndarray) -> dict[str, float]:
-    found = (values.min(), values.max(), values.std())
+    spreads = (values.min(), values.max(), values.std())
     return {
-        f"{name}_client_{kind}": float(value) for kind, value in zip(SPREADS, found, strict=True)
+        f"{name}_client_{kind}": float(value) for kind, value in zip(SPREADS, spreads, strict=True)
     }

@@ -24,16 +24,16 @@ FRACTION_BITS = 32
 SECRET_BYTES = 32
 
 
-def pair_secret(seed: int, number: int, one: int, other: int) -> bytes:
+def pair_secret(seed: int, number: int, client: int, other: int) -> bytes:
     """Return the secret that two simulated clients share in a round.
 
     Args:
         seed: Seed of the training.
         number: Which round.
-        one: A client.
+        client: A client.
         other: Another one; the order does not matter.
     """
-    text = f"{seed}/{number}/{min(one, other)}/{max(one, other)}"
+    text = f"{seed}/{number}/{min(client, other)}/{max(client, other)}"
     return hashlib.sha256(text.encode()).digest()
 
 

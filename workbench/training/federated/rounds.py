@@ -109,9 +109,10 @@ class Rounds:
             failures=federated.failures,
             stragglers=federated.stragglers,
         )
-        finishing = [each for each in drawn if not each.fails]
+        finishing = [taking_part for taking_part in drawn if not taking_part.fails]
         own = [
-            self._train(each, number, lr) for each in finishing[worker.rank :: worker.num_workers]
+            self._train(taking_part, number, lr)
+            for taking_part in finishing[worker.rank :: worker.num_workers]
         ]
         result = _Sums()
         change = self._aggregate(result.follow(self._in_order(own, len(finishing))), drawn, number)
@@ -175,7 +176,7 @@ class Rounds:
         for first in range(0, num_clients, worker.num_workers):
             turn = first // worker.num_workers
             sent = worker.group.gather(own[turn] if turn < len(own) else None)
-            yield from (each for each in sent if each is not None)
+            yield from (update for update in sent if update is not None)
 
     def _aggregate(
         self, updates: Iterator[Update], drawn: list[Participation], number: int
@@ -186,9 +187,9 @@ class Rounds:
             return self._add_up_masked(updates, before, drawn, number)
         if federated.aggregation == "mean":
             return weighted_mean(
-                (each.weights - before, float(each.num_samples)) for each in updates
+                (update.weights - before, float(update.num_samples)) for update in updates
             )
-        changes = [each.weights - before for each in updates if each.num_samples]
+        changes = [update.weights - before for update in updates if update.num_samples]
         if not changes:
             return None
         if federated.aggregation == "krum":
@@ -198,19 +199,19 @@ class Rounds:
     def _add_up_masked(
         self, updates: Iterator[Update], before: np.ndarray, drawn: list[Participation], number: int
     ) -> np.ndarray | None:
-        numbers = [each.client for each in drawn]
+        numbers = [taking_part.client for taking_part in drawn]
 
-        def secret(one: int, other: int) -> bytes:
-            return masks.pair_secret(self._seed, number, one, other)
+        def secret(client: int, other: int) -> bytes:
+            return masks.pair_secret(self._seed, number, client, other)
 
         received = {}
-        for each in updates:
-            client, weight = each.participation.client, float(each.num_samples)
-            change = np.append((each.weights - before) * weight, weight)
+        for update in updates:
+            client, weight = update.participation.client, float(update.num_samples)
+            change = np.append((update.weights - before) * weight, weight)
             try:
                 values = masks.to_fixed(change, num_clients=len(numbers))
             except masks.SumTooLargeError as error:
-                raise self._does_not_fit(error, client, each.num_samples, len(numbers)) from None
+                raise self._does_not_fit(error, client, update.num_samples, len(numbers)) from None
             others = {other: secret(client, other) for other in numbers if other != client}
             received[client] = masks.masked(values, client, others)
         if not received:
@@ -291,11 +292,11 @@ class _Sums:
 
     def follow(self, updates: Iterator[Update]) -> Iterator[Update]:
         """Yield updates as they come."""
-        for each in updates:
-            self._loss_sum += each.loss_sum
-            self.num_trained += each.num_trained
+        for update in updates:
+            self._loss_sum += update.loss_sum
+            self.num_trained += update.num_trained
             self.num_answered += 1
-            yield each
+            yield update
 
     def mean_loss(self) -> float | None:
         """Return the mean over all samples; None without any."""

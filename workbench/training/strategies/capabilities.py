@@ -93,12 +93,12 @@ def strategies_that(can: Callable[[Capabilities], bool]) -> list[str]:
     Args:
         can: From what a strategy can do to whether it is wanted.
     """
-    found: list[str] = []
+    able: list[str] = []
     for name in STRATEGIES.names():
         with contextlib.suppress(ExperimentError):
             if can(capabilities_of(name)):
-                found.append(name)
-    return found
+                able.append(name)
+    return able
 
 
 def strategy_on(name: str, num_workers: int) -> str:

@@ -94,7 +94,9 @@ class CountedStep:
         inverse = torch.where(self.count == 0, 0.0, 1.0 / self.count)
         self.factor = inverse * self._num_samples
         self._share = own[0] * inverse
-        gradients = [local_part(each.grad) for each in parameters if each.grad is not None]
+        gradients = [
+            local_part(parameter.grad) for parameter in parameters if parameter.grad is not None
+        ]
         by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for gradient in gradients:
             by_type.setdefault((gradient.dtype, gradient.device), []).append(gradient)

@@ -122,14 +122,14 @@ class Recorder:
         except RuntimeError as error:
             # Ending the recording fails as well then.
             out_of_memory = [
-                each
-                for each in (error, error.__context__)
-                if isinstance(each, torch.OutOfMemoryError)
+                cause
+                for cause in (error, error.__context__)
+                if isinstance(cause, torch.OutOfMemoryError)
             ]
             raise (
                 out_of_memory[0] if out_of_memory else _cannot_record(_first_line(error))
             ) from error
-        samples = [each for each in held if isinstance(each, Tensor)]
+        samples = [leaf for leaf in held if isinstance(leaf, Tensor)]
         return _Recording(samples, forward, backward, loss.detach())
 
 

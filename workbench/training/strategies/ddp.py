@@ -81,7 +81,11 @@ class DataParallel(Single):
         self._num_averaged = self._num_holders = self._worker.num_replicas
         self._is_graph_known = self._settings.find_unused != "auto"
         if self._settings.exchange is not None:
-            trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            trained = {
+                name: parameter
+                for name, parameter in model.named_parameters()
+                if parameter.requires_grad
+            }
             self._settings.exchange.setup(trained, self._worker.group)
         if isinstance(self._settings.exchange, ParameterExchange):
             return model
@@ -108,7 +112,7 @@ class DataParallel(Single):
         if isinstance(exchange, ParameterExchange):
             exchange.agree()
             means = [] if self._mean is None else self._mean.tensors()
-            exchange.average({str(index): each for index, each in enumerate(means)})
+            exchange.average({str(index): mean for index, mean in enumerate(means)})
 
     def _moments(self) -> dict[str, Tensor]:
         """Return what the optimizer keeps of each parameter."""

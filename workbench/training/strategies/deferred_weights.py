@@ -27,7 +27,7 @@ def defer_weights(modules: Iterable[nn.Module], waiting: Waiting) -> None:
         modules: What contains the layers; their parameters must be whole.
         waiting: Where to; a whole backward pass is to be called before the weights are used.
     """
-    for module in {each for outer in modules for each in outer.modules()}:
+    for module in {layer for outer in modules for layer in outer.modules()}:
         kind = _KINDS.get(type(module))
         if kind is not None and kind.can_wait(module):
             module.__class__ = kind
@@ -63,15 +63,15 @@ class _Layer(nn.Module):
         raise NotImplementedError
 
     def add_gradients(self, inputs: Tensor, gradient: Tensor) -> None:
-        for parameter, found in zip(
+        for parameter, gradient_part in zip(
             (self.weight, self.bias), self.weight_gradients(inputs, gradient), strict=True
         ):
-            if parameter is None or found is None or not parameter.requires_grad:
+            if parameter is None or gradient_part is None or not parameter.requires_grad:
                 continue
             if parameter.grad is None:
-                parameter.grad = found.to(parameter.dtype)
+                parameter.grad = gradient_part.to(parameter.dtype)
             else:
-                parameter.grad += found
+                parameter.grad += gradient_part
 
 
 class _Linear(_Layer, nn.Linear):

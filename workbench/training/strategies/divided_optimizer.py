@@ -16,7 +16,7 @@ from torch import Tensor
 
 from workbench.training.strategies.group import Group, dist, receive_on_cpu
 from workbench.training.strategies.shards import gathered, own_shard
-from workbench.training.strategies.strategy import OptimizerFactory
+from workbench.training.strategies.strategy import OptimizerFactory, parameters_in
 
 BUFFER_BYTES = 25 << 20
 """Parameters are sent in pieces of this size, like the gradients of `ddp`."""
@@ -68,7 +68,11 @@ class PartialOptimizer:
         numbers, ours = itertools.count(), frozenset(held)
         self._numbers = [[next(numbers) for _ in item["params"]] for item in groups]
         own = [
-            [each for number, each in zip(numbered, item["params"], strict=True) if number in ours]
+            [
+                parameter
+                for number, parameter in zip(numbered, item["params"], strict=True)
+                if number in ours
+            ]
             for numbered, item in zip(self._numbers, groups, strict=True)
         ]
         self._own = make(
@@ -120,7 +124,7 @@ class PartialOptimizer:
         returned.
         """
         places = {number: place for place, number in enumerate(self._held)}
-        parameters = [each for item in self._own.param_groups for each in item["params"]]
+        parameters = parameters_in(self._own.param_groups)
         groups = [
             {**item, "params": [places[number] for number in item["params"] if number in places]}
             for item in state["param_groups"]
@@ -156,8 +160,10 @@ class DividedOptimizer(PartialOptimizer):
         given = list(parameters)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
         self.is_alone = False
-        self._parameters: list[Tensor] = [each for item in groups for each in item["params"]]
-        self._owners = owners([each.nbytes for each in self._parameters], group.num_workers)
+        self._parameters: list[Tensor] = parameters_in(groups)
+        self._owners = owners(
+            [parameter.nbytes for parameter in self._parameters], group.num_workers
+        )
         held = [number for number, owner in enumerate(self._owners) if owner == group.rank]
         super().__init__(make, groups, held, held, group)
         self._groups = [
@@ -218,17 +224,19 @@ def gather_on_first(
         parts: Tensors and plain values by two names; no two workers have the same first name.
         group: The workers.
     """
-    found = {key: dict(values) for key, values in parts.items()}
+    gathered_parts = {key: dict(values) for key, values in parts.items()}
     for sender, described in enumerate(group.gather(_described(parts))):
         if sender == 0:
             continue
         if group.rank == 0:
             for key, values in described.items():
-                found[key] = {name: _receive(value, sender) for name, value in values.items()}
+                gathered_parts[key] = {
+                    name: _receive(value, sender) for name, value in values.items()
+                }
         elif group.rank == sender:
             for values in parts.values():
                 _send(values.values(), group)
-    return found
+    return gathered_parts
 
 
 class _Form(NamedTuple):

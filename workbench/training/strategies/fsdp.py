@@ -201,11 +201,11 @@ def cut_pieces(pieces: Sequence[Piece], mesh: Any) -> Piece:
     owners = Counter(
         identity
         for piece in pieces
-        for identity in {id(each) for each in _parameters(piece.modules)}
+        for identity in {id(parameter) for parameter in _parameters(piece.modules)}
     )
     joined = []
     for piece in pieces:
-        parameters = {id(each): each.numel() for each in _parameters(piece.modules)}
+        parameters = {id(parameter): parameter.numel() for parameter in _parameters(piece.modules)}
         is_shared = any(owners[identity] > 1 for identity in parameters)
         if not is_shared and sum(parameters.values()) >= MIN_BLOCK_PARAMETERS:
             module = _Joined([piece])

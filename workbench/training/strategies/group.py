@@ -109,8 +109,8 @@ class Sent:
 
     def wait(self) -> None:
         """Return when it has been sent."""
-        for each in self.under_way:
-            each.wait(COLLECTIVE_TIMEOUT)  # gloo would take that of connecting
+        for work in self.under_way:
+            work.wait(COLLECTIVE_TIMEOUT)  # gloo would take that of connecting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Group:
             return Sent((dist.isend(kept, receiver),))
         form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
         form[: 2 + kept.ndim] = torch.tensor([_DTYPES.index(kept.dtype), kept.ndim, *kept.shape])
-        return Sent(tuple(dist.isend(each, receiver) for each in (form, kept)))
+        return Sent(tuple(dist.isend(tensor, receiver) for tensor in (form, kept)))
 
     def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
         """Return the next tensor that a worker has sent to this one, on its device.

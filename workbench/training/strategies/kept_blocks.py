@@ -117,7 +117,7 @@ class PassCost:
             room = limit_bytes - always - block.own_bytes
             fitting = [state for state in states if state.kept_bytes <= room]
             states = _thinned(
-                _fastest(itertools.chain.from_iterable(_next(each, block) for each in fitting))
+                _fastest(itertools.chain.from_iterable(_next(state, block) for state in fitting))
             )
         room = limit_bytes - always - self.after_bytes
         fitting = [state for state in states if state.kept_bytes <= room]
@@ -146,11 +146,11 @@ def _next(state: _State, block: BlockCost) -> list[_State]:
 
 def _fastest(states: Iterable[_State]) -> list[_State]:
     """Return, by memory, the states that no other one beats in both memory and time."""
-    found: list[_State] = []
-    for state in sorted(states, key=lambda each: (each.kept_bytes, each.again_s)):
-        if not found or state.again_s < found[-1].again_s:
-            found.append(state)
-    return found
+    fastest: list[_State] = []
+    for state in sorted(states, key=lambda state: (state.kept_bytes, state.again_s)):
+        if not fastest or state.again_s < fastest[-1].again_s:
+            fastest.append(state)
+    return fastest
 
 
 def _thinned(states: list[_State]) -> list[_State]:
@@ -161,11 +161,11 @@ def _thinned(states: list[_State]) -> list[_State]:
 
 
 def _decisions(state: _State) -> list[bool]:
-    found: list[bool] = []
+    decisions: list[bool] = []
     while state.last is not None:
         is_kept, state = state.last
-        found.append(is_kept)
-    return found[::-1]
+        decisions.append(is_kept)
+    return decisions[::-1]
 
 
 class KeepsTooMuchError(ExperimentError, MemoryError):
@@ -224,8 +224,8 @@ def measure_pass(
     Arguments are those of `keep_what_fits`.
     """
     buffers = list(model.buffers())
-    before = [each.clone() for each in buffers]
-    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    before = [buffer.clone() for buffer in buffers]
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     with (
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         torch.enable_grad(),
@@ -240,8 +240,8 @@ def measure_pass(
                     block: min(cost, again.costs[block]) for block, cost in meter.costs.items()
                 }
     with torch.no_grad():
-        for each, value in zip(buffers, before, strict=True):
-            each.copy_(value)
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
     return list(meter.costs), meter.result()
 
 
@@ -263,7 +263,9 @@ class _Meter:
         self._held: list[_Held] = []
         self._current: Block | None = None
         self.costs: dict[Block, float] = {}
-        self.is_fake = any(isinstance(local_part(each), FakeTensor) for each in model.parameters())
+        self.is_fake = any(
+            isinstance(local_part(parameter), FakeTensor) for parameter in model.parameters()
+        )
 
     def watch(self, compute: Callable[[], Any]) -> None:
         """Make a forward pass."""
@@ -281,17 +283,17 @@ class _Meter:
         own, before = [0] * len(self.costs), [0] * (len(self.costs) + 1)
         for held in self._held:
             (own if held.is_own else before)[held.place] += held.num_bytes
-        found = zip(own, self.costs.values(), before[:-1], strict=True)
-        return PassCost(tuple(BlockCost(*each) for each in found), before[-1])
+        costs = zip(own, self.costs.values(), before[:-1], strict=True)
+        return PassCost(tuple(BlockCost(*cost) for cost in costs), before[-1])
 
     @contextlib.contextmanager
     def inside(self, block: Block, inputs: Any) -> Iterator[None]:
         """Watch a block."""
         self.costs.setdefault(block, 0.0)
         place = self._place_of(block)
-        for each in _pytree.tree_leaves(inputs):
-            if isinstance(each, Tensor):
-                self._see_input(each, place)
+        for value in _pytree.tree_leaves(inputs):
+            if isinstance(value, Tensor):
+                self._see_input(value, place)
         self._current = block
         counter = FlopCounterMode(display=False) if self.is_fake else contextlib.nullcontext()
         began_s, held_before = self._now_s(), len(self._held)
@@ -320,8 +322,8 @@ class _Meter:
             held.is_own = held.is_own and is_same
             return
         if any(
-            local_part(each).untyped_storage()._cdata == storage._cdata
-            for each in self._persistent()
+            local_part(held_tensor).untyped_storage()._cdata == storage._cdata
+            for held_tensor in self._persistent()
         ):
             return
         if self._current is None:

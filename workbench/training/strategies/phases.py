@@ -8,6 +8,7 @@ What the losses are is left to the model.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
@@ -29,6 +30,7 @@ from workbench.training.strategies.strategy import (
     OptimizerFactory,
     StepBatch,
     Worker,
+    parameters_in,
 )
 
 
@@ -72,16 +74,11 @@ class Phased(DataParallel):
             name: [group["lr"] for group in item.param_groups]
             for name, item in self._optimizers.items()
         }
-        self._owned: dict[str, list[Tensor]] = {
-            name: [
-                each
-                for group in item.param_groups
-                for each in group["params"]
-                if each.requires_grad
-            ]
-            for name, item in self._optimizers.items()
-        }
-        self._parameters = [each for owned in self._owned.values() for each in owned]
+        self._owned: dict[str, list[Tensor]] = {}
+        for name, item in self._optimizers.items():
+            parameters = parameters_in(item.param_groups)
+            self._owned[name] = [parameter for parameter in parameters if parameter.requires_grad]
+        self._parameters = [*itertools.chain.from_iterable(self._owned.values())]
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
         )
@@ -122,14 +119,14 @@ class Phased(DataParallel):
             if loss is None:
                 continue
             total = total + loss
-            found = watched.sqr_norms(owned, self._worker.device)
+            sqr_norms = watched.sqr_norms(owned, self._worker.device)
             if self._counted_step is not None:  # those of the parts were taken before it was known
                 factor = self._counted_step.factor.double()
-                found = found * torch.stack([factor.square(), torch.ones_like(factor)])
+                sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
             if self._scaler is not None:
-                one = torch.ones((), dtype=torch.float64, device=found.device)
-                found /= self._scaler.scale(one).square()
-            norms += found
+                unit = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
+                sqr_norms /= self._scaler.scale(unit).square()
+            norms += sqr_norms
         # Each worker holds the gradient of the step; its micro batches count relative to the whole
         # step.
         return MeasuredStep(total, norms / self._worker.num_replicas)
@@ -200,7 +197,7 @@ class Phased(DataParallel):
     def _training_only(self, owned: Sequence[Tensor]) -> Iterator[None]:
         """Compute gradients of one optimizer's parameters and of no others."""
         chosen = {id(parameter) for parameter in owned}
-        others = [each for each in self._parameters if id(each) not in chosen]
+        others = [parameter for parameter in self._parameters if id(parameter) not in chosen]
         for parameter in others:
             parameter.requires_grad_(False)
         try:
@@ -223,11 +220,13 @@ class Phased(DataParallel):
             return
         flat = torch.cat(
             [
-                torch.zeros_like(each).reshape(-1) if each.grad is None else each.grad.reshape(-1)
-                for each in owned
+                torch.zeros_like(parameter).reshape(-1)
+                if parameter.grad is None
+                else parameter.grad.reshape(-1)
+                for parameter in owned
             ]
         )
-        parts = self._worker.group.total(flat).split([each.numel() for each in owned])
+        parts = self._worker.group.total(flat).split([parameter.numel() for parameter in owned])
         for parameter, part in zip(owned, parts, strict=True):
             parameter.grad = part.view_as(parameter)
 

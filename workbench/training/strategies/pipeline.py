@@ -41,7 +41,12 @@ from workbench.training.strategies.shards import (
     parts_of,
 )
 from workbench.training.strategies.single import Single, normalisations, on_device
-from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
+from workbench.training.strategies.strategy import (
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+    parameters_in,
+)
 
 
 class Pipeline(Single):
@@ -54,7 +59,7 @@ class Pipeline(Single):
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Keep this worker's stage of the model and make its optimizer; see Strategy.setup."""
-        self._check()
+        self._settings.check_for_parts("a model that is cut into stages")
         self._worker, self._model, self._trained = worker, model, model
         self._num_stages = worker.workers_per_replica
         self._stage = worker.rank % self._num_stages
@@ -62,18 +67,19 @@ class Pipeline(Single):
         self._mixes_samples = bool(normalisations(model))
         stages = self._cut(model)
         named = [item for item in model.named_parameters() if item[1].requires_grad]
-        group = self._settings.group
-        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
-        everything: list[Tensor] = [each for item in groups for each in item["params"]]
+        groups = self._settings.groups(named)
+        everything: list[Tensor] = parameters_in(groups)
         holders = _holders(model, stages)
         ours = [
-            number for number, each in enumerate(everything) if self._stage in holders[id(each)]
+            number
+            for number, parameter in enumerate(everything)
+            if self._stage in holders[id(parameter)]
         ]
-        first = {key for key, found in holders.items() if found[0] == self._stage}
+        first = {key for key, stages_of_it in holders.items() if stages_of_it[0] == self._stage}
         state = model.state_dict(keep_vars=True)
-        self._names = {name for name, each in state.items() if id(each) in first}
+        self._names = {name for name, tensor in state.items() if id(tensor) in first}
         self._numbers = {number for number in ours if id(everything[number]) in first}
-        _drop(model, {key for key, found in holders.items() if self._stage in found})
+        _drop(model, {key for key, stages_of_it in holders.items() if self._stage in stages_of_it})
         on_device(model, worker.device)
         self._replicas = worker.group.across(self._num_stages)
         sent = self._numbers if worker.replica == 0 else ()
@@ -81,17 +87,19 @@ class Pipeline(Single):
         self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
         if self._schedule == "zero_bubble":
             defer_weights(
-                itertools.chain(*(each.modules for each in stages[self._stage])), self._waiting
+                itertools.chain(*(piece.modules for piece in stages[self._stage])), self._waiting
             )
         groups = [
-            {**item, "params": [placed.get(id(each), each) for each in item["params"]]}
+            {**item, "params": [placed.get(id(whole), whole) for whole in item["params"]]}
             for item in groups
         ]
         held = [
             (placed[id(everything[number])], holders[id(everything[number])]) for number in ours
         ]
-        self._parameters = [each for each, _ in held]
-        self._counted = [each for each, stages_of_it in held if stages_of_it[0] == self._stage]
+        self._parameters = [parameter for parameter, _ in held]
+        self._counted = [
+            parameter for parameter, stages_of_it in held if stages_of_it[0] == self._stage
+        ]
         self._tied = [item for item in held if len(item[1]) > 1]
         self._optimizer = cast(
             Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group)
@@ -192,8 +200,8 @@ class Pipeline(Single):
                 held = ((name, gathered(value)) for name, value in state[key].items())
                 sends = self._names if self._worker.replica == 0 else ()
                 own = {name: {"": value} for name, value in held if name in sends}
-                found = gather_on_first(own, self._worker.group)
-                state[key] |= {name: values[""] for name, values in found.items()}
+                whole = gather_on_first(own, self._worker.group)
+                state[key] |= {name: values[""] for name, values in whole.items()}
         return state
 
     def parts(self) -> StateParts:
@@ -215,7 +223,7 @@ class Pipeline(Single):
         self._reshard()
         own: Any = self._model.state_dict()
         weights: dict[str, Any] = {}
-        for key in (each for each in WEIGHTS if each in state):
+        for key in (key for key in WEIGHTS if key in state):
             held: Any = OrderedDict(
                 (name, own_shard(value, own[name]))
                 for name, value in state[key].items()
@@ -235,27 +243,17 @@ class Pipeline(Single):
     def _is_last(self) -> bool:
         return self._stage == self._num_stages - 1
 
-    def _check(self) -> None:
-        for name, is_refused in (
-            ("precision", self._settings.precision == "fp16"),
-            ("compile", self._settings.compiles),
-        ):
-            if is_refused:
-                raise ExperimentError(
-                    "a model that is cut into stages cannot be trained like this",
-                    field=f"plan.{name}",
-                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
-                )
-
     def _cut(self, model: nn.Module) -> list[list[Piece]]:
         """Return the pieces of each stage."""
         pieces = pieces_of(model, self._num_stages)
         if self._settings.recompute:
-            modules = [each for piece in pieces for each in piece.modules]
-            blocks = [each for each in modules if any(True for _ in each.children())]
+            modules = [module for piece in pieces for module in piece.modules]
+            blocks = [module for module in modules if any(True for _ in module.children())]
             self._blocks = recompute_blocks(nn.ModuleList(blocks))
         example = _pytree.tree_map_only(
-            Tensor, lambda each: torch.zeros(each.shape, dtype=each.dtype), self._settings.example
+            Tensor,
+            lambda sample: torch.zeros(sample.shape, dtype=sample.dtype),
+            self._settings.example,
         )
         model.eval()
         firsts = cut(costs(pieces, example), self._num_stages)
@@ -272,10 +270,10 @@ class Pipeline(Single):
         self._pieces, self._is_sharded = pieces, shard > 1
         self._num_holders = self._worker.num_replicas // shard
         places = [
-            (id(each), module._parameters, name)
+            (id(parameter), module._parameters, name)
             for module in model.modules()
-            for name, each in module._parameters.items()
-            if each is not None
+            for name, parameter in module._parameters.items()
+            if parameter is not None
         ]
         if self._is_sharded:
             from workbench.training.strategies.fsdp import cut_pieces, mesh_of
@@ -345,8 +343,8 @@ class Pipeline(Single):
 
     def _finish_sending(self) -> None:
         sent, self._sent = self._sent, []
-        for each in sent:
-            each.wait()
+        for sending in sent:
+            sending.wait()
 
     def _exchange(self) -> None:
         """Add up the gradients of tied weights over their stages, and all of them over the
@@ -371,16 +369,16 @@ class Pipeline(Single):
 
     def _clip(self, largest_norm: float) -> None:
         norms = [
-            local_part(each.grad).double().square().sum()
-            for each in self._counted
-            if each.grad is not None
+            local_part(parameter.grad).double().square().sum()
+            for parameter in self._counted
+            if parameter.grad is not None
         ]
         own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
         total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
         factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
-        for each in self._parameters:
-            if each.grad is not None:
-                local_part(each.grad).mul_(factor.to(each.grad.dtype))
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                local_part(parameter.grad).mul_(factor.to(parameter.grad.dtype))
 
 
 def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
@@ -391,9 +389,9 @@ def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]
     holders: dict[int, list[int]] = {}
     for stage, pieces in enumerate(stages):
         modules = [module for piece in pieces for module in piece.modules]
-        for each in {id(each) for module in modules for each in _tensors(module)}:
-            holders.setdefault(each, []).append(stage)
-    return {id(each): [0] for each in _tensors(model)} | holders
+        for identity in {id(tensor) for module in modules for tensor in _tensors(module)}:
+            holders.setdefault(identity, []).append(stage)
+    return {id(tensor): [0] for tensor in _tensors(model)} | holders
 
 
 def _gradient(parameter: Tensor) -> Tensor:
@@ -411,6 +409,6 @@ def _drop(model: nn.Module, kept: set[int]) -> None:
     """Let go of the parameters and buffers that other stages hold."""
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
-            for name, each in tensors.items():
-                if each is not None and id(each) not in kept:
+            for name, tensor in tensors.items():
+                if tensor is not None and id(tensor) not in kept:
                     tensors[name] = None

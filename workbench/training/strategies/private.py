@@ -75,7 +75,9 @@ class PrivateSteps(Single):
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the noisy gradient of a step; see Strategy.forward_backward."""
         mark, hiding = self._settings.mark, self._hiding
-        sums = {name: torch.zeros_like(each) for name, each in self._trained_by_name.items()}
+        sums = {
+            name: torch.zeros_like(parameter) for name, parameter in self._trained_by_name.items()
+        }
         step_loss = torch.zeros((), device=self._worker.device)
         for inputs, targets, weight in batch:
             mark("data")
@@ -113,12 +115,12 @@ class PrivateSteps(Single):
 
         def loss_of_one(trained: dict[str, Tensor], one_input: Any, one_target: Any) -> Tensor:
             given, wanted = _pytree.tree_map(
-                lambda each: each.unsqueeze(0), (one_input, one_target)
+                lambda sample: sample.unsqueeze(0), (one_input, one_target)
             )
             called = _Called(self._model, self._settings.call)
             outputs = functional_call(
                 called,
-                {f"model.{name}": each for name, each in (trained | fixed).items()},
+                {f"model.{name}": tensor for name, tensor in (trained | fixed).items()},
                 (given,),
             )
             loss: Any = self._settings.loss
@@ -129,7 +131,7 @@ class PrivateSteps(Single):
                 min=1
             )  # a sample that counts nothing has a loss of 0
 
-        trained = {name: each.detach() for name, each in self._trained_by_name.items()}
+        trained = {name: parameter.detach() for name, parameter in self._trained_by_name.items()}
         try:
             return vmap(grad_and_value(loss_of_one), in_dims=(None, 0, 0), randomness="different")(
                 trained, inputs, targets

@@ -51,7 +51,7 @@ class Block:
         self.meter: Meter | None = None
         self._forward = forward
         self._norms = [
-            part for each in modules for part in each.modules() if isinstance(part, _NormBase)
+            part for module in modules for part in module.modules() if isinstance(part, _NormBase)
         ]
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,14 +85,14 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
     Raises:
         ExperimentError: If it has none.
     """
-    found = list(_blocks_of(model))
-    if not found:
+    blocks = list(_blocks_of(model))
+    if not blocks:
         raise ExperimentError(
             "the model has no blocks that could be computed again",
             field="plan.recompute",
             allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
         )
-    return found
+    return blocks
 
 
 def has_blocks(model: nn.Module) -> bool:

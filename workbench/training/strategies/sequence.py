@@ -44,9 +44,9 @@ def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
         ExperimentError: If it is not a sequence, or has too few pieces.
     """
     if isinstance(model, nn.Sequential):
-        found = [Piece(member, (member,)) for member in _members(model)]
+        stated_pieces = [Piece(member, (member,)) for member in _members(model)]
     elif callable(getattr(model, "pieces", None)):
-        found = [_read(each) for each in model.pieces()]  # type: ignore[operator]
+        stated_pieces = [_read(stated) for stated in model.pieces()]  # type: ignore[operator]
     else:
         raise ExperimentError(
             f"{type(model).__name__} is not known to be a sequence that can be cut into stages",
@@ -54,7 +54,7 @@ def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
             allowed="a torch.nn.Sequential, or a model with a method pieces",
             next_step="Add the method, set plan.stages to 1, or use the strategy fsdp.",
         )
-    pieces = list(_without_changed_inputs(found))
+    pieces = list(_without_changed_inputs(stated_pieces))
     if len(pieces) < num_stages:
         raise ExperimentError(
             f"the model has too few pieces for {num_stages} stages",
@@ -120,14 +120,14 @@ def costs(pieces: Sequence[Piece], inputs: Any) -> list[float]:
         ]
     from torch.utils.flop_counter import FlopCounterMode
 
-    found: list[float] = []
+    costs_of_pieces: list[float] = []
     with torch.no_grad():
         for piece in pieces:
             with FlopCounterMode(display=False) as counted:
                 inputs = piece.call(inputs)
             written = inputs.numel() if isinstance(inputs, Tensor) else 0
-            found.append(counted.get_total_flops() + _FLOPS_PER_NUMBER * written)
-    return found
+            costs_of_pieces.append(counted.get_total_flops() + _FLOPS_PER_NUMBER * written)
+    return costs_of_pieces
 
 
 _FLOPS_PER_NUMBER = 10.0

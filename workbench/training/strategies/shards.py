@@ -119,7 +119,7 @@ def parts_of(
             it.
         rows: By key what arranged the rows of a tensor before it was cut; None where nothing did.
     """
-    found = StateParts()
+    written = StateParts()
     optimizer = dict(state["optimizer"])
     leaves = [((key, name), value) for key in WEIGHTS for name, value in state.get(key, {}).items()]
     for number, values in optimizer.pop("state").items():
@@ -129,13 +129,13 @@ def parts_of(
         if at is None or not at.is_first_of(value):
             continue
         if isinstance(value, Tensor):
-            found.tensors[key] = (tuple(value.shape), list(_parts(value, rows(key))))
+            written.tensors[key] = (tuple(value.shape), list(_parts(value, rows(key))))
         else:
-            found.values[key] = value
-    found.rest = {key: value for key, value in state.items() if key not in WEIGHTS} | {
+            written.values[key] = value
+    written.rest = {key: value for key, value in state.items() if key not in WEIGHTS} | {
         "optimizer": optimizer
     }
-    return found
+    return written
 
 
 def _parts(
@@ -156,7 +156,7 @@ def _parts(
         rows = arrange(torch.arange(value.shape[0]))[rows]
     ends = (torch.nonzero(rows.diff() != 1).flatten() + 1).tolist()
     for first, end in zip([0, *ends], [*ends, len(rows)], strict=True):
-        yield (int(rows[first]), *(int(each[0]) for each in others)), local[first:end]
+        yield (int(rows[first]), *(int(indices[0]) for indices in others)), local[first:end]
 
 
 def _indices(value: Any, dimension: int) -> Tensor:
@@ -180,8 +180,8 @@ def _indices(value: Any, dimension: int) -> Tensor:
 class TensorsOfParts(Mapping[Any, Any]):
     """Tensors that are put together when they are looked up, so that one at a time is whole."""
 
-    def __init__(self, found: Mapping[Any, Callable[[], Any]]) -> None:
-        self._found = dict(found)
+    def __init__(self, loaders: Mapping[Any, Callable[[], Any]]) -> None:
+        self._found = dict(loaders)
 
     def __getitem__(self, name: Any) -> Any:
         return self._found[name]()
@@ -201,9 +201,9 @@ def state_of(parts: list[StateParts]) -> dict[str, Any]:
     """
     tensors: dict[Key, tuple[tuple[int, ...], list[tuple[tuple[int, ...], Tensor]]]] = {}
     values: dict[Key, Any] = {}
-    for each in parts:
-        values |= each.values
-        for key, (shape, pieces) in each.tensors.items():
+    for part in parts:
+        values |= part.values
+        for key, (shape, pieces) in part.tensors.items():
             tensors.setdefault(key, (shape, []))[1].extend(pieces)
 
     def found(key: Key) -> Any:

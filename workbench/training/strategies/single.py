@@ -26,6 +26,7 @@ from workbench.training.strategies.strategy import (
     StepBatch,
     StepSettings,
     Worker,
+    parameters_in,
 )
 from workbench.training.strategies.weight_mean import WeightMean
 
@@ -83,7 +84,7 @@ class Single:
             self._optimizer: Optimizer = optimizer(self._parameters)
         else:
             groups = self._settings.group(named)
-            self._parameters = [parameter for group in groups for parameter in group["params"]]
+            self._parameters = parameters_in(groups)
             self._optimizer = optimizer(groups)
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
@@ -139,8 +140,11 @@ class Single:
         Of a loss that counts by something else than samples, total and count are returned as one
         tensor.
         """
-        found = self._forward(inputs, targets)
-        loss, returned = (found[0], stacked(*found)) if isinstance(found, tuple) else (found, found)
+        measured = self._forward(inputs, targets)
+        if isinstance(measured, tuple):
+            loss, returned = measured[0], stacked(*measured)
+        else:
+            loss = returned = measured
         summed = loss if part == 1.0 else loss * part
         return returned, summed if self._scaler is None else self._scaler.scale(summed)
 
@@ -169,8 +173,8 @@ class Single:
                 sqr_norms.device, non_blocking=True
             )
         if self._scaler is not None:
-            one = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
-            sqr_norms /= self._scaler.scale(one).square()
+            unit = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
+            sqr_norms /= self._scaler.scale(unit).square()
         self._settings.mark("backward")
         return MeasuredStep(loss, sqr_norms)
 
@@ -228,9 +232,9 @@ class Single:
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
         """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
-        found = normalisations(self._model)
-        kept = [(module, module.momentum, module.num_batches_tracked) for module in found]
-        for module in found:
+        modules = normalisations(self._model)
+        kept = [(module, module.momentum, module.num_batches_tracked) for module in modules]
+        for module in modules:
             module.num_batches_tracked = torch.zeros_like(cast(Tensor, module.num_batches_tracked))
             module.reset_running_stats()
             module.momentum = None  # the plain mean

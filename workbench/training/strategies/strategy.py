@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from workbench.foundation.errors import ExperimentError
 from workbench.training.exchanges.exchange import Exchange
 from workbench.training.strategies.capabilities import Capabilities
 from workbench.training.strategies.group import Group
@@ -143,6 +144,39 @@ class StepSettings:
     exchange: Exchange | None = None
     hiding: Hiding | None = None
     shard: int = 0
+
+    def groups(self, named: list[tuple[str, nn.Parameter]]) -> list[dict[str, Any]]:
+        """Return trained parameters as the groups of an optimizer.
+
+        Args:
+            named: The parameters with their names.
+        """
+        if self.group is None:
+            return [{"params": [parameter for _, parameter in named]}]
+        return self.group(named)
+
+    def check_for_parts(self, model: str) -> None:
+        """Refuse what cannot be done with a model of which each worker holds a part.
+
+        Args:
+            model: Which model it is, in words.
+
+        Raises:
+            ExperimentError: If the plan asks for it.
+        """
+        for name, is_refused, allowed in (
+            ("precision", self.precision == "fp16", "fp32, bf16, auto"),
+            ("compile", self.compiles, "none, auto"),
+        ):
+            if is_refused:
+                raise ExperimentError(
+                    f"{model} cannot be trained like this", field=f"plan.{name}", allowed=allowed
+                )
+
+
+def parameters_in(groups: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the parameters of the groups of an optimizer, in order."""
+    return [parameter for group in groups for parameter in group["params"]]
 
 
 class MicroBatch(NamedTuple):

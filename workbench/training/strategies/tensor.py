@@ -40,7 +40,12 @@ from workbench.training.strategies.shards import (
     parts_of,
 )
 from workbench.training.strategies.single import Single, on_device
-from workbench.training.strategies.strategy import OptimizerFactory, StepBatch, Worker
+from workbench.training.strategies.strategy import (
+    OptimizerFactory,
+    StepBatch,
+    Worker,
+    parameters_in,
+)
 
 _ON_EACH_VALUE = (
     nn.ReLU,
@@ -65,7 +70,7 @@ class TensorParallel(Single):
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Keep this worker's part of the model and make its optimizer; see Strategy.setup."""
-        self._check()
+        self._settings.check_for_parts("a model whose layers are cut")
         self._worker = worker
         self._num_parts = worker.workers_per_replica
         self._is_first = worker.rank % self._num_parts == 0
@@ -81,14 +86,13 @@ class TensorParallel(Single):
             self._num_averaged, self._without_gradients = worker.num_replicas, torch.no_grad
         self._trained = self._model
         named = [item for item in self._model.named_parameters() if item[1].requires_grad]
-        group = self._settings.group
-        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
-        names = {id(each): name for name, each in named}
-        self._parameters = [each for item in groups for each in item["params"]]
-        self._names = [names[id(each)] for each in self._parameters]
+        groups = self._settings.groups(named)
+        names = {id(parameter): name for name, parameter in named}
+        self._parameters = parameters_in(groups)
+        self._names = [names[id(parameter)] for parameter in self._parameters]
         # Updates of cut and whole parameters in one call are refused, those of their local parts
         # are not.
-        self._own = [nn.Parameter(local_part(each.detach())) for each in self._parameters]
+        self._own = [nn.Parameter(local_part(parameter.detach())) for parameter in self._parameters]
         left = iter(self._own)
         parts = [{**item, "params": [next(left) for _ in item["params"]]} for item in groups]
         self._optimizer: Optimizer = optimizer(parts)
@@ -185,18 +189,6 @@ class TensorParallel(Single):
         del self._own, self._orders, self._replicas
         super().close()
 
-    def _check(self) -> None:
-        for name, is_refused in (
-            ("precision", self._settings.precision == "fp16"),
-            ("compile", self._settings.compiles),
-        ):
-            if is_refused:
-                raise ExperimentError(
-                    "a model whose layers are cut cannot be trained like this",
-                    field=f"plan.{name}",
-                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
-                )
-
     def _total_count(self, count: Tensor) -> Tensor:
         return self._replicas.total(count)
 
@@ -259,7 +251,9 @@ def _num_shards(parameter: Tensor) -> int:
         return 1
     cut: Any = parameter
     placed = enumerate(cut.placements)
-    sizes = [cut.device_mesh.size(number) for number, each in placed if not each.is_replicate()]
+    sizes = [
+        cut.device_mesh.size(number) for number, placement in placed if not placement.is_replicate()
+    ]
     return math.prod(sizes)
 
 
@@ -332,13 +326,15 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
     Raises:
         ExperimentError: If the model cannot be cut.
     """
-    found = _pairs_of(model)
+    pairs = _pairs_of(model)
     names: dict[int, str] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names[id(parameter)] = "" if id(parameter) in names else name
-    for first, second, num_blocks in found:
+    for first, second, num_blocks in pairs:
         for layer in (first, second):
-            if any(not names[id(each)] for each in model.get_submodule(layer).parameters()):
+            if any(
+                not names[id(parameter)] for parameter in model.get_submodule(layer).parameters()
+            ):
                 raise ExperimentError(
                     f"{layer} shares its weights with another layer, so it cannot be cut",
                     field="plan.tensor",
@@ -355,7 +351,7 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
     take_part = getattr(model, "take_part", None)
     if take_part is not None:
         take_part(num_parts)
-    return found
+    return pairs
 
 
 def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
@@ -363,12 +359,12 @@ def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
     between.
     """
     if hasattr(model, "layer_pairs"):
-        found = list(cast(Any, model).layer_pairs())
+        pairs = list(cast(Any, model).layer_pairs())
     elif isinstance(model, nn.Sequential):
-        found, first = [], ""
+        pairs, first = [], ""
         for name, layer in model.named_children():
             if isinstance(layer, nn.Linear):
-                found += [(first, name, 1)] if first else []
+                pairs += [(first, name, 1)] if first else []
                 first = "" if first else name
             elif not isinstance(layer, _ON_EACH_VALUE):
                 first = ""
@@ -381,10 +377,10 @@ def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
             ),
             next_step="Add the method, set plan.tensor to 1, or use the strategy fsdp.",
         )
-    if not found:
+    if not pairs:
         raise ExperimentError(
             f"a {type(model).__name__} has no two linear layers in a row that can be cut",
             field="plan.tensor",
             allowed="1",
         )
-    return found
+    return pairs

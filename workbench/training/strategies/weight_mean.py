@@ -54,7 +54,7 @@ class _Held:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._means = [each.clone() for each in self._held()]
+        self._means = [tensor.clone() for tensor in self._held()]
         self._is_shown = False
         self.num_steps = 0
 
@@ -86,9 +86,9 @@ class _Held:
 
     def _held(self) -> Iterator[Tensor]:
         """Yield what this worker holds of each parameter and buffer."""
-        for each in itertools.chain(self._model.parameters(), self._model.buffers()):
-            if each.is_floating_point():
-                yield local_part(each).detach()
+        for tensor in itertools.chain(self._model.parameters(), self._model.buffers()):
+            if tensor.is_floating_point():
+                yield local_part(tensor).detach()
 
 
 class MovingMean(_Held):
