@@ -214,9 +214,8 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
                 whole.append(read(path))
         except RunError as error:
             fault = disk_fault(error, place)
-            if (
-                fault is not None
-            ):  # it may be whole: to begin anew because a disk is away would lose it
+            # It may be whole: to begin anew because a disk is away would lose it.
+            if fault is not None:
                 raise fault from error
     return max(whole, key=lambda content: content["step"], default=None)
 

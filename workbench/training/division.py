@@ -418,9 +418,8 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
         # Samples may leave out equally many targets, so that they count alike in either way.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
-            with contextlib.suppress(
-                ValueError, IndexError, RuntimeError
-            ):  # it takes no targets of -100
+            # It takes no targets of -100.
+            with contextlib.suppress(ValueError, IndexError, RuntimeError):
                 imagined += _evidence_of_model(parts, *changed) or []
     return _decided(parts, seen, imagined, leaves_out=leaves_out) if seen or imagined else None
 
@@ -521,9 +520,8 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
             if shifts:
                 _shift(model)
             for name in model.optimizers:
-                with (
-                    torch.enable_grad()
-                ):  # a step may take gradients itself, such as a penalty on them
+                # A step may take gradients itself, such as a penalty on them.
+                with torch.enable_grad():
                     evidence = list(
                         _evidence_of_loss(
                             lambda part, name=name: _loss(model, part, name), batch, targets

@@ -39,7 +39,6 @@ MAX_AT_ONCE_BYTES = 256 << 20
 it.
 """
 _NUM_LATENCIES = 11
-Report = Callable[[Event], bool]
 _OF_TRAINED = ("trained", "averaged")
 """What a checkpoint holds of weights that are trained on but not kept, where their mean is kept."""
 
@@ -411,7 +410,9 @@ def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
     return worker.group.total(torch.tensor(own, dtype=torch.float64, device=worker.device)).item()
 
 
-def measure_kept(task: TrialTask, parts: Parts, report: Report, *, has_kept_weights: bool) -> None:
+def measure_kept(
+    task: TrialTask, parts: Parts, report: Callable[[Event], bool], *, has_kept_weights: bool
+) -> None:
     """Measure the weights that a trial keeps on the test samples, if the data has some.
 
     All workers must call it, after the last step: the weights of the strategy may be replaced.

@@ -123,9 +123,8 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
         or len(first) != num
     ):
         return None
-    if not _are_close(first, again) or _are_close(
-        first[: num // 2], alone
-    ):  # it may draw at random
+    # It may draw at random.
+    if not _are_close(first, again) or _are_close(first[: num // 2], alone):
         return None
     return (
         "the model answers otherwise for a sample where other samples stand beside it, so its"

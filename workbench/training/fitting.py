@@ -8,7 +8,6 @@ is interrupted begins anew. Which model is fitted, and how, is left to the model
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from time import perf_counter
 
 import numpy as np
@@ -20,23 +19,20 @@ from workbench.data import Datasets, Split
 from workbench.data.targets import are_shares, class_of_each
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.models.adapters import declared_goals
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.training import checkpoint
 from workbench.training.assembly import trial_settings
+from workbench.training.attempt_events import AttemptEvents, Report
 from workbench.training.evaluation import Predictor, evaluate, failed_test, tested
 from workbench.training.loading import load_trial_data
-from workbench.training.loss_and_metrics import known_samples, metrics_of, pairing_of
+from workbench.training.loss_and_metrics import metrics_of, pairing_of
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.planning.settings import TrialSettings, fitted_of
 from workbench.training.source import Source
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
-
-Report = Callable[[Event], bool]
 
 _EVALUATED_AT_ONCE = 512
 # Each round evaluates all trees so far, so that many rounds cost more than the trees themselves.
@@ -118,24 +114,20 @@ class _Fitting:
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
         self._began_s = perf_counter()
+        self._events = AttemptEvents(task, report, self._worker, started_s=self._began_s)
         self._value = TrialValue(task.experiment)
 
     def run(self) -> Outcome:
         task, num_train = self._task, len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
         targets = self._fitted_to(targets)
-        planned = TrialPlanned(
-            trial=task.trial,
-            attempt=task.attempt,
-            plan=self._settings.plan.to_json(),
-            goals=declared_goals(self._metrics),
-            **known_samples(task.experiment, self._datasets, self._metrics),
-        )
         values: dict[str, float] = {}
         kept: nn.Module | None = None
         model: nn.Module | None = None
         rounds, step = min(self._epochs, _MAX_ROUNDS), 0
-        stops = bool(self._report(planned))
+        stops = self._events.send(
+            self._events.planned(self._settings.plan, self._datasets, self._metrics)
+        )
         grown = self._configuration.grow(
             inputs,
             targets,
@@ -211,28 +203,15 @@ class _Fitting:
             )
 
     def _report_round(self, step: int, values: dict[str, float], num_train: int) -> bool:
-        elapsed_s = perf_counter() - self._began_s
-        return bool(
-            self._report(
-                TrialReported(
-                    trial=self._task.trial,
-                    attempt=self._task.attempt,
-                    step=step,
-                    epoch=float(step),
-                    elapsed_s=elapsed_s,
-                    values=values,
-                    samples_per_s=num_train * step / max(elapsed_s, 1e-9),
-                )
-            )
+        samples_per_s = num_train * step / max(perf_counter() - self._began_s, 1e-9)
+        return self._events.send(
+            self._events.reported(step, values, epoch=float(step), samples_per_s=samples_per_s)
         )
 
     def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
         content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
-        saved = CheckpointSaved(
-            trial=self._task.trial, attempt=self._task.attempt, step=step, path=path, best=True
-        )
-        return bool(self._report(saved))
+        return self._events.send(self._events.saved(step, path, best=True))
 
 
 class _Fitted(Predictor):

@@ -71,9 +71,8 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     component = experiment.train
     assert component is not None
     if task.segment is not None and task.reported_step >= task.segment.end:
-        return Outcome(
-            "complete", task.reported_step, dict(task.reported)
-        )  # the driver died meanwhile
+        # The driver died meanwhile.
+        return Outcome("complete", task.reported_step, dict(task.reported))
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
     config = {**component.options, **task.params}

@@ -84,9 +84,8 @@ class Journal:
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):
                 for line in (self._folder / name).read_bytes().splitlines():
-                    with contextlib.suppress(
-                        StoreError
-                    ):  # the last line, of a process that was killed
+                    # The last line, of a process that was killed.
+                    with contextlib.suppress(StoreError):
                         event = from_json(line)
                         if isinstance(event, TrialReported):
                             events[event.step] = event
@@ -97,9 +96,8 @@ class Journal:
         if not (self._is_first and self._has_checkpoints):
             return
         line = to_json(event).encode() + b"\n"
-        with contextlib.suppress(
-            OSError
-        ):  # a disk that takes no journal will take no checkpoint either
+        # A disk that takes no journal will take no checkpoint either.
+        with contextlib.suppress(OSError):
             if self._file is None or self._bytes > MAX_BYTES:
                 self._open()
             assert self._file is not None

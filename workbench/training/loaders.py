@@ -270,9 +270,8 @@ def as_tensors(values: Any) -> Any:
         return {name: as_tensors(part) for name, part in values.items()}
     if isinstance(values, tuple):
         return tuple(as_tensors(part) for part in values)
-    if isinstance(
-        values, Tensor | list
-    ):  # a list holds values such as texts, which no device takes
+    # A list holds values such as texts, which no device takes.
+    if isinstance(values, Tensor | list):
         return values
     return torch.from_numpy(np.ascontiguousarray(values))
 

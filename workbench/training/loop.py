@@ -8,7 +8,7 @@ device nor looks at a loss. Where all begins (model, data, optimizer) is left to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -19,16 +19,15 @@ from workbench.experiment.private import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.events import CheckpointSaved, Event, Noted, TrialPlanned, TrialReported
-from workbench.models.adapters import declared_goals
+from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, notes_on_assembly
+from workbench.training.attempt_events import AttemptEvents, Report
 from workbench.training.device import HeldMemory, join_trial
 from workbench.training.evaluation import ModelCosts, measure_kept, measure_split, renew_statistics
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.loaders import named_losses
-from workbench.training.loss_and_metrics import known_samples
 from workbench.training.mirror import take_over
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
@@ -43,8 +42,6 @@ from workbench.training.strategies.strategy import (
 )
 from workbench.training.task import TrialTask
 from workbench.training.window import RankTimes, Window
-
-Report = Callable[[Event], bool]
 
 
 def train(task: TrialTask, report: Report) -> Outcome:
@@ -82,6 +79,7 @@ class _Loop:
         self._parts = parts
         self._report = report
         self._started_s = started_s
+        self._events = AttemptEvents(task, report, parts.worker, started_s=started_s)
         self._memory = HeldMemory(parts.worker.device, task.experiment)
         self._step = 0
         self._epochs_done = 0
@@ -90,9 +88,8 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
-        self._kept_step: int | None = (
-            None  # whose weights are kept, where this attempt has saved them
-        )
+        # Whose weights are kept, where this attempt has saved them.
+        self._kept_step: int | None = None
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
         settings = parts.settings
@@ -131,20 +128,18 @@ class _Loop:
         if self._task.resume:
             self._resume()
         self._note_on_beginning()
-        ended = self._send(
-            TrialPlanned(
-                trial=self._task.trial,
-                attempt=self._task.attempt,
-                plan=self._parts.settings.plan.to_json(),
-                has_blocks=self._parts.has_blocks,
-                divides_batch=self._parts.loss.division != "none",
-                goals=declared_goals(self._parts.metrics),
-                **known_samples(self._task.experiment, self._parts.datasets, self._parts.metrics),
-            )
+        parts = self._parts
+        planned = self._events.planned(
+            parts.settings.plan,
+            parts.datasets,
+            parts.metrics,
+            has_blocks=parts.has_blocks,
+            divides_batch=parts.loss.division != "none",
         )
+        ended = self._send(planned)
         if ended is not None:
             return ended
-        self._parts.strategy.train(True)
+        parts.strategy.train(True)
         while self._epochs_done < self._last_epoch:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
@@ -178,9 +173,8 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
-        rate_setting = (
-            strategy if isinstance(strategy, RateSetting) else None
-        )  # too slow for each step
+        # Too slow for each step.
+        rate_setting = strategy if isinstance(strategy, RateSetting) else None
         counting = (
             strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
         )
@@ -334,13 +328,10 @@ class _Loop:
         compile_s, self._compile_s = self._compile_s, None
         parts_s = self._parts.profiler.close_window()
         slowest = self._rank_times.add(parts_s)
-        return TrialReported(
-            trial=self._task.trial,
-            attempt=self._task.attempt,
-            step=self._step,
+        return self._events.reported(
+            self._step,
+            values,
             epoch=epoch,
-            elapsed_s=perf_counter() - self._started_s,
-            values=values,
             samples_per_s=samples_per_s,
             memory_share=self._memory.share(),
             compile_s=compile_s,
@@ -352,15 +343,8 @@ class _Loop:
         )
 
     def _send(self, event: Event) -> Outcome | None:
-        """Report from rank 0, and let every worker know whether to stop.
-
-        All workers must call it.
-        """
-        worker = self._parts.worker
-        stop = worker.rank == 0 and bool(self._report(event))
-        if worker.num_workers > 1:
-            flag = torch.tensor(float(stop), device=worker.device)
-            stop = bool(worker.group.total(flag).item() > 0)
+        """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
+        stop = self._events.send(event)
         return Outcome("stopped", self._step, self._value.result()) if stop else None
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
@@ -394,21 +378,12 @@ class _Loop:
             self._saved_s = perf_counter()
         if best:
             self._kept_step = self._step
-        return self._send(
-            CheckpointSaved(
-                trial=self._task.trial,
-                attempt=self._task.attempt,
-                step=self._step,
-                path=path,
-                best=best,
-            )
-        )
+        return self._send(self._events.saved(self._step, path, best=best))
 
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
-        if (
-            before is not None and self._task.segment is None
-        ):  # the same training: all of it becomes its own
+        # The same training: all of it becomes its own.
+        if before is not None and self._task.segment is None:
             take_over(self._task)
             self._parts.worker.group.gather(None)  # once it is there, every rank reads it
             before = None
@@ -427,12 +402,10 @@ class _Loop:
         self._epoch_so_far = tuple(content["epoch_so_far"])
         if is_own:
             self._values = content["values"]
-            self._resume_value(content)
-        if "schedule" in content:  # checkpoints of earlier versions lack it
-            self._parts.schedule.load_state_dict(content["schedule"])
-        if "noise" in content:
-            self._noise.load_state_dict(content["noise"])
-            self._follow_noise()
+            self._value.load(content["value"])
+        self._parts.schedule.load_state_dict(content["schedule"])
+        self._noise.load_state_dict(content["noise"])
+        self._follow_noise()
         rank = self._parts.worker.rank
         if rank < len(content["random"]):
             checkpoint.set_random_states(content["random"][rank])
@@ -457,12 +430,3 @@ class _Loop:
         )
         # With another batch an epoch has another number of steps.
         return content | {"step": content["epochs_done"] * self._steps_per_epoch}
-
-    def _resume_value(self, content: dict[str, Any]) -> None:
-        if "value" in content:
-            self._value.load(content["value"])
-        else:
-            # checkpoints of earlier versions state the last values, and only one metric of the best
-            self._value.report(self._values, step=self._step)
-            if content["best"] is not None:
-                self._value.report({self._parts.objectives[0].metric: content["best"]})

@@ -182,23 +182,6 @@ def loss_of(
     return DividedLoss(returned_or_usual, division, takes_returned=True)
 
 
-def known_samples(
-    experiment: Experiment, datasets: Datasets, metrics: Iterable[str]
-) -> dict[str, Any]:
-    """Return on what the metrics of a training are measured, as fields of its plan's event.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data.
-        metrics: What is measured on validation.
-    """
-    return {
-        "num_validation": len(datasets.validation),
-        "num_test": 0 if datasets.test is None else len(datasets.test),
-        "rates": rates_of(experiment, datasets, metrics),
-    }
-
-
 def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
     """Return the metrics that are a share of the validation samples, by reported name.
 

@@ -265,9 +265,8 @@ class _Play:
         copy = self._copies[number]
         seen, reward, has_ended, is_cut_off, _ = copy.step(action)
         reward = float(reward)
-        if (
-            is_cut_off and not has_ended
-        ):  # it would have gone on, so what it was still worth is added
+        # It would have gone on, so what it was still worth is added.
+        if is_cut_off and not has_ended:
             with torch.no_grad():
                 worth = policy.critic(torch.from_numpy(_flat(seen)[None]))
             reward += self._settings.discount * float(worth)

@@ -302,9 +302,8 @@ class _SeveralRanks(ProgramRanks):
         if now_s - self._checked_s < CHECK_S:
             return False
         self._checked_s = now_s
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the process of rank 0 has ended, and the store with it
+        # The process of rank 0 has ended, and the store with it.
+        with contextlib.suppress(RuntimeError):
             if self._store.check([_PROGRAM_STOP]):
                 return True
             if self._failed_s is None and self._store.check([_PROGRAM_FAILED]):

@@ -232,9 +232,8 @@ class OneBit(ErrorFeedback):
         def mean(rows: list[Tensor]) -> Tensor:
             kept_for_callback(sent)
             total = torch.zeros_like(sent)
-            for rank, row in enumerate(
-                rows
-            ):  # in the same order everywhere, so that all round alike
+            # In the same order everywhere, so that all round alike.
+            for rank, row in enumerate(rows):
                 total.add_(sent if rank == own_rank else _decode(row, where))
             return total.div_(num_replicas)
 

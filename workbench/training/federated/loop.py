@@ -11,7 +11,7 @@ the order of the clients: so the values are the same, bit for bit, on any number
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -26,12 +26,12 @@ from workbench.experiment.federated import (
     SPREADS,
 )
 from workbench.experiment.trial_value import TrialValue, find_divergence
-from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.foundation.events import Event
 from workbench.foundation.formatting import format_count
-from workbench.models.adapters import declared_goals
 from workbench.models.metrics import AnyMetric, BatchMetric
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble, notes_on_assembly
+from workbench.training.attempt_events import AttemptEvents, Report
 from workbench.training.device import join_trial
 from workbench.training.evaluation import (
     Predictor,
@@ -44,13 +44,11 @@ from workbench.training.federated.clients import Shards, clients_of
 from workbench.training.federated.rounds import RoundResult, Rounds
 from workbench.training.first_batch import check_first_batch
 from workbench.training.loading import load_trial_data
-from workbench.training.loss_and_metrics import known_samples
 from workbench.training.outcome import Outcome, diverged
 from workbench.training.source import Source
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
-Report = Callable[[Event], bool]
 _ALONE = Worker()
 
 
@@ -84,7 +82,8 @@ class _Federation:
     """One attempt: its position and its next rounds."""
 
     def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
-        self._task, self._parts, self._report, self._started_s = task, parts, report, started_s
+        self._task, self._parts, self._report = task, parts, report
+        self._events = AttemptEvents(task, report, parts.worker, started_s=started_s)
         federated = parts.settings.federated
         assert federated is not None
         self._federated = federated
@@ -95,9 +94,8 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
-        self._kept_round: int | None = (
-            None  # whose weights are kept, where this attempt has saved them
-        )
+        # Whose weights are kept, where this attempt has saved them.
+        self._kept_round: int | None = None
         self._is_reached = False
         self._num_bytes = 0
         self._last_loss: float | None = None
@@ -110,16 +108,10 @@ class _Federation:
             self._resume()
         for note in notes_on_assembly(self._task, self._parts):
             self._report(note)
-        ended = self._send(
-            TrialPlanned(
-                trial=self._task.trial,
-                attempt=self._task.attempt,
-                plan=self._parts.settings.plan.to_json(),
-                goals=declared_goals(self._parts.metrics),
-                **known_samples(self._task.experiment, self._parts.datasets, self._parts.metrics),
-            )
-        )
-        self._parts.strategy.train(True)
+        parts = self._parts
+        planned = self._events.planned(parts.settings.plan, parts.datasets, parts.metrics)
+        ended = self._send(planned)
+        parts.strategy.train(True)
         while ended is None and self._num_done < self._num_rounds and not self._is_reached:
             ended = self._make_round()
         if ended is None and self._last_loss is None:
@@ -154,7 +146,6 @@ class _Federation:
         """Evaluate, report and write a checkpoint, each in the rounds in which it is due."""
         training, number = self._parts.settings.training, self._num_done
         is_last = number == self._num_rounds
-        samples_per_s = result.num_trained / max(elapsed_s, 1e-9)
         values = {} if self._last_loss is None else {"train_loss": self._last_loss}
         values[BYTES_METRIC] = self._num_bytes / self._federated.clients
         values[ANSWERED_METRIC] = float(result.num_answered)
@@ -165,12 +156,15 @@ class _Federation:
             is_last = is_last or self._is_reached
             self._values = values
             self._parts.schedule.after_evaluation(values)
-            is_best = (
-                self._value.report(values, step=number) if self._value.follows_best else is_last
-            )
+            is_best = self._value.report(values, step=number)
             if not self._value.follows_best:
-                self._value.report(values, step=number)
-        ended = self._send(self._report_event(values, samples_per_s))
+                is_best = is_last
+        samples_per_s = result.num_trained / max(elapsed_s, 1e-9)
+        ended = self._send(
+            self._events.reported(
+                number, values, epoch=float(number), samples_per_s=samples_per_s or None
+            )
+        )
         name = find_divergence(self._task.experiment, values)
         if name is not None:
             return diverged(name, values[name], number, values)
@@ -200,28 +194,9 @@ class _Federation:
         )
         return {f"val_{name}": value for name, value in measured.items()}
 
-    def _report_event(self, values: dict[str, float], samples_per_s: float) -> TrialReported:
-        return TrialReported(
-            trial=self._task.trial,
-            attempt=self._task.attempt,
-            step=self._num_done,
-            epoch=float(self._num_done),
-            elapsed_s=perf_counter() - self._started_s,
-            values=values,
-            samples_per_s=samples_per_s or None,
-        )
-
     def _send(self, event: Event) -> Outcome | None:
-        """Report from rank 0, and let every worker know whether to stop.
-
-        All workers must call it.
-        """
-        worker = self._parts.worker
-        stop = worker.rank == 0 and bool(self._report(event))
-        if worker.num_workers > 1:
-            stop = bool(
-                worker.group.total(torch.tensor(float(stop), device=worker.device)).item() > 0
-            )
+        """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
+        stop = self._events.send(event)
         return Outcome("stopped", self._num_done, self._value.result()) if stop else None
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
@@ -241,15 +216,7 @@ class _Federation:
             path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
         if best:
             self._kept_round = self._num_done
-        return self._send(
-            CheckpointSaved(
-                trial=self._task.trial,
-                attempt=self._task.attempt,
-                step=self._num_done,
-                path=path,
-                best=best,
-            )
-        )
+        return self._send(self._events.saved(self._num_done, path, best=best))
 
     def _resume(self) -> None:
         content = checkpoint.read_latest(self._task.checkpoints)

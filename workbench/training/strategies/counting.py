@@ -22,9 +22,8 @@ def is_counted(loss: Any) -> bool:
 
     See CountedLoss.
     """
-    return getattr(
-        loss, "is_counted", False
-    )  # a test for the protocol would take longer at each step
+    # A test for the protocol would take longer at each step.
+    return getattr(loss, "is_counted", False)
 
 
 class CountedStep:

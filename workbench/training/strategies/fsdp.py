@@ -46,9 +46,8 @@ class FullySharded(DataParallel):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
-        if (
-            self._mean is not None
-        ):  # which is exchanged with shards, and predicting leaves some gathered
+        # Which is exchanged with shards, and predicting leaves some gathered.
+        if self._mean is not None:
             reshard(self._model)
         super().train(mode)
 
@@ -107,9 +106,8 @@ class FullySharded(DataParallel):
             with super().alone():
                 yield
         finally:
-            for (
-                parameter
-            ) in self._model.parameters():  # whole ones, which the optimizer does not know
+            # Whole ones, which the optimizer does not know.
+            for parameter in self._model.parameters():
                 parameter.grad = None
             self._keep_gathered(cut, False)
             for module in cut:
@@ -118,9 +116,8 @@ class FullySharded(DataParallel):
     def _keep_gathered(self, cut: Sequence[FSDPModule], kept: bool) -> None:
         for module in cut:
             module.set_reshard_after_backward(not kept, recurse=False)
-            if (
-                module is not self._model
-            ):  # whose parameters stay gathered after the forward pass anyway
+            # Whose parameters stay gathered after the forward pass anyway.
+            if module is not self._model:
                 module.set_reshard_after_forward(not kept, recurse=False)
 
     def close(self) -> None:

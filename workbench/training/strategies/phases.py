@@ -65,9 +65,8 @@ class Phased(DataParallel):
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._optimizers = cast(PhasedModel, model).optimizers
         for item in self._optimizers.values():
-            if (
-                worker.device.type == "cuda" and item.state
-            ):  # made before the model was on the device
+            # Made before the model was on the device.
+            if worker.device.type == "cuda" and item.state:
                 item.load_state_dict(item.state_dict())
         self._optimizer = cast(Optimizer, _Together(self._optimizers))
         self._rates = {

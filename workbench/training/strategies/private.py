@@ -127,9 +127,8 @@ class PrivateSteps(Single):
             if not is_counted(loss):
                 return loss(outputs, wanted)
             total, count = loss.measure(outputs, wanted)
-            return total / torch.as_tensor(count).clamp(
-                min=1
-            )  # a sample that counts nothing has a loss of 0
+            # A sample that counts nothing has a loss of 0.
+            return total / torch.as_tensor(count).clamp(min=1)
 
         trained = {name: parameter.detach() for name, parameter in self._trained_by_name.items()}
         try:

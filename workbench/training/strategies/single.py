@@ -200,9 +200,8 @@ class Single:
         else:
             self._scaler.step(self._optimizer)
             self._scaler.update()
-        self._optimizer.zero_grad(
-            set_to_none=self._recorder is None
-        )  # replays add to the same gradients
+        # Replays add to the same gradients.
+        self._optimizer.zero_grad(set_to_none=self._recorder is None)
         self._agree_after_step()
         if self._mean is not None:
             self._mean.follow()

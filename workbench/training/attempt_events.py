@@ -1,0 +1,110 @@
+"""The events of one attempt at a training: its plan, its reports and its checkpoints.
+
+Rank 0 reports them, and all workers learn whether to stop. What is measured, and when, is left to
+the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from workbench.data import Datasets
+from workbench.experiment.plan import Plan
+from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.models.adapters import declared_goals
+from workbench.models.metrics import AnyMetric
+from workbench.training.loss_and_metrics import rates_of
+from workbench.training.strategies.strategy import Worker
+from workbench.training.task import TrialTask
+
+Report = Callable[[Event], bool]
+"""Takes an event; returns whether the trial should stop."""
+
+
+class AttemptEvents:
+    """Makes the events of one attempt, and sends them."""
+
+    def __init__(
+        self, task: TrialTask, report: Report, worker: Worker, *, started_s: float
+    ) -> None:
+        """Begin before the first one.
+
+        Args:
+            task: The order.
+            report: Called on rank 0 only.
+            worker: Which worker this is.
+            started_s: When the attempt began, as `perf_counter` has it.
+        """
+        self._task, self._report, self._worker = task, report, worker
+        self._started_s = started_s
+
+    def send(self, event: Event) -> bool:
+        """Report from rank 0, and return on every worker whether to stop.
+
+        All workers must call it.
+        """
+        stop = self._worker.rank == 0 and bool(self._report(event))
+        if self._worker.num_workers > 1:
+            flag = torch.tensor(float(stop), device=self._worker.device)
+            stop = self._worker.group.total(flag).item() > 0
+        return stop
+
+    def planned(
+        self, plan: Plan, datasets: Datasets, metrics: Mapping[str, AnyMetric], **more: Any
+    ) -> TrialPlanned:
+        """Return the plan of the attempt, and on what its metrics are measured.
+
+        Args:
+            plan: How it is trained.
+            datasets: The data as it was loaded.
+            metrics: What is measured on validation, by name.
+            **more: Further fields of the event.
+        """
+        return TrialPlanned(
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            plan=plan.to_json(),
+            goals=declared_goals(metrics),
+            num_validation=len(datasets.validation),
+            num_test=0 if datasets.test is None else len(datasets.test),
+            rates=rates_of(self._task.experiment, datasets, metrics),
+            **more,
+        )
+
+    def reported(
+        self, step: int, values: Mapping[str, float], *, epoch: float, **more: Any
+    ) -> TrialReported:
+        """Return what was measured by now.
+
+        Args:
+            step: The last step.
+            values: Numbers by metric.
+            epoch: How much of the training is done, in epochs.
+            **more: Further fields of the event.
+        """
+        return TrialReported(
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            step=step,
+            epoch=epoch,
+            elapsed_s=perf_counter() - self._started_s,
+            values=dict(values),
+            **more,
+        )
+
+    def saved(self, step: int, path: str, *, best: bool) -> CheckpointSaved:
+        """Return that a checkpoint was saved.
+
+        Args:
+            step: The step that it has reached.
+            path: Where it lies, as it may be shown; "" on workers that do not report.
+            best: Whether it is the best so far.
+        """
+        task = self._task
+        return CheckpointSaved(
+            trial=task.trial, attempt=task.attempt, step=step, path=path, best=best
+        )
