@@ -29,12 +29,12 @@ def fork_away(folder: Path, *, number: int) -> None:
         os._exit(0)
 
 
-def good(_folder: Path, scale: str) -> None:
+def good(_folder: Path, scale: str, *_: str) -> None:
     for step in range(1, 4):
         say(f"epoch={step} loss={float(scale) / step} - acc: {90 + step}%")
 
 
-def attaches(folder: Path) -> None:
+def attaches(folder: Path, *_: str) -> None:
     import workbench as wb
 
     (folder / "dot.gif").write_bytes(b"GIF89a rest")
@@ -48,18 +48,18 @@ def attaches(folder: Path) -> None:
         )
 
 
-def silent(folder: Path) -> None:
+def silent(folder: Path, *_: str) -> None:
     (folder / "started").touch()
     time.sleep(600)
 
 
-def stubborn(_folder: Path) -> None:
+def stubborn(_folder: Path, *_: str) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say("loss=1")
     time.sleep(600)
 
 
-def forks(folder: Path, ending: str) -> None:
+def forks(folder: Path, ending: str, *_: str) -> None:
     say("loss=1")
     for number in range(2):
         fork_away(folder, number=number)
@@ -70,32 +70,32 @@ def forks(folder: Path, ending: str) -> None:
         time.sleep(600)
 
 
-def nan(_folder: Path) -> None:
+def nan(_folder: Path, *_: str) -> None:
     say("loss=0.5")
     say("loss=nan")
     time.sleep(600)
 
 
-def fails(_folder: Path) -> None:
+def fails(_folder: Path, *_: str) -> None:
     say("loss=0.5")
     raise ValueError("boom")
 
 
-def half(_folder: Path) -> None:
+def half(_folder: Path, *_: str) -> None:
     say('{"loss": 0.5, "epoch": 1}')
     sys.stdout.write('{"loss": 0.2')
 
 
-def other(_folder: Path) -> None:
+def other(_folder: Path, *_: str) -> None:
     say("Epoch: 1 Loss: 0.5")
     say("that was it")
 
 
-def long(_folder: Path) -> None:
+def long(_folder: Path, *_: str) -> None:
     sys.stdout.buffer.write(b"x" * 100_000 + b"\n" + os.urandom(1000) + b"\nloss=0.5\n")
 
 
-def many(_folder: Path) -> None:
+def many(_folder: Path, *_: str) -> None:
     for step in range(1, 3001):
         sys.stdout.write(f"\rloss={1 / step}")
 
@@ -108,14 +108,14 @@ def environment(_folder: Path, *arguments: str) -> None:
     say(json.dumps({"loss": 1, "found": seen, "arguments": arguments}))
 
 
-def configured(folder: Path) -> None:
+def configured(folder: Path, *_: str) -> None:
     import yaml
 
     settings = yaml.safe_load(Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text())
     (folder / "found").write_text(json.dumps(settings))
 
 
-def reports(_folder: Path) -> None:
+def reports(_folder: Path, *_: str) -> None:
     import workbench
 
     workbench.report(epoch=2, loss=0.5)

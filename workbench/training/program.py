@@ -18,6 +18,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -150,14 +151,13 @@ class _Attempt:
         if (unmeasured := self._reports.describe_unmeasured()) is not None:
             self._note("warning", unmeasured)
         if end.error is not None:
-            return unstarted(arguments[0], end.error)
+            message = f"{arguments[0]} could not be started: {end.error}"
+            return Outcome("failed", 0, reason="error", message=message)
         if end.left and task.rank == 0:
             self._note(
                 "info", f"processes that outlived the program were ended: {', '.join(end.left)}"
             )
-        outcome = outcome_of(
-            end, self._reports, experiment, task, program.output, is_stopped=self._is_stopped
-        )
+        outcome = outcome_of(end, self._reports, task, program.output, is_stopped=self._is_stopped)
         if outcome.state == "complete" and task.rank == 0 and not self._runs_kept_code():
             self._report(
                 Noted(level="warning", message=NOT_SERVED, trial=task.trial, is_unserved=True)
@@ -407,96 +407,92 @@ class ProgramReports:
         return name in self.names or name in self._metrics or name == self._counted
 
 
-def unstarted(program: str, error: str) -> Outcome:
-    """Return the outcome of a program that could not be started."""
-    return Outcome("failed", 0, reason="error", message=f"{program} could not be started: {error}")
-
-
 def outcome_of(
     end: ProgramEnd,
     reports: ProgramReports,
-    experiment: Experiment,
     task: TrialTask,
     output: KeptOutput,
     *,
     is_stopped: bool,
 ) -> Outcome:
-    """Return how a trial ended.
+    """Return how the trial of a program ended.
 
     Args:
         end: How the program ended.
         reports: What it reported.
-        experiment: The experiment.
         task: The trial.
         output: What the program printed.
         is_stopped: Whether it was requested to stop.
     """
-    tail = output.tail()
     if reports.failed is not None:
         return reports.failed
     if is_stopped:
         return Outcome("stopped", reports.step, reports.values)
     if end.code != 0:
-        printed = output.errors.decode(errors="replace")
-        error = _error_of(end.code, printed if printed.strip() else tail)
-        last = f": {error}" if error else ""
-        is_memory = any(sign in tail[-4000:] for sign in _MEMORY)
-        return Outcome(
-            "failed",
-            reports.step,
-            reports.values,
-            "oom" if is_memory else "error",
-            f"the program {_describe_code(end.code)}{last}",
-            traceback=last_traceback(printed) or last_traceback(tail),
-        )
-    missing = _missing(reports, experiment, task) if task.rank == 0 else None
-    if missing is None and (unmeasured := reports.unmeasured) is not None:
-        name, word = unmeasured
-        return Outcome(
-            "failed",
-            reports.step,
-            reports.values,
-            "error",
+        return _crashed(end.code, reports, output)
+    # Of the other ranks no metrics are read.
+    if task.rank == 0 and (missing := _missing(reports, task)) is not None:
+        message = _describe_missing(missing, reports, task.experiment, output.tail())
+        return replace(_failed(reports, message), is_unreported=True)
+    if reports.unmeasured is not None:
+        name, word = reports.unmeasured
+        message = (
             f"the last {name} that the program wrote is {word}, which is not a number; "
-            "where nothing is measured, write nothing",
+            "where nothing is measured, write nothing"
         )
-    if missing is None:
-        return Outcome("complete", reports.step, reports.values)
-    last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
-    other = describe_other_metric(experiment.objectives, missing, reports.names)
-    wrote = f"it wrote: {', '.join(reports.names)}" + f"; {other}" * bool(other)
-    seen = wrote if reports.names else _describe_silence(missing, last)
-    if (word := reports.words.get(missing)) is not None:
-        seen = f"it wrote {word} in its place, which is not a number" + f"; {wrote}" * bool(
-            reports.names
-        )
-    printed = f"\nIts last lines:\n{last}" if last else ". It printed nothing."
-    return Outcome(
-        "failed",
-        reports.step,
-        reports.values,
-        "error",
-        f"the program ended without writing {missing!r}; {seen}{printed}",
-        is_unreported=True,
+        return _failed(reports, message)
+    return Outcome("complete", reports.step, reports.values)
+
+
+def _failed(reports: ProgramReports, message: str) -> Outcome:
+    return Outcome("failed", reports.step, reports.values, "error", message)
+
+
+def _crashed(code: int | None, reports: ProgramReports, output: KeptOutput) -> Outcome:
+    tail, printed = output.tail(), output.errors.decode(errors="replace")
+    error = _error_of(code, printed if printed.strip() else tail)
+    message = f"the program {_describe_code(code)}" + (f": {error}" if error else "")
+    return replace(
+        _failed(reports, message),
+        reason="oom" if any(sign in tail[-4000:] for sign in _MEMORY) else "error",
+        traceback=last_traceback(printed) or last_traceback(tail),
     )
+
+
+def _describe_missing(
+    missing: str, reports: ProgramReports, experiment: Experiment, tail: str
+) -> str:
+    """Return that a program has not written a name, and what it has written instead."""
+    last_lines = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
+    wrote = ""
+    if reports.names:
+        wrote = f"it wrote: {', '.join(reports.names)}"
+        other = describe_other_metric(experiment.objectives, missing, reports.names)
+        if other:
+            wrote += f"; {other}"
+    if missing in reports.words:
+        seen = f"it wrote {reports.words[missing]} in its place, which is not a number"
+        if wrote:
+            seen += f"; {wrote}"
+    else:
+        seen = wrote or _describe_silence(missing, last_lines)
+    printed = f"\nIts last lines:\n{last_lines}" if last_lines else ". It printed nothing."
+    return f"the program ended without writing {missing!r}; {seen}{printed}"
 
 
 def _describe_silence(missing: str, last_lines: str) -> str:
+    if not last_lines or not missing.isidentifier():
+        return "it wrote no metric at all"
     example = f"metrics: {{pattern: '{missing} (?P<{missing}>\\S+)'}}"
-    hint = (
-        f", or in a form that needs a pattern, such as {example}"
-        if last_lines and missing.isidentifier()
-        else ""
-    )
-    return f"it wrote no metric at all{hint}"
+    return f"it wrote no metric at all, or in a form that needs a pattern, such as {example}"
 
 
-def _missing(reports: ProgramReports, experiment: Experiment, task: TrialTask) -> str | None:
+def _missing(reports: ProgramReports, task: TrialTask) -> str | None:
     """Return the first name that the program should have written and has not.
 
     None where there is none.
     """
-    known = {**task.reported, **reports.values}
+    experiment, known = task.experiment, {**task.reported, **reports.values}
     for objective in experiment.objectives:
         if objective.metric not in known:
             return objective.metric

@@ -39,19 +39,6 @@ FAILED_S = 2.0
 
 That says more than being stopped.
 """
-NAMES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "NODE_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
 _POLL_S = (0.0005, 0.02)
 # Where functions and programs leave word in the store.
 _REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
@@ -191,8 +178,9 @@ def torchrun_variables(group: Group, host: str) -> Iterator[None]:
         group: The group of the trial.
         host: Address of rank 0's machine, as the others see it.
     """
-    before = {name: os.environ.get(name) for name in NAMES}
-    os.environ.update(variables_of(group, host))
+    variables = variables_of(group, host)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

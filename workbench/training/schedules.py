@@ -13,7 +13,7 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -60,32 +60,28 @@ class Length:
     evaluations: int
 
 
-class Schedule(Protocol):
-    """The part of the peak rate that a step uses."""
+class Schedule:
+    """The part of the peak rate that a step uses; one that follows nothing has no position."""
 
     def factor(self, step: int) -> float:
         """Return the part that a step uses; they are requested in order."""
-        ...
+        raise NotImplementedError
 
     def after_step(self) -> None:
         """Take note that a step was made."""
-        ...
 
     def after_epoch(self) -> None:
         """Take note that an epoch has ended."""
-        ...
 
     def after_evaluation(self, values: dict[str, float]) -> None:
         """Take note of what an evaluation measured; every worker must call it."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, for a checkpoint."""
-        ...
+        return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a position."""
-        ...
 
 
 def schedule_of(
@@ -118,8 +114,10 @@ def schedule_of(
         return _Computed(training.schedule, length)
     holder = _RateHolder(lr)
     metric = followed_metric(training)
+    default_metric = objectives[0].metric
+    by_step = False
     if is_own:
-        scheduler, by_step = _own(training, holder, length, objectives, measured)
+        scheduler, by_step = _own(training, holder, length, default_metric, measured)
         takes_metric = isinstance(scheduler, ReduceLROnPlateau)
         if metric is not None and not takes_metric:
             raise ExperimentError(
@@ -128,9 +126,9 @@ def schedule_of(
                 next_step="Remove it.",
             )
     else:
-        scheduler, by_step = _plateau(training, holder, length, objectives, measured), False
+        scheduler = _plateau(training, holder, length, default_metric, measured)
         takes_metric = True
-    followed = (metric or objectives[0].metric) if takes_metric else None
+    followed = (metric or default_metric) if takes_metric else None
     if followed is not None and followed not in measured:
         raise ExperimentError(
             f"{followed!r} is not measured, so the schedule cannot follow it",
@@ -140,7 +138,7 @@ def schedule_of(
     return _Driven(scheduler, holder, length, metric=followed, by_step=by_step, group=group)
 
 
-class _Computed:
+class _Computed(Schedule):
     """A schedule that follows from the number of the step alone."""
 
     def __init__(self, name: str, length: Length) -> None:
@@ -153,19 +151,8 @@ class _Computed:
             self._name, step, total_steps=length.total_steps, warmup_steps=length.warmup_steps
         )
 
-    def after_step(self) -> None: ...
 
-    def after_epoch(self) -> None: ...
-
-    def after_evaluation(self, values: dict[str, float]) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class ConstantAtTheEnd:
+class ConstantAtTheEnd(Schedule):
     """A schedule that ends with steps of one rate, such as those whose weights are averaged."""
 
     def __init__(self, schedule: Schedule, first_step: int, part: float) -> None:
@@ -177,6 +164,7 @@ class ConstantAtTheEnd:
             part: That rate, as a part of the peak rate.
         """
         self._schedule, self._first_step, self._part = schedule, first_step, part
+        # The other schedule goes on meanwhile, and has the position.
         self.after_step, self.after_epoch = schedule.after_step, schedule.after_epoch
         self.after_evaluation = schedule.after_evaluation
         self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
@@ -201,7 +189,7 @@ class _RateHolder(Optimizer):
         return float(self.param_groups[0]["lr"])
 
 
-class _Driven:
+class _Driven(Schedule):
     """A scheduler of torch; a warm-up rises to the rate that it has at that time."""
 
     def __init__(
@@ -278,7 +266,7 @@ def _plateau(
     training: Training,
     holder: _RateHolder,
     length: Length,
-    objectives: tuple[Objective, ...],
+    default_metric: str,
     measured: Mapping[str, Goal | None],
 ) -> ReduceLROnPlateau:
     options = plateau_options(training)
@@ -287,7 +275,7 @@ def _plateau(
         patience = min(_MAX_PATIENCE, max(1, length.evaluations // 10))
     return ReduceLROnPlateau(
         holder,
-        mode=options.mode or _mode(options.metric or objectives[0].metric, measured),
+        mode=options.mode or _mode(options.metric or default_metric, measured),
         patience=patience,
         factor=options.factor,
         threshold=options.threshold,
@@ -313,14 +301,14 @@ def _own(
     training: Training,
     holder: _RateHolder,
     length: Length,
-    objectives: tuple[Objective, ...],
+    default_metric: str,
     measured: Mapping[str, Goal | None],
 ) -> tuple[Any, bool]:
     """Return a scheduler of another package, and whether it goes on at each step."""
     ours, options = own_options(training)
     make: Any = load_object(training.schedule, field=_FIELD)
     if _is_plateau(make) and "mode" not in options:
-        options["mode"] = _mode(ours.metric or objectives[0].metric, measured)
+        options["mode"] = _mode(ours.metric or default_metric, measured)
     by_step = ours.interval == "step"
     given = _with_length(make, options, length.total_steps if by_step else length.epochs)
     try:
