@@ -232,6 +232,7 @@ def step_settings(
     """
     training, groups = settings.training, settings.training.parameter_groups
     steps_per_epoch = _steps_per_epoch(settings, datasets)
+    divide = functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch)
     return StepSettings(
         loss=loss_of(experiment, datasets, pairing),
         precision=settings.plan.precision,
@@ -245,11 +246,7 @@ def step_settings(
         average=_average(training, steps_per_epoch),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
-        group=(
-            functools.partial(grouped, groups=groups, steps_per_epoch=steps_per_epoch)
-            if groups
-            else None
-        ),
+        group=divide if groups else None,
         call=call_of(experiment),
         bucket_bytes=size_bytes(settings.plan.bucket),
         pipeline_schedule=settings.plan.pipeline_schedule,

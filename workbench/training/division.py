@@ -84,18 +84,15 @@ def find_division(parts: Parts) -> None:
     if divisions:
         # Replicas see other samples: what one of them refutes is refuted.
         parts.loss.division = max(divisions, key=_SPECIALITY.index)
-    verdicts = {
-        name: [verdict.adds_up[name] for verdict in seen if name in verdict.adds_up]
-        for name in functions
-    }
     for name in functions:
-        verdict = _common(verdicts[name])
-        if name == "loss":
-            verdict = False if parts.loss.division == "none" else None
-            if any(verdict.is_returned for verdict in seen):
-                verdict = True  # parts of what the model computes cannot be put together
+        if name != "loss":
+            adds_up = _common([verdict.adds_up[name] for verdict in seen])
+        elif any(verdict.is_returned for verdict in seen):
+            adds_up = True  # parts of what the model computes cannot be put together
+        else:
+            adds_up = False if parts.loss.division == "none" else None
         metric = parts.metrics[name]
-        parts.metrics[name] = dataclasses.replace(metric, adds_up=verdict)  # type: ignore[call-arg]
+        parts.metrics[name] = dataclasses.replace(metric, adds_up=adds_up)  # type: ignore[call-arg]
 
 
 def _find_of_own_steps(parts: Parts) -> None:
@@ -326,11 +323,9 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     metric = parts.metrics[name]
     assert isinstance(metric, BatchMetric)
     compared = output_in(outputs)
-    per_sample = (
-        compared.nbytes / max(len(compared), 1)
-        if isinstance(compared, Tensor) and compared.ndim
-        else 0.0
-    )
+    per_sample = 0.0
+    if isinstance(compared, Tensor) and compared.ndim:
+        per_sample = compared.nbytes / max(len(compared), 1)
     pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
         return False
@@ -381,9 +376,7 @@ def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> b
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
-        numbers = [
-            float(value[0]) if isinstance(value, tuple) else float(value) for value in values
-        ]
+        numbers = [float(value[0] if isinstance(value, tuple) else value) for value in values]
     except Exception:  # the first step states it where it belongs
         return None
     return numbers[0] != numbers[1]
@@ -418,7 +411,7 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
         # Samples may leave out equally many targets, so that they count alike in either way.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
-            # It takes no targets of -100.
+            # A model may take no targets of -100.
             with contextlib.suppress(ValueError, IndexError, RuntimeError):
                 imagined += _evidence_of_model(parts, *changed) or []
     return _decided(parts, seen, imagined, leaves_out=leaves_out) if seen or imagined else None
@@ -513,7 +506,7 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
     Returns:
         What was seen; of what fails, nothing: the training meets it where it belongs.
     """
-    pieces: dict[str, list[rules.Evidence]] = {}
+    evidence: dict[str, list[rules.Evidence]] = {name: [] for name in model.optimizers}
     differing: set[str] = set()
     with _restored(model):
         for shifts in (False, True):
@@ -522,27 +515,21 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
             for name in model.optimizers:
                 # A step may take gradients itself, such as a penalty on them.
                 with torch.enable_grad():
-                    evidence = list(
-                        _evidence_of_loss(
-                            lambda part, name=name: _loss(model, part, name), batch, targets
-                        )
-                    )
-                pieces.setdefault(name, []).extend(evidence)
+                    loss = functools.partial(_loss, model, name)
+                    evidence[name] += _evidence_of_loss(loss, batch, targets)
             with torch.no_grad():
                 differing |= _differing_metrics(model, batch, targets)
-    divisions: dict[str, rules.Division] = {
-        name: rules.division_shown_by(evidence) for name, evidence in pieces.items() if evidence
-    }
-    # What counts targets is not known of a class, so that its parts count by samples or as it
-    # states.
-    known = {
-        name: division if division in ("samples", "counts") else "none"
-        for name, division in divisions.items()
-    }
-    return OwnVerdict(known, tuple(sorted(differing)))  # type: ignore[arg-type]
+    divisions: dict[str, rules.Division] = {}
+    for name, pieces in evidence.items():
+        if pieces:
+            # What counts targets is not known of a class, so that its parts count by samples or as
+            # it states.
+            shown = rules.division_shown_by(pieces)
+            divisions[name] = shown if shown in ("samples", "counts") else "none"
+    return OwnVerdict(divisions, tuple(sorted(differing)))
 
 
-def _loss(model: OwnSteps, batch: Any, name: str) -> Any:
+def _loss(model: OwnSteps, name: str, batch: Any) -> Any:
     loss = model.loss(batch, name)
     return math.nan if loss is None else loss
 
@@ -575,12 +562,13 @@ def _evidence_of_loss(
         return
     if first[0] != again[0]:
         sizes = (num // 2, num - num // 2)
-        draws = functools.partial(_called, function)
+        batches, of_parts = rules.cut(batch, sizes), rules.cut(targets, sizes)
         with contextlib.suppress(Exception):
             piece = rules.evidence_of_means(
-                draws, batch, rules.cut(batch, sizes), rules.cut(targets, sizes)
+                functools.partial(_called, function), batch, batches, of_parts
             )
-            yield from () if piece is None else (piece,)
+            if piece is not None:
+                yield piece
         return
     for sizes in rules.sizes_of_parts(num):
         values = [_part(function, part) for part in rules.cut(batch, sizes)]
@@ -628,10 +616,9 @@ def _restored(model: OwnSteps) -> Iterator[None]:
 
 
 def _kept(value: Any) -> Any:
-    is_plain = isinstance(value, dict | list | set | deque) and type(value).__module__ in (
-        "builtins",
-        "collections",
-    )
+    kind = type(value)
+    is_plain = issubclass(kind, dict | list | set | deque)
+    is_plain = is_plain and kind.__module__ in ("builtins", "collections")
     return copy.copy(value) if is_plain else value
 
 
@@ -641,9 +628,7 @@ def _shift(model: OwnSteps) -> None:
         for number, parameter in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)
             noise = torch.randn(tuple(parameter.shape), generator=generator).to(parameter)
-            size = (
-                parameter.std(unbiased=False) if parameter.numel() > 1 else parameter.abs().mean()
-            )
-            parameter.add_(
-                noise * torch.where(size > 0, _SHIFT * size, 0.1 * torch.ones_like(size))
-            )
+            is_one = parameter.numel() == 1
+            size = parameter.abs().mean() if is_one else parameter.std(unbiased=False)
+            shift = torch.where(size > 0, _SHIFT * size, 0.1 * torch.ones_like(size))
+            parameter.add_(noise * shift)

@@ -123,7 +123,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
         or len(first) != num
     ):
         return None
-    # It may draw at random.
+    # Where the same samples get other answers, the model draws at random.
     if not _are_close(first, again) or _are_close(first[: num // 2], alone):
         return None
     return (

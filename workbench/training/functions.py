@@ -41,7 +41,7 @@ from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import Outcome, diverged, is_failed_exchange
 from workbench.training.programs.script_report import reports_go_to
-from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
+from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks, host_of, torchrun_variables
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     component = experiment.train
     assert component is not None
     if task.segment is not None and task.reported_step >= task.segment.end:
-        # The driver died meanwhile.
+        # The function had reached the end when the driver died.
         return Outcome("complete", task.reported_step, dict(task.reported))
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
@@ -84,9 +84,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     with contextlib.ExitStack() as stack:
         stack.callback(_leave, worker)
         if worker is not None:
-            from workbench.training.ranks import torchrun_variables
-
-            stack.enter_context(torchrun_variables(worker.group, _host(task)))
+            stack.enter_context(torchrun_variables(worker.group, host_of(task)))
         reporter = _Reporter(task, experiment, report, worker)
         stack.callback(reporter.close_folder)
         given, named = _arguments(
@@ -112,13 +110,6 @@ def _leave(worker: Worker | None) -> None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
-
-
-def _host(task: TrialTask) -> str:
-    """Return the address at which rank 0 is reached."""
-    return (
-        "127.0.0.1" if task.meeting is None else task.meeting.partition("/")[0].rpartition(":")[0]
-    )
 
 
 class _Reporter:
@@ -288,19 +279,16 @@ class _Reporter:
             reported = sort_values(given)
         elif self._is_beside_the_result(returned):
             metric = self._objectives[0].metric
-            why = why_no_result(returned) or "the whole number 0 is taken for an exit status"
-            message = (
-                f"{why}, so the {metric} that the function reported counts, not what it returned"
-            )
+            message = why_no_result(returned) or "the whole number 0 is taken for an exit status"
+            message += f", so the {metric} that the function reported counts, not what it returned"
             if _is_exit_status(returned):
                 message += "; return 0.0 if it is the result"
             self._attachments.note("returned", message)
             return
         else:
             step, reported = self._step, sort_values({self._objectives[0].metric: returned})
-        is_known = all(
-            self._values.get(name) == value for name, value in reported.side_values.items()
-        )
+        values = reported.side_values
+        is_known = all(self._values.get(name) == value for name, value in values.items())
         if is_known and step == self._step:  # a function may return what it reported last
             self._keep_others(reported)
         else:
@@ -329,21 +317,19 @@ class _Reporter:
         number = result_of(step)
         if number is not None and number.is_integer() and number >= self._step:
             return int(number)
+        last = self._step
         message = (
-            f"it returned the step {step!r}, which does not follow {self._step}: it counts at"
-            f" {self._step}"
+            f"it returned the step {step!r}, which does not follow {last}: it counts at {last}"
         )
         self._attachments.note("returned step", message)
-        return self._step
+        return last
 
     def outcome(self) -> Outcome:
         """Return how the training ended, once the function has returned."""
         if self._failed is not None:
             return self._failed
-        known = {
-            **self._task.reported,
-            **self._values,
-        }  # an earlier attempt may have left nothing to do
+        # An earlier attempt may have left nothing to do.
+        known = {**self._task.reported, **self._values}
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
             other = describe_other_metric(self._objectives, missing[0], self._values)

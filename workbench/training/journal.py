@@ -84,7 +84,7 @@ class Journal:
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):
                 for line in (self._folder / name).read_bytes().splitlines():
-                    # The last line, of a process that was killed.
+                    # The last line may be one that a killed process began.
                     with contextlib.suppress(StoreError):
                         event = from_json(line)
                         if isinstance(event, TrialReported):

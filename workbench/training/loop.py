@@ -88,7 +88,7 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
-        # Whose weights are kept, where this attempt has saved them.
+        # The step whose weights are kept, where this attempt has saved them.
         self._kept_step: int | None = None
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
@@ -173,7 +173,7 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
-        # Too slow for each step.
+        # Looked up once, as the check of a protocol takes too long for each step.
         rate_setting = strategy if isinstance(strategy, RateSetting) else None
         counting = (
             strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
@@ -382,7 +382,7 @@ class _Loop:
 
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
-        # The same training: all of it becomes its own.
+        # A trial that is the same training takes over all that was left.
         if before is not None and self._task.segment is None:
             take_over(self._task)
             self._parts.worker.group.gather(None)  # once it is there, every rank reads it

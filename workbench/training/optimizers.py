@@ -30,12 +30,17 @@ from workbench.foundation.registry import load_object
 from workbench.training.strategies.shards import is_cut
 from workbench.training.unusable_optimizers import NEVER
 
-_OWN = ("weight_decay", "momentum", "betas", "fused")  # torch cannot fuse every optimizer on shards
+_HYPERPARAMETERS = (
+    "weight_decay",
+    "momentum",
+    "betas",
+    "fused",
+)  # torch cannot fuse every optimizer on shards
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
 _COMPILER = "torch._dynamo"
-_MARK = "__dynamo_disable"  # where torch keeps the version of a function that is never compiled
-_SHOWN = 6
-_FIELD = "training.gradient_hook"
+_EXCLUDED = "__dynamo_disable"  # where torch keeps the version of a function that is never compiled
+_NUM_NAMES_SHOWN = 6
+_HOOK_FIELD = "training.gradient_hook"
 
 
 def optimizer_names() -> list[str]:
@@ -50,7 +55,7 @@ def optimizer_names() -> list[str]:
     )
 
 
-def _find(name: str, field: str) -> Any:
+def _class_of(name: str, field: str) -> Any:
     """Return the class of an optimizer, of torch or by its reference.
 
     Raises:
@@ -90,7 +95,7 @@ def optimizer_factory(
         ExperimentError: If the optimizer has no such option, refuses a value, or is none.
     """
     defer_compiler()
-    kind = _find(training.optimizer, field)
+    kind = _class_of(training.optimizer, field)
     parameters = list(inspect.signature(kind).parameters.values())[1:]
     takes_more = any(item.kind is item.VAR_KEYWORD for item in parameters)
     known = [item.name for item in parameters if item.kind is not item.VAR_KEYWORD]
@@ -158,7 +163,7 @@ def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
             take_hyperparameters(stored[name], own.get(name), training)
         return
     for group, fresh in zip(stored["param_groups"], own.get("param_groups", ()), strict=False):
-        names = {*_OWN, *training.optimizer_options} & group.keys() & fresh.keys()
+        names = {*_HYPERPARAMETERS, *training.optimizer_options} & group.keys() & fresh.keys()
         group.update({name: fresh[name] for name in names})
 
 
@@ -190,16 +195,16 @@ def _defer_exclusion(function: Any) -> None:
     compiler.
     """
     wrapped = function.__wrapped__
-    if hasattr(wrapped, _MARK):
+    if hasattr(wrapped, _EXCLUDED):
         return
 
     def run(*arguments: Any, **named: Any) -> Any:
         if _COMPILER not in sys.modules:
             return wrapped(*arguments, **named)
-        delattr(wrapped, _MARK)
+        delattr(wrapped, _EXCLUDED)
         return function(*arguments, **named)
 
-    setattr(wrapped, _MARK, run)
+    setattr(wrapped, _EXCLUDED, run)
 
 
 def _without_graph_breaks(function: Any) -> Callable[..., Any]:
@@ -233,7 +238,7 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
             raise ExperimentError(
                 "fits no parameter that an earlier pattern leaves",
                 field=f"training.parameter_groups.{pattern}",
-                allowed=[*names[:_SHOWN], *["..."] * (len(names) > _SHOWN)],
+                allowed=[*names[:_NUM_NAMES_SHOWN], *["..."] * (len(names) > _NUM_NAMES_SHOWN)],
             )
     for name, parameter in model.named_parameters():
         pattern = _pattern_of(name, groups)
@@ -261,21 +266,20 @@ def grouped(
     by_pattern: dict[str | None, list[nn.Parameter]] = {}
     for name, parameter in named:
         by_pattern.setdefault(_pattern_of(name, groups), []).append(parameter)
-    return [
-        {"params": parameters}
-        | ({} if pattern is None else _settings(groups[pattern], steps_per_epoch))
-        for pattern, parameters in by_pattern.items()
-    ]
+    divided: list[dict[str, Any]] = []
+    for pattern, parameters in by_pattern.items():
+        settings = {} if pattern is None else _settings_of(groups[pattern], steps_per_epoch)
+        divided.append({"params": parameters, **settings})
+    return divided
 
 
-def _settings(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
-    decay = {} if group.weight_decay is None else {"weight_decay": group.weight_decay}
-    frozen = (
-        {"frozen_steps": round(group.frozen_epochs * steps_per_epoch)}
-        if group.frozen_epochs
-        else {}
-    )
-    return {"lr_factor": group.lr_factor, **decay, **frozen}
+def _settings_of(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {"lr_factor": group.lr_factor}
+    if group.weight_decay is not None:
+        settings["weight_decay"] = group.weight_decay
+    if group.frozen_epochs:
+        settings["frozen_steps"] = round(group.frozen_epochs * steps_per_epoch)
+    return settings
 
 
 def _pattern_of(name: str, groups: Mapping[str, ParameterGroup]) -> str | None:
@@ -298,30 +302,28 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
     """
     if training.gradient_hook is None:
         return None
-    options, hook = (
-        training.gradient_hook_options,
-        load_object(training.gradient_hook, field=_FIELD),
-    )
+    options = training.gradient_hook_options
+    hook = load_object(training.gradient_hook, field=_HOOK_FIELD)
     if not callable(hook) or inspect.isclass(hook):
         raise ExperimentError(
             f"{training.gradient_hook} is not a function",
-            field=_FIELD,
+            field=_HOOK_FIELD,
             allowed="a function (gradients, **options) that changes them in place",
         )
-    _check_arguments(hook, options)
+    _check_options_of_hook(hook, options)
 
     def change(gradients: dict[str, Tensor]) -> None:
         if hook(gradients, **options) is not None:
             raise ExperimentError(
                 f"{training.gradient_hook} returns a value, which has no effect",
-                field=_FIELD,
+                field=_HOOK_FIELD,
                 next_step="Let it change the gradients in place, as in gradients[name].mul_(0.5).",
             )
 
     return change
 
 
-def _check_arguments(hook: Callable[..., Any], options: dict[str, Any]) -> None:
+def _check_options_of_hook(hook: Callable[..., Any], options: dict[str, Any]) -> None:
     try:
         inspect.signature(hook).bind({}, **options)
     except TypeError as error:

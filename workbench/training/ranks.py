@@ -191,6 +191,13 @@ def torchrun_variables(group: Group, host: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def host_of(task: TrialTask) -> str:
+    """Return the address at which rank 0 is reached."""
+    if task.meeting is None:
+        return "127.0.0.1"
+    return task.meeting.partition("/")[0].rpartition(":")[0]
+
+
 class Companions(Protocol):
     """The workers of a trial, as far as the variables depend on them."""
 
@@ -270,8 +277,7 @@ class _SeveralRanks(ProgramRanks):
         self._num_gathered = 0
         self._checked_s = 0.0
         self._failed_s: float | None = None
-        host = task.meeting.partition("/")[0].rpartition(":")[0]
-        self.variables = variables_of(self, host)
+        self.variables = variables_of(self, host_of(task))
         self.master = f"{self.variables['MASTER_ADDR']}:{self.variables['MASTER_PORT']}"
 
     def gather(self, content: Any) -> list[Any]:

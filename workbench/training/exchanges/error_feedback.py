@@ -72,14 +72,13 @@ class ErrorFeedback(AllReduce):
 
     def residuals(self) -> dict[str, Tensor]:
         """Return what is still unsent, flat, by the name of the parameter."""
-        return {
-            name: (
-                self._residuals[name]
-                if name in self._residuals
-                else _zeros(parameter.numel(), parameter)
-            )
+        nothing = {
+            name: _zeros(parameter.numel(), parameter)
             for name, parameter in self._parameters.items()
+            if name not in self._residuals
         }
+        known = self._residuals | nothing
+        return {name: known[name] for name in self._parameters}
 
     def state(self) -> dict[str, Any]:
         """Return the residuals of all replicas, a row for each; see Exchange.state."""

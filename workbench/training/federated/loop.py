@@ -94,7 +94,7 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
-        # Whose weights are kept, where this attempt has saved them.
+        # The round whose weights are kept, where this attempt has saved them.
         self._kept_round: int | None = None
         self._is_reached = False
         self._num_bytes = 0

@@ -304,11 +304,9 @@ class _Sums:
 
 
 def _server(federated: Federated) -> Server:
-    lr = (
-        default_server_lr(federated.server)
-        if federated.server_lr == "auto"
-        else federated.server_lr
-    )
+    lr = federated.server_lr
+    if lr == "auto":
+        lr = default_server_lr(federated.server)
     return Server(
         federated.server,
         lr,

@@ -46,7 +46,7 @@ class FullySharded(DataParallel):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
-        # Which is exchanged with shards, and predicting leaves some gathered.
+        # The mean is exchanged with shards, and predicting leaves some gathered.
         if self._mean is not None:
             reshard(self._model)
         super().train(mode)
@@ -106,7 +106,7 @@ class FullySharded(DataParallel):
             with super().alone():
                 yield
         finally:
-            # Whole ones, which the optimizer does not know.
+            # Whole parameters, which the optimizer does not know.
             for parameter in self._model.parameters():
                 parameter.grad = None
             self._keep_gathered(cut, False)
@@ -116,7 +116,7 @@ class FullySharded(DataParallel):
     def _keep_gathered(self, cut: Sequence[FSDPModule], kept: bool) -> None:
         for module in cut:
             module.set_reshard_after_backward(not kept, recurse=False)
-            # Whose parameters stay gathered after the forward pass anyway.
+            # Those of the model itself stay gathered after the forward pass anyway.
             if module is not self._model:
                 module.set_reshard_after_forward(not kept, recurse=False)
 

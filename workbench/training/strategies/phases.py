@@ -65,7 +65,7 @@ class Phased(DataParallel):
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._optimizers = cast(PhasedModel, model).optimizers
         for item in self._optimizers.values():
-            # Made before the model was on the device.
+            # The state was made before the model was on the device.
             if worker.device.type == "cuda" and item.state:
                 item.load_state_dict(item.state_dict())
         self._optimizer = cast(Optimizer, _Together(self._optimizers))
@@ -217,14 +217,11 @@ class Phased(DataParallel):
         """
         if self._worker.num_workers == 1 or self._is_alone:
             return
-        flat = torch.cat(
-            [
-                torch.zeros_like(parameter).reshape(-1)
-                if parameter.grad is None
-                else parameter.grad.reshape(-1)
-                for parameter in owned
-            ]
-        )
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            for parameter in owned
+        ]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         parts = self._worker.group.total(flat).split([parameter.numel() for parameter in owned])
         for parameter, part in zip(owned, parts, strict=True):
             parameter.grad = part.view_as(parameter)

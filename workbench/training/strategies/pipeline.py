@@ -71,9 +71,7 @@ class Pipeline(Single):
         everything: list[Tensor] = parameters_in(groups)
         holders = _holders(model, stages)
         ours = [
-            number
-            for number, parameter in enumerate(everything)
-            if self._stage in holders[id(parameter)]
+            number for number, held in enumerate(everything) if self._stage in holders[id(held)]
         ]
         first = {key for key, stages_of_it in holders.items() if stages_of_it[0] == self._stage}
         state = model.state_dict(keep_vars=True)
@@ -93,14 +91,10 @@ class Pipeline(Single):
             {**item, "params": [placed.get(id(whole), whole) for whole in item["params"]]}
             for item in groups
         ]
-        held = [
-            (placed[id(everything[number])], holders[id(everything[number])]) for number in ours
-        ]
-        self._parameters = [parameter for parameter, _ in held]
-        self._counted = [
-            parameter for parameter, stages_of_it in held if stages_of_it[0] == self._stage
-        ]
-        self._tied = [item for item in held if len(item[1]) > 1]
+        identities = [id(everything[number]) for number in ours]
+        self._parameters = [placed[identity] for identity in identities]
+        self._counted = [placed[identity] for identity in identities if identity in first]
+        self._tied = [(placed[key], holders[key]) for key in identities if len(holders[key]) > 1]
         self._optimizer = cast(
             Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group)
         )
@@ -223,7 +217,7 @@ class Pipeline(Single):
         self._reshard()
         own: Any = self._model.state_dict()
         weights: dict[str, Any] = {}
-        for key in (key for key in WEIGHTS if key in state):
+        for key in filter(state.__contains__, WEIGHTS):
             held: Any = OrderedDict(
                 (name, own_shard(value, own[name]))
                 for name, value in state[key].items()
@@ -250,10 +244,9 @@ class Pipeline(Single):
             modules = [module for piece in pieces for module in piece.modules]
             blocks = [module for module in modules if any(True for _ in module.children())]
             self._blocks = recompute_blocks(nn.ModuleList(blocks))
+        # On the CPU, as the model is, and without values: only shapes are used.
         example = _pytree.tree_map_only(
-            Tensor,
-            lambda sample: torch.zeros(sample.shape, dtype=sample.dtype),
-            self._settings.example,
+            Tensor, lambda part: torch.zeros(part.shape, dtype=part.dtype), self._settings.example
         )
         model.eval()
         firsts = cut(costs(pieces, example), self._num_stages)
@@ -281,16 +274,11 @@ class Pipeline(Single):
             self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
         placed: dict[int, Any] = {}
-        for identity, parameters, name in sorted(
-            places, key=lambda place: is_cut(place[1][place[2]])
-        ):
-            placed[identity] = parameters[name]
-        for (
-            identity,
-            parameters,
-            name,
-        ) in places:  # modules of other stages may be tied to those of this one
-            parameters[name] = placed[identity]
+        # Cut ones last, as modules of other stages may be tied to those of this one.
+        for identity, held, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
+            placed[identity] = held[name]
+        for identity, held, name in places:
+            held[name] = placed[identity]
         return placed
 
     def _reshard(self) -> None:

@@ -53,11 +53,9 @@ def order(
         >>> [(task[0], number) for task, number in order("zero_bubble", 1, 2, 2)]
         [('f', 0), ('b', 0), ('f', 1), ('b', 1), ('w', 0), ('w', 1)]
     """
-    ahead = (
-        min(num_stages - 1 - stage, num_micro_batches)
-        if _is_bounded(schedule)
-        else num_micro_batches
-    )
+    ahead = num_micro_batches
+    if _is_bounded(schedule):
+        ahead = min(num_stages - 1 - stage, num_micro_batches)
     for number in range(ahead):
         yield "forward", number
     for number in range(num_micro_batches):

@@ -172,17 +172,16 @@ class TensorParallel(Single):
         }
         optimizer = dict(state["optimizer"])
         optimizer["state"] = {
-            number: {
-                key: (
-                    local_part(self._part(self._names[number], value, self._parameters[number]))
-                    if isinstance(value, Tensor)
-                    else value
-                )
-                for key, value in values.items()
-            }
+            number: {key: self._own_state(number, value) for key, value in values.items()}
             for number, values in optimizer["state"].items()
         }
         super().load({**state, **weights, "optimizer": optimizer})
+
+    def _own_state(self, number: int, value: Any) -> Any:
+        """Return this worker's part of what an optimizer keeps of a parameter."""
+        if not isinstance(value, Tensor):
+            return value
+        return local_part(self._part(self._names[number], value, self._parameters[number]))
 
     def close(self) -> None:
         """Drop everything; see Strategy.close."""
@@ -250,11 +249,10 @@ def _num_shards(parameter: Tensor) -> int:
     if not is_cut(parameter):
         return 1
     cut: Any = parameter
-    placed = enumerate(cut.placements)
-    sizes = [
-        cut.device_mesh.size(number) for number, placement in placed if not placement.is_replicate()
-    ]
-    return math.prod(sizes)
+    mesh = cut.device_mesh
+    return math.prod(
+        mesh.size(number) for number, way in enumerate(cut.placements) if not way.is_replicate()
+    )
 
 
 @dataclass(frozen=True)
@@ -332,9 +330,8 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
         names[id(parameter)] = "" if id(parameter) in names else name
     for first, second, num_blocks in pairs:
         for layer in (first, second):
-            if any(
-                not names[id(parameter)] for parameter in model.get_submodule(layer).parameters()
-            ):
+            weights = model.get_submodule(layer).parameters()
+            if any(not names[id(weight)] for weight in weights):
                 raise ExperimentError(
                     f"{layer} shares its weights with another layer, so it cannot be cut",
                     field="plan.tensor",
