@@ -118,11 +118,9 @@ def evaluate_at_once(
     sizes: list[int] = []
     map_tensors(lambda tensor: sizes.append(tensor.nbytes), inputs)
     if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
-        names = ", ".join(
-            name for name, item in metrics.items() if getattr(item, "adds_up", True) is False
-        )
+        whole = [name for name, item in metrics.items() if getattr(item, "adds_up", True) is False]
         raise ExperimentError(
-            f"evaluate returns {names}, which is no mean over samples, and the validation data is"
+            f"evaluate returns {', '.join(whole)}, which is no mean over samples, and the validation data is"
             " too large to be evaluated at once",
             field="train",
             next_step="Let evaluate return a total and a count in its place, or leave it out.",
@@ -180,9 +178,7 @@ def measure_whole(
     together: tuple[Any, Any] | None = None
     for name, metric in whole.items():
         if isinstance(metric, WholeMetric):
-            values[name] = metric.compute(
-                (output_in(outputs), targets) for outputs, targets in batches
-            )
+            values[name] = metric.compute((output_in(made), targets) for made, targets in batches)
             continue
         fits = all(parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
         if fits or metric.adds_up is False:
@@ -213,12 +209,8 @@ def _measured(
 
 def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
     """Refuse to put outputs of different shapes together."""
-    shapes = {
-        tuple(found.shape[1:])
-        for pair in batches
-        for found in (output_in(pair[0]), pair[1])[:1]
-        if isinstance(found, torch.Tensor)
-    }
+    compared = [output_in(outputs) for outputs, _ in batches]
+    shapes = {tuple(item.shape[1:]) for item in compared if isinstance(item, torch.Tensor)}
     if len(shapes) > 1:
         raise ExperimentError(
             f"{name} is no mean over samples, and batches of outputs have the shapes "
@@ -286,24 +278,16 @@ def _finish(
     """Add up over the workers, and divide."""
     if not metrics:
         return {}
-    sums = [
-        totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics
+    nothing = torch.zeros((), dtype=torch.float64)  # of a worker without samples
+    numbers = [
+        *(totals.get(name, nothing) for name in metrics),
+        *(counts[name] for name in metrics),
     ]
     with torch.inference_mode():
-        own = torch.stack(
-            [
-                *(item.to(worker.device) for item in sums),
-                *(
-                    torch.tensor(float(counts[name]), dtype=torch.float64, device=worker.device)
-                    for name in metrics
-                ),
-            ]
-        )
-        values = worker.group.total(own).tolist()
-    return {
-        name: metric.finish(values[index] / values[len(metrics) + index])
-        for index, (name, metric) in enumerate(metrics.items())
-    }
+        own = [torch.as_tensor(number).to(worker.device, torch.float64) for number in numbers]
+        values = worker.group.total(torch.stack(own)).tolist()
+    sums = zip(metrics.items(), values[: len(metrics)], values[len(metrics) :], strict=True)
+    return {name: metric.finish(total / count) for (name, metric), total, count in sums}
 
 
 def _on_cpu(values: Any) -> Any:

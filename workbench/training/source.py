@@ -34,11 +34,7 @@ from workbench.training.strategies.strategy import MicroBatch
 RESIDENT_BYTES = 1 << 30
 PICKED_AHEAD = 256
 """Micro batches whose indices are copied at once."""
-_NUM_SET_UP_SAMPLES = 2  # normalisation over a batch needs more than one
-
-
-def _num_bytes(split: ArraySplit) -> int:
-    return split.inputs.nbytes + split.targets.nbytes
+_NUM_FEW = 2  # normalisation over a batch needs more than one
 
 
 class Source:
@@ -76,16 +72,10 @@ class Source:
         """Of what is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
         self._checks: list[Callable[[Any], None]] = []
-        if (
-            device.type == "cuda"
-            and isinstance(split, ArraySplit)
-            and _num_bytes(split) <= RESIDENT_BYTES
-        ):
-            inputs, targets = (
-                self._move(np.array(split.inputs)),
-                self._move(np.array(split.targets)),
-            )
-            self._resident = Resident(inputs, targets)
+        if device.type == "cuda" and isinstance(split, ArraySplit):
+            arrays = (split.inputs, split.targets)
+            if sum(array.nbytes for array in arrays) <= RESIDENT_BYTES:
+                self._resident = Resident(*(self._move(np.array(array)) for array in arrays))
         self._loaders = loaders if self._resident is None else None
         if self._loaders is not None:
             self._loaders.add(part, split)
@@ -351,4 +341,4 @@ class Picking:
 def few_inputs(split: Split) -> Any:
     """Return the inputs of two samples, on the CPU."""
     source = Source(split, torch.device("cpu"))
-    return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]
+    return source.fetch(np.resize(np.arange(len(source)), _NUM_FEW))[0]

@@ -91,12 +91,9 @@ class ErrorFeedback(AllReduce):
         dist.gather(own, rows, dst=0, group=self._group)
         if rows is None:
             return {}
-        split = torch.stack(rows).split(
-            [residual.numel() for residual in residuals.values()], dim=1
-        )
-        return {
-            "residuals": {name: part.clone() for name, part in zip(residuals, split, strict=True)}
-        }
+        split = torch.stack(rows).split([part.numel() for part in residuals.values()], dim=1)
+        parts = zip(residuals, split, strict=True)
+        return {"residuals": {name: part.clone() for name, part in parts}}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over residuals; see Exchange.load.
@@ -309,14 +306,11 @@ class LowRank(ErrorFeedback):
             else:
                 whole.append(part)
         products = [matrix.wanted.float() @ self._bases[matrix.name] for matrix in matrices]
-        first = torch.cat(
-            [values.reshape(-1) for values in (*products, *(wanted[part] for part in whole))]
-        )
-        first = first.float().div_(self._num_replicas)
+        sent = [*products, *(wanted[part] for part in whole)]
+        first = torch.cat([values.reshape(-1) for values in sent]).float().div_(self._num_replicas)
         dist.all_reduce(first, group=self._group)
-        sizes = [product.numel() for product in products] + [
-            part.stop - part.start for part in whole
-        ]
+        sizes = [product.numel() for product in products]
+        sizes += [part.stop - part.start for part in whole]
         means = [first[part] for part in slices(sizes)]
         lefts = [
             torch.linalg.qr(mean.view_as(product)).Q

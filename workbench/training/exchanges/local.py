@@ -78,9 +78,8 @@ class LocalSteps:
         for sent in together(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in sent]).div_(num_replicas)
             torch.distributed.all_reduce(flat, group=group)
-            for tensor, mean in zip(
-                sent, flat.split([tensor.numel() for tensor in sent]), strict=True
-            ):
+            means = flat.split([tensor.numel() for tensor in sent])
+            for tensor, mean in zip(sent, means, strict=True):
                 tensor.copy_(mean.view_as(tensor))
 
 
@@ -136,10 +135,8 @@ def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
     waiting: list[Tensor] = []
     for tensor in tensors:
         size = sum(held.nbytes for held in waiting)
-        is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == (
-            tensor.dtype,
-            tensor.device,
-        )
+        kind = (tensor.dtype, tensor.device)
+        is_alike = not waiting or (waiting[0].dtype, waiting[0].device) == kind
         if waiting and (not is_alike or size + tensor.nbytes > _MAX_BYTES):
             yield waiting
             waiting = []

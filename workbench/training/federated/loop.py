@@ -11,7 +11,7 @@ the order of the clients: so the values are the same, bit for bit, on any number
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -278,26 +278,22 @@ def evaluate_clients(
             continue
         sums_of_clients = [totals[clients == client].sum(axis=0) for client in np.unique(clients)]
         values |= _spread(
-            name,
-            np.array(
-                [metric.finish(float(sums[0] / sums[1])) for sums in sums_of_clients if sums[1]]
-            ),
+            name, [metric.finish(float(sums[0] / sums[1])) for sums in sums_of_clients if sums[1]]
         )
     kept = [pair for _, outputs in measured for pair in outputs]
     values |= measure_whole(whole, kept, worker.device)
     functions = {name: item for name, item in whole.items() if isinstance(item, BatchMetric)}
     if len(metrics) > 1:
         functions.pop("loss", None)
-    if functions:
-        of_clients = [
-            measure_whole(functions, [pair for part in some for pair in part], worker.device)
-            for client in np.unique(clients)
-            if (some := [measured[at][1] for at in np.flatnonzero(clients == client)])
-        ]
-        for name in functions:
-            values |= _spread(
-                name, np.array([measured_values[name] for measured_values in of_clients])
-            )
+    if not functions:
+        return values
+    of_clients: dict[str, list[float]] = {name: [] for name in functions}
+    for client in np.unique(clients):
+        own_pairs = [pair for at in np.flatnonzero(clients == client) for pair in measured[at][1]]
+        for name, value in measure_whole(functions, own_pairs, worker.device).items():
+            of_clients[name].append(value)
+    for name in functions:
+        values |= _spread(name, of_clients[name])
     return values
 
 
@@ -323,13 +319,11 @@ def _measure(
         kept=kept,
         keeps_all=keeps,
     )
-    return [
-        (float(totals[name]), float(torch.as_tensor(counts[name]))) for name in metrics
-    ], kept or []
+    sums = [(float(totals[name]), float(torch.as_tensor(counts[name]))) for name in metrics]
+    return sums, kept or []
 
 
-def _spread(name: str, values: np.ndarray) -> dict[str, float]:
-    spreads = (values.min(), values.max(), values.std())
-    return {
-        f"{name}_client_{kind}": float(value) for kind, value in zip(SPREADS, spreads, strict=True)
-    }
+def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
+    of_clients = np.array(values)
+    spreads = zip(SPREADS, (of_clients.min(), of_clients.max(), of_clients.std()), strict=True)
+    return {f"{name}_client_{kind}": float(value) for kind, value in spreads}

@@ -228,10 +228,8 @@ class Rounds:
         if name is None:
             what = f"client {client} holds {error.value:,.0f} samples"
         else:
-            what = (
-                f"client {client} sends {error.value:.3g} for {name} (its change x {num_samples:,}"
-                " samples)"
-            )
+            what = f"client {client} sends {error.value:.3g} for {name}"
+            what += f" (its change x {num_samples:,} samples)"
         return ExperimentError(
             f"{what}, and the sum of the masked changes of {num_clients} clients could overflow",
             field="federated.secure",
@@ -269,9 +267,8 @@ class Rounds:
         self._strategy.begin(self._weights, proximal=0.0)
 
     def _flat(self, weights: dict[str, Tensor]) -> np.ndarray:
-        return torch.cat(
-            [weights[name].detach().float().cpu().flatten() for name in self._sent]
-        ).numpy()
+        parts = [weights[name].detach().float().cpu().flatten() for name in self._sent]
+        return torch.cat(parts).numpy()
 
     def _num_bytes(self, num_drawn: int, num_finished: int) -> int:
         """Count the weights that clients receive and send, and the secrets that they reveal."""

@@ -121,14 +121,10 @@ class Recorder:
                 scaled.backward()
         except RuntimeError as error:
             # Ending the recording fails as well then.
-            out_of_memory = [
-                cause
-                for cause in (error, error.__context__)
-                if isinstance(cause, torch.OutOfMemoryError)
-            ]
-            raise (
-                out_of_memory[0] if out_of_memory else _cannot_record(_first_line(error))
-            ) from error
+            for cause in (error, error.__context__):
+                if isinstance(cause, torch.OutOfMemoryError):
+                    raise cause from error
+            raise _cannot_record(_first_line(error)) from error
         samples = [leaf for leaf in held if isinstance(leaf, Tensor)]
         return _Recording(samples, forward, backward, loss.detach())
 

@@ -67,17 +67,11 @@ class PartialOptimizer:
         self._group, self._held, self._sent = group, list(held), frozenset(sent)
         numbers, ours = itertools.count(), frozenset(held)
         self._numbers = [[next(numbers) for _ in item["params"]] for item in groups]
-        own = [
-            [
-                parameter
-                for number, parameter in zip(numbered, item["params"], strict=True)
-                if number in ours
-            ]
-            for numbered, item in zip(self._numbers, groups, strict=True)
-        ]
-        self._own = make(
-            [{**item, "params": params} for item, params in zip(groups, own, strict=True)]
-        )
+        own_groups = []
+        for numbered, item in zip(self._numbers, groups, strict=True):
+            pairs = zip(numbered, item["params"], strict=True)
+            own_groups.append({**item, "params": [held for key, held in pairs if key in ours]})
+        self._own = make(own_groups)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -129,13 +123,12 @@ class PartialOptimizer:
             {**item, "params": [places[number] for number in item["params"] if number in places]}
             for item in state["param_groups"]
         ]
-        own = {
-            places[number]: {
-                name: own_shard(value, parameters[places[number]]) for name, value in values.items()
-            }
-            for number, values in state["state"].items()
-            if number in places
-        }
+        own = {}
+        for number, values in state["state"].items():
+            if number in places:
+                place = places[number]
+                like = parameters[place]
+                own[place] = {name: own_shard(value, like) for name, value in values.items()}
         self._own.load_state_dict({"state": own, "param_groups": groups})
 
 
@@ -190,11 +183,8 @@ class DividedOptimizer(PartialOptimizer):
         if self._group.num_workers == 1 or self.is_alone:
             return
         for owner in range(self._group.num_workers):
-            updated = [
-                parameter.detach()
-                for parameter, its_owner in zip(self._parameters, self._owners, strict=True)
-                if its_owner == owner
-            ]
+            pairs = zip(self._parameters, self._owners, strict=True)
+            updated = [parameter.detach() for parameter, its_owner in pairs if its_owner == owner]
             if updated:
                 dist._broadcast_coalesced(self._group.torch_group(), updated, BUFFER_BYTES, owner)
 
