@@ -203,15 +203,6 @@ def test_what_was_measured_survives_an_interruption(plan: dict[str, Any], tmp_pa
     assert content(tmp_path / "whole")["noise"]["smoother"]["num_steps"] >= 3
 
 
-def test_a_checkpoint_that_says_nothing_of_noise_is_gone_on_from(tmp_path: Path) -> None:
-    text = digits().model_dump_json()
-    alone(text, tmp_path, "checkpoint_saved 45")
-    older = content(tmp_path)
-    del older["noise"], older["format"]
-    checkpoint.save(tmp_path / "checkpoints", older, last=True, best=True)
-    assert alone(text, tmp_path)[-1].step == 8 * 45
-
-
 def test_a_batch_that_is_normalised_as_a_whole_is_never_cut(tmp_path: Path) -> None:
     alone(
         digits(model={"name": "convnet", "width": 4}, training={"epochs": 2}).model_dump_json(),

@@ -109,23 +109,6 @@ def test_a_killed_training_ends_exactly_like_one_that_was_not(
     assert_same(final_state(tmp_path / "killed"), final_state(folder))
 
 
-@pytest.mark.parametrize("has_value", [True, False])
-def test_a_checkpoint_of_an_earlier_version_continues_with_its_best(
-    tmp_path: Path, has_value: bool
-) -> None:
-    stopped = run_trial(order(tmp_path), lambda event: getattr(event, "step", 0) >= 36)
-    assert stopped.state == "stopped"
-    for name in ("last.pt", "best.pt"):
-        content = checkpoint.read(tmp_path / "checkpoints" / name)
-        if not has_value:
-            content |= {"best": 2.0}  # better than any accuracy
-            del content["value"]
-        torch.save(content, tmp_path / "checkpoints" / name)
-    resumed = run_trial(order(tmp_path, attempt=1, resume=True), lambda event: False)
-    assert resumed.state == "complete", resumed.traceback
-    assert (resumed.values["val_accuracy"] == 2.0) is not has_value
-
-
 def test_without_resume_an_attempt_begins_anew(tmp_path: Path) -> None:
     first = run_trial(order(tmp_path), lambda event: False)
     steps: list[int] = []

@@ -98,6 +98,8 @@ class HalfPrecision(AllReduce):
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Average a bucket in bf16; see GradientExchange.reduce."""
+        # Not torch's `bf16_compress_hook`, which DistributedDataParallel refuses without NCCL. It
+        # divides after rounding, which rounds again where the replicas are no power of two.
         flat = bucket.buffer()
         rounded = flat.div_(self._num_replicas).to(torch.bfloat16)
         return begin_sum(rounded, self._group).then(lambda summed: flat.copy_(summed.value()[0]))

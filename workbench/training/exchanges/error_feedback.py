@@ -277,6 +277,8 @@ class LowRank(ErrorFeedback):
     step.
     """
 
+    # Not torch's `powerSGD_hook`: it sends whole gradients in the first steps, and keeps residuals
+    # by bucket, which cannot be continued from a checkpoint on another number of replicas.
     capabilities = BUILT_IN["powersgd"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
