@@ -256,6 +256,94 @@ def step_settings(
     )
 
 
+def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
+    """Answer every open question about a trial for the device that it trains on.
+
+    Args:
+        task: The order.
+        device: Where the worker computes.
+        datasets: What it trains on.
+
+    Raises:
+        ExperimentError: If settings exclude each other.
+    """
+    has_gpu = device.type == "cuda"
+    has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    num_loaders = max((arguments.num_workers for arguments in datasets.loading.values()), default=0)
+    return resolve(
+        task.experiment,
+        task.params,
+        num_train_samples=len(datasets.train),
+        hardware=Hardware(has_gpu, has_bf16),
+        decided=task.plan,
+        num_loaders=num_loaders,
+    )
+
+
+def build_trial_model(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
+    *,
+    pretrained: bool = True,
+    note: Callable[[str], object] = lambda message: None,
+) -> torch.nn.Module:
+    """Build the model of a trial, on the CPU.
+
+    Lazy modules get their shapes from samples of the data.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        params: The configuration of the trial.
+        settings: What follows from both.
+        datasets: What the model must fit to.
+        pretrained: Whether to load the weights that the training begins with.
+        note: Takes a line that says which weights were loaded.
+
+    Raises:
+        WorkbenchError: If a name or a value is wrong.
+    """
+    model = _with_shapes(experiment, params, settings, datasets)
+    training = settings.training
+    check_task(model, datasets.task, datasets.target_shape)
+    initialise(model, training.initialisation)
+    if pretrained and training.weights is not None:
+        loaded = load_pretrained(
+            model, training.weights, field=field_of("training", "weights", params)
+        )
+        note(loaded.describe(training.weights.path))
+    if training.adapter is not None:
+        add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
+    freeze(model, training.parameter_groups)
+    return model
+
+
+def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
+    """Return the class of a strategy.
+
+    Args:
+        experiment: What is trained.
+        name: The strategy of the plan.
+
+    Raises:
+        UnknownNameError: If no package registers the name.
+    """
+    if is_private(experiment):
+        from workbench.training.strategies.private import PrivateSteps
+
+        return PrivateSteps
+    if experiment.federated is not None:
+        from workbench.training.strategies.client_steps import ClientSteps
+
+        return ClientSteps
+    if experiment.makes_own_steps:
+        from workbench.training.strategies.phases import Phased
+
+        return Phased
+    return STRATEGIES.load(name, field="plan.strategy")
+
+
 def _steps_per_epoch(settings: TrialSettings, datasets: Datasets) -> int:
     """Return the number of optimizer steps in an epoch."""
     drops_last = datasets.order.drops_last
@@ -321,69 +409,6 @@ def _schedule(
         return schedule
     part = training.average_lr / reference_lr(training)
     return ConstantAtTheEnd(schedule, averaged_from(training) * steps_per_epoch, part)
-
-
-def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
-    """Answer every open question about a trial for the device that it trains on.
-
-    Args:
-        task: The order.
-        device: Where the worker computes.
-        datasets: What it trains on.
-
-    Raises:
-        ExperimentError: If settings exclude each other.
-    """
-    has_gpu = device.type == "cuda"
-    has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
-    num_loaders = max((arguments.num_workers for arguments in datasets.loading.values()), default=0)
-    return resolve(
-        task.experiment,
-        task.params,
-        num_train_samples=len(datasets.train),
-        hardware=Hardware(has_gpu, has_bf16),
-        decided=task.plan,
-        num_loaders=num_loaders,
-    )
-
-
-def build_trial_model(
-    experiment: Experiment,
-    params: Mapping[str, JsonValue],
-    settings: TrialSettings,
-    datasets: Datasets,
-    *,
-    pretrained: bool = True,
-    note: Callable[[str], object] = lambda message: None,
-) -> torch.nn.Module:
-    """Build the model of a trial, on the CPU.
-
-    Lazy modules get their shapes from samples of the data.
-
-    Args:
-        experiment: The experiment; it trains a model.
-        params: The configuration of the trial.
-        settings: What follows from both.
-        datasets: What the model must fit to.
-        pretrained: Whether to load the weights that the training begins with.
-        note: Takes a line that says which weights were loaded.
-
-    Raises:
-        WorkbenchError: If a name or a value is wrong.
-    """
-    model = _with_shapes(experiment, params, settings, datasets)
-    training = settings.training
-    check_task(model, datasets.task, datasets.target_shape)
-    initialise(model, training.initialisation)
-    if pretrained and training.weights is not None:
-        loaded = load_pretrained(
-            model, training.weights, field=field_of("training", "weights", params)
-        )
-        note(loaded.describe(training.weights.path))
-    if training.adapter is not None:
-        add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
-    freeze(model, training.parameter_groups)
-    return model
 
 
 def _with_shapes(
@@ -455,28 +480,3 @@ def _seed(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-
-
-def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
-    """Return the class of a strategy.
-
-    Args:
-        experiment: What is trained.
-        name: The strategy of the plan.
-
-    Raises:
-        UnknownNameError: If no package registers the name.
-    """
-    if is_private(experiment):
-        from workbench.training.strategies.private import PrivateSteps
-
-        return PrivateSteps
-    if experiment.federated is not None:
-        from workbench.training.strategies.client_steps import ClientSteps
-
-        return ClientSteps
-    if experiment.makes_own_steps:
-        from workbench.training.strategies.phases import Phased
-
-        return Phased
-    return STRATEGIES.load(name, field="plan.strategy")

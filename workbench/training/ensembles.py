@@ -199,10 +199,10 @@ def select_models(
     is_classes = datasets.task == "classification"
     splits = [datasets.validation, *([] if datasets.test is None else [datasets.test])]
     targets = [_targets(split) for split in splits]
-    found: list[list[np.ndarray]] = [[] for _ in splits]
+    predictions: list[list[np.ndarray]] = [[] for _ in splits]
     for model in models:
         pairing = learned_pairing(experiment, datasets, model)
-        for split, kept in zip(splits, found, strict=True):
+        for split, kept in zip(splits, predictions, strict=True):
             kept.append(
                 _predict_all(model, split, pairing, is_classes=is_classes, num_models=num_models)
             )
@@ -212,24 +212,26 @@ def select_models(
     )
     wanted = targets[0][torch.from_numpy(chosen_by)]
     weights = select(
-        [each[chosen_by] for each in found[0]],
+        [predicted[chosen_by] for predicted in predictions[0]],
         lambda mean: -score.sign * score(mean, wanted),
         max_members=size,
         min_gain=0.0,
     )
-    used = [int(place) for place in np.flatnonzero(weights)]
+    used = [int(model) for model in np.flatnonzero(weights)]
 
     def judge(predicted: Sequence[np.ndarray], targets: Tensor, places: np.ndarray) -> Judgement:
         mean = weighted_mean(
-            [predicted[each][places] for each in used], [float(weights[each]) for each in used]
+            [predicted[model][places] for model in used], [float(weights[model]) for model in used]
         )
         targets = targets[torch.from_numpy(places)]
         return compare(score, score.sign, mean, predicted[0][places], targets, seed=experiment.seed)
 
     tested = None
     if datasets.test is not None:
-        tested = judge(found[1], targets[1], np.arange(len(datasets.test)))
-    return Selection(tuple(map(float, weights)), judge(found[0], targets[0], judged_by), tested)
+        tested = judge(predictions[1], targets[1], np.arange(len(datasets.test)))
+    return Selection(
+        tuple(map(float, weights)), judge(predictions[0], targets[0], judged_by), tested
+    )
 
 
 def compare(

@@ -133,107 +133,48 @@ def evaluate_at_once(
     return evaluate(strategy, source, adding, batch=len(source), worker=alone)
 
 
-def in_parts_and_whole(
-    metrics: Mapping[str, AnyMetric],
-) -> tuple[dict[str, BatchMetric], dict[str, AnyMetric]]:
-    """Return the metrics of which parts add up, and those that need all outputs of an
-    evaluation.
-    """
-    means = {
-        name: item
-        for name, item in metrics.items()
-        if isinstance(item, BatchMetric) and item.adds_up is True
-    }
-    return means, {name: item for name, item in metrics.items() if name not in means}
-
-
-def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
-    """Return how outputs meet targets where all of some metrics need no more than the predicted
-    classes.
+def measure_split(parts: Parts, source: Source) -> dict[str, float]:
+    """Measure the metrics of a training on some samples; all workers must call it.
 
     Args:
-        metrics: Metrics of a whole set, by name.
+        parts: The training.
+        source: The samples.
     """
-    whole = [metric for metric in metrics.values() if isinstance(metric, WholeMetric)]
-    if not whole or len(whole) < len(metrics) or not all(metric.reads_classes for metric in whole):
-        return None
-    return whole[0].pairing
+    strategy, worker, metrics = parts.strategy, parts.worker, parts.metrics
+    needs_all = any(getattr(item, "adds_up", True) is False for item in metrics.values())
+    if parts.makes_own_steps and needs_all:
+        return evaluate_at_once(strategy, source, metrics, device=worker.device)
+    return evaluate(strategy, source, metrics, batch=parts.settings.plan.micro_batch, worker=worker)
 
 
-def measure_whole(
-    whole: Mapping[str, AnyMetric], batches: list[tuple[Any, Any]], device: torch.device
-) -> dict[str, float]:
-    """Return the value of metrics over all outputs of an evaluation.
+def measure_kept(
+    task: TrialTask, parts: Parts, report: Callable[[Event], bool], *, has_kept_weights: bool
+) -> None:
+    """Measure the weights that a trial keeps on the test samples, if the data has some.
+
+    All workers must call it, after the last step: the weights of the strategy may be replaced.
 
     Args:
-        whole: The metrics.
-        batches: Outputs and targets in the order of the samples, on the CPU.
-        device: Where a function of the user's may have tensors of its own.
-
-    Raises:
-        ExperimentError: If outputs of different shapes cannot be put together for a metric that
-            needs it.
+        task: The order.
+        parts: The training, which is complete.
+        report: Takes events; called on rank 0 only.
+        has_kept_weights: Whether the strategy holds the weights that are kept, so that no
+            checkpoint is read.
     """
-    values: dict[str, float] = {}
-    together: tuple[Any, Any] | None = None
-    for name, metric in whole.items():
-        if isinstance(metric, WholeMetric):
-            values[name] = metric.compute((output_in(made), targets) for made, targets in batches)
-            continue
-        fits = all(parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
-        if fits or metric.adds_up is False:
-            if together is None:
-                _check_joinable(name, batches)
-                together = tuple(parts.joined([pair[side] for pair in batches]) for side in (0, 1))  # type: ignore
-            total, count = _measured(metric, *together, device)
-        else:
-            measured = [_measured(metric, *pair, device) for pair in batches]
-            total, count = (sum(numbers[side] for numbers in measured) for side in (0, 1))
-        values[name] = metric.finish(total / count if count else math.nan)
-    return values
-
-
-def _measured(
-    metric: BatchMetric, outputs: Any, targets: Any, device: torch.device
-) -> tuple[float, float]:
-    with torch.inference_mode():
-        try:
-            total, count = metric.measure(outputs, targets)
-        except RuntimeError:  # it may hold tensors on the device, such as the weights of classes
-            if device.type == "cpu":
-                raise
-            there = functools.partial(map_tensors, lambda tensor: tensor.to(device))
-            total, count = metric.measure(there(outputs), there(targets))
-    return float(total), float(count)
-
-
-def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
-    """Refuse to put outputs of different shapes together."""
-    compared = [output_in(outputs) for outputs, _ in batches]
-    shapes = {tuple(item.shape[1:]) for item in compared if isinstance(item, torch.Tensor)}
-    if len(shapes) > 1:
-        raise ExperimentError(
-            f"{name} is no mean over samples, and batches of outputs have the shapes "
-            f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
-            field="metrics",
-            allowed="(total, count), or a class with update and compute",
-            next_step=(
-                f"Let {name} return a total and a count, or write a class with update and compute."
-            ),
-        )
-
-
-def in_single_precision(outputs: Any) -> Any:
-    """Return outputs for metrics: what is computed of half precision would have three digits.
-
-    Args:
-        outputs: What a model returned.
-    """
-
-    def convert(values: torch.Tensor) -> torch.Tensor:
-        return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
-
-    return map_outputs(convert, outputs)
+    split = parts.datasets.test
+    if split is None or not len(split):
+        return
+    try:
+        if not has_kept_weights:
+            parts.strategy.load(_kept(task.checkpoints))
+        source = Source(split, parts.worker.device, part="test")
+        values = measure_split(parts, source)
+    except Exception as error:
+        if parts.worker.rank == 0:
+            report(failed_test(task, error))
+        return
+    if parts.worker.rank == 0:
+        report(tested(task, values))
 
 
 def renew_statistics(
@@ -269,32 +210,31 @@ def renew_statistics(
         strategy.renew_statistics(inputs for part in source.ahead(parts) for inputs, _, _ in part)
 
 
-def _finish(
-    metrics: Mapping[str, BatchMetric],
-    totals: Mapping[str, torch.Tensor],
-    counts: Mapping[str, int | torch.Tensor],
-    worker: Worker,
-) -> dict[str, float]:
-    """Add up over the workers, and divide."""
-    if not metrics:
-        return {}
-    nothing = torch.zeros((), dtype=torch.float64)  # of a worker without samples
-    numbers = [
-        *(totals.get(name, nothing) for name in metrics),
-        *(counts[name] for name in metrics),
-    ]
-    with torch.inference_mode():
-        own = [torch.as_tensor(number).to(worker.device, torch.float64) for number in numbers]
-        values = worker.group.total(torch.stack(own)).tolist()
-    sums = zip(metrics.items(), values[: len(metrics)], values[len(metrics) :], strict=True)
-    return {name: metric.finish(total / count) for (name, metric), total, count in sums}
+def in_parts_and_whole(
+    metrics: Mapping[str, AnyMetric],
+) -> tuple[dict[str, BatchMetric], dict[str, AnyMetric]]:
+    """Return the metrics of which parts add up, and those that need all outputs of an
+    evaluation.
+    """
+    means = {
+        name: item
+        for name, item in metrics.items()
+        if isinstance(item, BatchMetric) and item.adds_up is True
+    }
+    return means, {name: item for name, item in metrics.items() if name not in means}
 
 
-def _on_cpu(values: Any) -> Any:
-    moved = map_tensors(torch.Tensor.cpu, values)
-    # Of its type, since a metric may read attributes of it.
-    is_special = isinstance(values, Mapping) and type(values) is not dict
-    return type(values)(moved) if is_special else moved  # type: ignore[call-arg]
+def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
+    """Return how outputs meet targets where all of some metrics need no more than the predicted
+    classes.
+
+    Args:
+        metrics: Metrics of a whole set, by name.
+    """
+    whole = [metric for metric in metrics.values() if isinstance(metric, WholeMetric)]
+    if not whole or len(whole) < len(metrics) or not all(metric.reads_classes for metric in whole):
+        return None
+    return whole[0].pairing
 
 
 def measure_own(
@@ -350,6 +290,74 @@ def measure_own(
     return totals, counts
 
 
+def measure_whole(
+    whole: Mapping[str, AnyMetric], batches: list[tuple[Any, Any]], device: torch.device
+) -> dict[str, float]:
+    """Return the value of metrics over all outputs of an evaluation.
+
+    Args:
+        whole: The metrics.
+        batches: Outputs and targets in the order of the samples, on the CPU.
+        device: Where a function of the user's may have tensors of its own.
+
+    Raises:
+        ExperimentError: If outputs of different shapes cannot be put together for a metric that
+            needs it.
+    """
+    values: dict[str, float] = {}
+    together: tuple[Any, Any] | None = None
+    for name, metric in whole.items():
+        if isinstance(metric, WholeMetric):
+            values[name] = metric.compute((output_in(made), targets) for made, targets in batches)
+            continue
+        fits = all(parts.is_joinable([pair[side] for pair in batches]) for side in (0, 1))
+        if fits or metric.adds_up is False:
+            if together is None:
+                _check_joinable(name, batches)
+                together = tuple(parts.joined([pair[side] for pair in batches]) for side in (0, 1))  # type: ignore
+            total, count = _measured(metric, *together, device)
+        else:
+            measured = [_measured(metric, *pair, device) for pair in batches]
+            total, count = (sum(numbers[side] for numbers in measured) for side in (0, 1))
+        values[name] = metric.finish(total / count if count else math.nan)
+    return values
+
+
+def in_single_precision(outputs: Any) -> Any:
+    """Return outputs for metrics: what is computed of half precision would have three digits.
+
+    Args:
+        outputs: What a model returned.
+    """
+
+    def convert(values: torch.Tensor) -> torch.Tensor:
+        return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+    return map_outputs(convert, outputs)
+
+
+def tested(task: TrialTask, values: Mapping[str, float]) -> TrialTested:
+    """Return the event of what was measured on the test samples.
+
+    Args:
+        task: The order.
+        values: What was measured, by metric.
+    """
+    named = {f"test_{name}": value for name, value in values.items()}
+    return TrialTested(trial=task.trial, attempt=task.attempt, values=named)
+
+
+def failed_test(task: TrialTask, error: Exception) -> Noted:
+    """Return the note that the test samples could not be used.
+
+    Args:
+        task: The order.
+        error: Why.
+    """
+    message = f"the test samples could not be measured: {first_line_of(error)}"
+    return Noted(level="warning", message=message, trial=task.trial)
+
+
 class ModelCosts:
     """Measures the size of a model and how long it takes to predict a sample."""
 
@@ -381,6 +389,64 @@ class ModelCosts:
         return costs
 
 
+def _measured(
+    metric: BatchMetric, outputs: Any, targets: Any, device: torch.device
+) -> tuple[float, float]:
+    with torch.inference_mode():
+        try:
+            total, count = metric.measure(outputs, targets)
+        except RuntimeError:  # it may hold tensors on the device, such as the weights of classes
+            if device.type == "cpu":
+                raise
+            there = functools.partial(map_tensors, lambda tensor: tensor.to(device))
+            total, count = metric.measure(there(outputs), there(targets))
+    return float(total), float(count)
+
+
+def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
+    """Refuse to put outputs of different shapes together."""
+    compared = [output_in(outputs) for outputs, _ in batches]
+    shapes = {tuple(item.shape[1:]) for item in compared if isinstance(item, torch.Tensor)}
+    if len(shapes) > 1:
+        raise ExperimentError(
+            f"{name} is no mean over samples, and batches of outputs have the shapes "
+            f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
+            field="metrics",
+            allowed="(total, count), or a class with update and compute",
+            next_step=(
+                f"Let {name} return a total and a count, or write a class with update and compute."
+            ),
+        )
+
+
+def _finish(
+    metrics: Mapping[str, BatchMetric],
+    totals: Mapping[str, torch.Tensor],
+    counts: Mapping[str, int | torch.Tensor],
+    worker: Worker,
+) -> dict[str, float]:
+    """Add up over the workers, and divide."""
+    if not metrics:
+        return {}
+    nothing = torch.zeros((), dtype=torch.float64)  # of a worker without samples
+    numbers = [
+        *(totals.get(name, nothing) for name in metrics),
+        *(counts[name] for name in metrics),
+    ]
+    with torch.inference_mode():
+        own = [torch.as_tensor(number).to(worker.device, torch.float64) for number in numbers]
+        values = worker.group.total(torch.stack(own)).tolist()
+    sums = zip(metrics.items(), values[: len(metrics)], values[len(metrics) :], strict=True)
+    return {name: metric.finish(total / count) for (name, metric), total, count in sums}
+
+
+def _on_cpu(values: Any) -> Any:
+    moved = map_tensors(torch.Tensor.cpu, values)
+    # Of its type, since a metric may read attributes of it.
+    is_special = isinstance(values, Mapping) and type(values) is not dict
+    return type(values)(moved) if is_special else moved  # type: ignore[call-arg]
+
+
 def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
     inputs, _ = source.fetch(source.all_indices[:1])
     seconds = []
@@ -394,75 +460,9 @@ def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
     return worker.group.total(torch.tensor(own, dtype=torch.float64, device=worker.device)).item()
 
 
-def measure_kept(
-    task: TrialTask, parts: Parts, report: Callable[[Event], bool], *, has_kept_weights: bool
-) -> None:
-    """Measure the weights that a trial keeps on the test samples, if the data has some.
-
-    All workers must call it, after the last step: the weights of the strategy may be replaced.
-
-    Args:
-        task: The order.
-        parts: The training, which is complete.
-        report: Takes events; called on rank 0 only.
-        has_kept_weights: Whether the strategy holds the weights that are kept, so that no
-            checkpoint is read.
-    """
-    split = parts.datasets.test
-    if split is None or not len(split):
-        return
-    try:
-        if not has_kept_weights:
-            parts.strategy.load(_kept(task.checkpoints))
-        source = Source(split, parts.worker.device, part="test")
-        values = measure_split(parts, source)
-    except Exception as error:
-        if parts.worker.rank == 0:
-            report(failed_test(task, error))
-        return
-    if parts.worker.rank == 0:
-        report(tested(task, values))
-
-
-def tested(task: TrialTask, values: Mapping[str, float]) -> TrialTested:
-    """Return the event of what was measured on the test samples.
-
-    Args:
-        task: The order.
-        values: What was measured, by metric.
-    """
-    named = {f"test_{name}": value for name, value in values.items()}
-    return TrialTested(trial=task.trial, attempt=task.attempt, values=named)
-
-
-def failed_test(task: TrialTask, error: Exception) -> Noted:
-    """Return the note that the test samples could not be used.
-
-    Args:
-        task: The order.
-        error: Why.
-    """
-    message = f"the test samples could not be measured: {first_line_of(error)}"
-    return Noted(level="warning", message=message, trial=task.trial)
-
-
 def _kept(folder: Artifacts) -> dict[str, Any]:
     if not folder.exists(BEST):
         raise RunError("the trial has left no weights")
     with checkpoint.fetched(folder, BEST) as path:
         state = checkpoint.read(path)["strategy"]
     return {name: value for name, value in state.items() if name not in _OF_TRAINED}
-
-
-def measure_split(parts: Parts, source: Source) -> dict[str, float]:
-    """Measure the metrics of a training on some samples; all workers must call it.
-
-    Args:
-        parts: The training.
-        source: The samples.
-    """
-    strategy, worker, metrics = parts.strategy, parts.worker, parts.metrics
-    needs_all = any(getattr(item, "adds_up", True) is False for item in metrics.values())
-    if parts.makes_own_steps and needs_all:
-        return evaluate_at_once(strategy, source, metrics, device=worker.device)
-    return evaluate(strategy, source, metrics, batch=parts.settings.plan.micro_batch, worker=worker)

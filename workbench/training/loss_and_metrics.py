@@ -36,58 +36,6 @@ from workbench.training.source import Source, few_inputs
 _NUM_LEARNED_FROM = 16
 
 
-def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
-    """Refuse objectives and constraints that name nothing that is measured.
-
-    Args:
-        experiment: The experiment; it trains a model.
-        metrics: What is measured on validation, by name.
-
-    Raises:
-        ExperimentError: If one does.
-    """
-    known = ["train_loss", *(f"val_{name}" for name in metrics)]
-    if is_private(experiment):
-        known.append(EPSILON_METRIC)
-    if experiment.federated is None:
-        known += MODEL_COSTS
-    if experiment.federated is not None:
-        known += client_metrics(
-            name for name, metric in metrics.items() if isinstance(metric, BatchMetric)
-        )
-        target = experiment.federated.target
-        if target is not None and target.metric not in known:
-            raise ExperimentError(
-                f"{target.metric!r} is not measured", field="federated.target.metric", allowed=known
-            )
-    for section, items in (
-        ("objectives", experiment.objectives),
-        ("constraints", experiment.constraints),
-    ):
-        for index, item in enumerate(items):
-            if item.metric not in known:
-                raise ExperimentError(
-                    f"{item.metric!r} is not measured",
-                    field=f"{section}.{index}.metric",
-                    allowed=known,
-                    next_step="Choose one of these, or add the metric to `metrics`.",
-                )
-
-
-def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
-    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
-    return call_with_batch if experiment.makes_own_steps else call_model
-
-
-def count_step_flops(
-    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
-) -> float:
-    """Count the operations of forward and backward over one batch; see `performance.flops`."""
-    if experiment.makes_own_steps:
-        return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
-    return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
-
-
 def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
     """Return what is known of outputs and targets before a model has returned any.
 
@@ -111,14 +59,6 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
         single_scores=_single_scores_of(experiment),
         declared=declared,
     )
-
-
-def _single_scores_of(experiment: Experiment) -> SingleScores:
-    """Return what the loss takes single numbers of two classes for."""
-    if experiment.loss is None or not experiment.loss.is_reference:
-        return "logits"
-    function = _function(experiment.loss, "loss")
-    return "logits" if kind_read_by(function) is not None else single_scores_of(function)
 
 
 def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
@@ -182,30 +122,6 @@ def loss_of(
     return DividedLoss(returned_or_usual, division, takes_returned=True)
 
 
-def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that are a share of the validation samples, by reported name.
-
-    Args:
-        experiment: The experiment.
-        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
-            other; and where some are left out, the share is of fewer than all samples.
-        metrics: What is measured on validation.
-    """
-    if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
-        return []
-    return [
-        name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)
-    ]
-
-
-def leaves_out_targets(datasets: Datasets) -> bool:
-    """Return whether losses of classes leave out some targets, or may do: those of -100."""
-    if datasets.task not in ("classification", "language_model"):
-        return False
-    known = [known_targets(split) for split in (datasets.train, datasets.validation)]
-    return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
-
-
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
     """Return as what the loss that an experiment names, or that of its task, reads outputs and
     targets.
@@ -241,6 +157,90 @@ def metrics_of(
     metrics = _metrics_of(experiment, datasets, model, pairing or pairing_of(experiment, datasets))
     check_objectives(experiment, metrics)
     return metrics
+
+
+def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
+    """Refuse objectives and constraints that name nothing that is measured.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        metrics: What is measured on validation, by name.
+
+    Raises:
+        ExperimentError: If one does.
+    """
+    known = ["train_loss", *(f"val_{name}" for name in metrics)]
+    if is_private(experiment):
+        known.append(EPSILON_METRIC)
+    if experiment.federated is None:
+        known += MODEL_COSTS
+    if experiment.federated is not None:
+        known += client_metrics(
+            name for name, metric in metrics.items() if isinstance(metric, BatchMetric)
+        )
+        target = experiment.federated.target
+        if target is not None and target.metric not in known:
+            raise ExperimentError(
+                f"{target.metric!r} is not measured", field="federated.target.metric", allowed=known
+            )
+    for section, items in (
+        ("objectives", experiment.objectives),
+        ("constraints", experiment.constraints),
+    ):
+        for index, item in enumerate(items):
+            if item.metric not in known:
+                raise ExperimentError(
+                    f"{item.metric!r} is not measured",
+                    field=f"{section}.{index}.metric",
+                    allowed=known,
+                    next_step="Choose one of these, or add the metric to `metrics`.",
+                )
+
+
+def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that are a share of the validation samples, by reported name.
+
+    Args:
+        experiment: The experiment.
+        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
+            other; and where some are left out, the share is of fewer than all samples.
+        metrics: What is measured on validation.
+    """
+    if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
+        return []
+    return [
+        name for name in (f"val_{metric}" for metric in metrics) if is_rate_in(experiment, name)
+    ]
+
+
+def leaves_out_targets(datasets: Datasets) -> bool:
+    """Return whether losses of classes leave out some targets, or may do: those of -100."""
+    if datasets.task not in ("classification", "language_model"):
+        return False
+    known = [known_targets(split) for split in (datasets.train, datasets.validation)]
+    return any(targets is None or bool((targets == IGNORED).any()) for targets in known)
+
+
+def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
+    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
+    return call_with_batch if experiment.makes_own_steps else call_model
+
+
+def count_step_flops(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
+) -> float:
+    """Count the operations of forward and backward over one batch; see `performance.flops`."""
+    if experiment.makes_own_steps:
+        return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
+    return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
+
+
+def _single_scores_of(experiment: Experiment) -> SingleScores:
+    """Return what the loss takes single numbers of two classes for."""
+    if experiment.loss is None or not experiment.loss.is_reference:
+        return "logits"
+    function = _function(experiment.loss, "loss")
+    return "logits" if kind_read_by(function) is not None else single_scores_of(function)
 
 
 def _metrics_of(

@@ -55,28 +55,6 @@ def optimizer_names() -> list[str]:
     )
 
 
-def _class_of(name: str, field: str) -> Any:
-    """Return the class of an optimizer, of torch or by its reference.
-
-    Raises:
-        UnknownNameError: If torch has no such optimizer.
-        ExperimentError: If a reference names something else.
-    """
-    if ":" not in name:
-        by_name = {known.lower(): known for known in optimizer_names()}
-        if name.lower() not in by_name:
-            raise UnknownNameError(f"unknown optimizer {name!r}", field=field, allowed=by_name)
-        return getattr(torch.optim, by_name[name.lower()])
-    kind = load_object(name, field=field)
-    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):
-        raise ExperimentError(
-            f"{name} is not an optimizer",
-            field=field,
-            allowed="a subclass of torch.optim.Optimizer",
-        )
-    return kind
-
-
 def optimizer_factory(
     training: Training, lr: float, *, field: str = "training.optimizer"
 ) -> Callable[[Iterable[Any]], Optimizer]:
@@ -167,60 +145,6 @@ def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
         group.update({name: fresh[name] for name in names})
 
 
-def defer_compiler() -> None:
-    """Let the optimizers of torch work without its compiler, unless it is imported already."""
-    if _COMPILER in sys.modules:
-        return
-    for kind in {Optimizer, *filter(inspect.isclass, vars(torch.optim).values())}:
-        for name, function in list(vars(kind).items()):
-            match _origin(function):
-                case ("inner", "_compile.py"):
-                    _defer_exclusion(function)
-                case ("_use_grad", "optimizer.py"):
-                    setattr(kind, name, _without_graph_breaks(function))
-
-
-def _origin(function: Any) -> tuple[str, str]:
-    """Return how a function that wraps another one is named where it is written, and that file's
-    name.
-    """
-    code = getattr(function, "__code__", None)
-    if code is None or not hasattr(function, "__wrapped__"):
-        return "", ""
-    return code.co_name, code.co_filename.rpartition("/")[2]
-
-
-def _defer_exclusion(function: Any) -> None:
-    """Let a function that torch excludes from compilation run as it is, until there is a
-    compiler.
-    """
-    wrapped = function.__wrapped__
-    if hasattr(wrapped, _EXCLUDED):
-        return
-
-    def run(*arguments: Any, **named: Any) -> Any:
-        if _COMPILER not in sys.modules:
-            return wrapped(*arguments, **named)
-        delattr(wrapped, _EXCLUDED)
-        return function(*arguments, **named)
-
-    setattr(wrapped, _EXCLUDED, run)
-
-
-def _without_graph_breaks(function: Any) -> Callable[..., Any]:
-    """Return a step that needs the compiler only to tell it where a compiled graph must end."""
-    wrapped = function.__wrapped__
-
-    @functools.wraps(wrapped)
-    def step(self: Optimizer, *arguments: Any, **named: Any) -> Any:
-        if _COMPILER in sys.modules:
-            return function(self, *arguments, **named)
-        with torch.set_grad_enabled(self.defaults["differentiable"]):
-            return wrapped(self, *arguments, **named)
-
-    return step
-
-
 def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
     """Let the optimizer leave out what is frozen.
 
@@ -273,19 +197,6 @@ def grouped(
     return divided
 
 
-def _settings_of(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
-    settings: dict[str, Any] = {"lr_factor": group.lr_factor}
-    if group.weight_decay is not None:
-        settings["weight_decay"] = group.weight_decay
-    if group.frozen_epochs:
-        settings["frozen_steps"] = round(group.frozen_epochs * steps_per_epoch)
-    return settings
-
-
-def _pattern_of(name: str, groups: Mapping[str, ParameterGroup]) -> str | None:
-    return next((pattern for pattern in groups if re.search(pattern, name)), None)
-
-
 def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] | None:
     """Return what `training.gradient_hook` names, its options bound.
 
@@ -323,6 +234,41 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
     return change
 
 
+def _class_of(name: str, field: str) -> Any:
+    """Return the class of an optimizer, of torch or by its reference.
+
+    Raises:
+        UnknownNameError: If torch has no such optimizer.
+        ExperimentError: If a reference names something else.
+    """
+    if ":" not in name:
+        by_name = {known.lower(): known for known in optimizer_names()}
+        if name.lower() not in by_name:
+            raise UnknownNameError(f"unknown optimizer {name!r}", field=field, allowed=by_name)
+        return getattr(torch.optim, by_name[name.lower()])
+    kind = load_object(name, field=field)
+    if not (inspect.isclass(kind) and issubclass(kind, Optimizer)):
+        raise ExperimentError(
+            f"{name} is not an optimizer",
+            field=field,
+            allowed="a subclass of torch.optim.Optimizer",
+        )
+    return kind
+
+
+def _settings_of(group: ParameterGroup, steps_per_epoch: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {"lr_factor": group.lr_factor}
+    if group.weight_decay is not None:
+        settings["weight_decay"] = group.weight_decay
+    if group.frozen_epochs:
+        settings["frozen_steps"] = round(group.frozen_epochs * steps_per_epoch)
+    return settings
+
+
+def _pattern_of(name: str, groups: Mapping[str, ParameterGroup]) -> str | None:
+    return next((pattern for pattern in groups if re.search(pattern, name)), None)
+
+
 def _check_options_of_hook(hook: Callable[..., Any], options: dict[str, Any]) -> None:
     try:
         inspect.signature(hook).bind({}, **options)
@@ -334,3 +280,57 @@ def _check_options_of_hook(hook: Callable[..., Any], options: dict[str, Any]) ->
         ) from error
     except ValueError:  # a builtin without a signature
         return
+
+
+def defer_compiler() -> None:
+    """Let the optimizers of torch work without its compiler, unless it is imported already."""
+    if _COMPILER in sys.modules:
+        return
+    for kind in {Optimizer, *filter(inspect.isclass, vars(torch.optim).values())}:
+        for name, function in list(vars(kind).items()):
+            match _origin(function):
+                case ("inner", "_compile.py"):
+                    _defer_exclusion(function)
+                case ("_use_grad", "optimizer.py"):
+                    setattr(kind, name, _without_graph_breaks(function))
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    """Return how a function that wraps another one is named where it is written, and that file's
+    name.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or not hasattr(function, "__wrapped__"):
+        return "", ""
+    return code.co_name, code.co_filename.rpartition("/")[2]
+
+
+def _defer_exclusion(function: Any) -> None:
+    """Let a function that torch excludes from compilation run as it is, until there is a
+    compiler.
+    """
+    wrapped = function.__wrapped__
+    if hasattr(wrapped, _EXCLUDED):
+        return
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        if _COMPILER not in sys.modules:
+            return wrapped(*arguments, **named)
+        delattr(wrapped, _EXCLUDED)
+        return function(*arguments, **named)
+
+    setattr(wrapped, _EXCLUDED, run)
+
+
+def _without_graph_breaks(function: Any) -> Callable[..., Any]:
+    """Return a step that needs the compiler only to tell it where a compiled graph must end."""
+    wrapped = function.__wrapped__
+
+    @functools.wraps(wrapped)
+    def step(self: Optimizer, *arguments: Any, **named: Any) -> Any:
+        if _COMPILER in sys.modules:
+            return function(self, *arguments, **named)
+        with torch.set_grad_enabled(self.defaults["differentiable"]):
+            return wrapped(self, *arguments, **named)
+
+    return step

@@ -20,51 +20,12 @@ from workbench.training.checkpoint import read
 from workbench.training.planning.settings import model_values
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from workbench.data import Datasets
 
 _COMPILED = "_orig_mod."
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """How safetensors states that a file could not be written."""
 _AT_ONCE = 512
-
-
-def write_weights(checkpoint: Path, to: Path) -> None:
-    """Write the model of a checkpoint as safetensors.
-
-    Args:
-        checkpoint: A file that a training wrote, such as `best.pt`.
-        to: The file to write; its folder is made if it is missing.
-
-    Raises:
-        RunError: If the checkpoint is missing or torn.
-        OSError: If the file cannot be written.
-    """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    # Tied weights share memory, which the format refuses to store.
-    tensors = {
-        plain_name(name): value.clone().contiguous()
-        for name, value in read(checkpoint)["strategy"]["model"].items()
-    }
-    to.parent.mkdir(parents=True, exist_ok=True)
-    temporary = to.with_name(f".{to.name}.tmp")
-    try:
-        save_file(tensors, temporary)
-    except SafetensorError as error:
-        if (code := _OS_ERROR.search(str(error))) is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1])), str(to)) from error
-    os.replace(temporary, to)
-
-
-def plain_name(name: str) -> str:
-    """Return the name that a tensor has in the model before `torch.compile`, which nests what it
-    compiles.
-    """
-    return name.replace(_COMPILED, "")
 
 
 def read_model(
@@ -140,6 +101,43 @@ def load_model(
     )
     model.load_state_dict(read(checkpoint)["strategy"]["model"])
     return model.eval()
+
+
+def write_weights(checkpoint: Path, to: Path) -> None:
+    """Write the model of a checkpoint as safetensors.
+
+    Args:
+        checkpoint: A file that a training wrote, such as `best.pt`.
+        to: The file to write; its folder is made if it is missing.
+
+    Raises:
+        RunError: If the checkpoint is missing or torn.
+        OSError: If the file cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    # Tied weights share memory, which the format refuses to store.
+    tensors = {
+        plain_name(name): value.clone().contiguous()
+        for name, value in read(checkpoint)["strategy"]["model"].items()
+    }
+    to.parent.mkdir(parents=True, exist_ok=True)
+    temporary = to.with_name(f".{to.name}.tmp")
+    try:
+        save_file(tensors, temporary)
+    except SafetensorError as error:
+        if (code := _OS_ERROR.search(str(error))) is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(to)) from error
+    os.replace(temporary, to)
+
+
+def plain_name(name: str) -> str:
+    """Return the name that a tensor has in the model before `torch.compile`, which nests what it
+    compiles.
+    """
+    return name.replace(_COMPILED, "")
 
 
 def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.ndarray:

@@ -124,42 +124,6 @@ class ErrorFeedback(AllReduce):
         return self._of_buckets[names]
 
 
-def begin_gather(
-    payload: Tensor, group: torch.distributed.ProcessGroup, decode: Callable[[list[Tensor]], Tensor]
-) -> torch.futures.Future[Tensor]:
-    """Begin to gather what every replica sends, and make one tensor of it.
-
-    Args:
-        payload: Of the same size on every replica.
-        group: The replicas.
-        decode: From the payloads, by rank, to the mean.
-    """
-    rows = [torch.empty_like(payload) for _ in range(group.size())]
-    work: Any = dist.all_gather(rows, payload, group=group, async_op=True)
-
-    def decoded(gathered: torch.futures.Future[Any]) -> Tensor:
-        gathered.value()  # raises what went wrong
-        kept_for_callback(*rows)
-        return decode(rows)
-
-    return work.get_future().then(decoded)
-
-
-def slices(sizes: Iterable[int]) -> list[slice]:
-    """Return where parts of these sizes lie, one after the other."""
-    places, first = [], 0
-    for size in sizes:
-        places.append(slice(first, first + size))
-        first += size
-    return places
-
-
-def _zeros(size: int, like: Tensor) -> Tensor:
-    """Return zeros that hold small residuals beside large gradients."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
-    return torch.zeros(size, dtype=dtype, device=like.device)
-
-
 class Largest(ErrorFeedback):
     """The mean of the largest values of each bucket."""
 
@@ -189,24 +153,6 @@ class Largest(ErrorFeedback):
         return begin_gather(payload, self._group, mean)
 
 
-def _places_of_largest(values: Tensor, count: int) -> Tensor:
-    """Return where the values of the largest magnitude are.
-
-    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
-    from.
-    """
-    magnitudes, size = values.abs(), values.numel()
-    step = max(1, size // _SAMPLED)
-    sampled = magnitudes[::step]
-    rank = math.ceil(_MARGIN * count / size * sampled.numel()) + 1
-    if rank < sampled.numel():
-        threshold = sampled.topk(rank, sorted=False).values.min()
-        candidates = (magnitudes >= threshold).nonzero().view(-1)
-        if len(candidates) >= count:
-            return candidates[magnitudes[candidates].topk(count, sorted=False).indices]
-    return magnitudes.topk(count, sorted=False).indices
-
-
 class OneBit(ErrorFeedback):
     """The mean of signs times magnitudes."""
 
@@ -234,42 +180,6 @@ class OneBit(ErrorFeedback):
             return total.div_(num_replicas)
 
         return begin_gather(payload, self._group, mean)
-
-
-def _decode(payload: Tensor, where: list[slice]) -> Tensor:
-    """Return what a payload stands for."""
-    num_scale_bytes = _SCALE_BYTES * len(where)
-    scales = payload[:num_scale_bytes].clone().view(torch.float32)
-    values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
-    for part, scale in zip(where, scales.tolist(), strict=True):
-        values[part].mul_(2.0 * scale).sub_(scale)
-    return values
-
-
-def _pack(is_set: Tensor) -> Tensor:
-    """Return truth values as bits, the first in the lowest."""
-    if is_set.device.type == "cpu":
-        return torch.from_numpy(np.packbits(is_set.numpy(), bitorder="little"))
-    filled = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -is_set.numel() % _BITS))
-    powers = 2 ** torch.arange(_BITS, device=is_set.device, dtype=torch.uint8)
-    return (filled.view(-1, _BITS) * powers).sum(1, dtype=torch.uint8)
-
-
-def _unpack(packed: Tensor, count: int) -> Tensor:
-    """Return the first bits of what `_pack` returned, each as a byte."""
-    if packed.device.type == "cpu":
-        return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little"))
-    shifts = torch.arange(_BITS, device=packed.device, dtype=torch.uint8)
-    return (packed[:, None] >> shifts & 1).view(-1)[:count]
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """A parameter whose gradient is sent as a product."""
-
-    name: str
-    wanted: Tensor
-    """A view of what is to be sent, as a matrix."""
 
 
 class LowRank(ErrorFeedback):
@@ -377,3 +287,93 @@ class LowRank(ErrorFeedback):
         columns = math.prod(shape) // rows
         rank = min(self._plan.exchange_rank, rows, columns)
         return rank if rank * (rows + columns) < rows * columns else 0
+
+
+def begin_gather(
+    payload: Tensor, group: torch.distributed.ProcessGroup, decode: Callable[[list[Tensor]], Tensor]
+) -> torch.futures.Future[Tensor]:
+    """Begin to gather what every replica sends, and make one tensor of it.
+
+    Args:
+        payload: Of the same size on every replica.
+        group: The replicas.
+        decode: From the payloads, by rank, to the mean.
+    """
+    rows = [torch.empty_like(payload) for _ in range(group.size())]
+    work: Any = dist.all_gather(rows, payload, group=group, async_op=True)
+
+    def decoded(gathered: torch.futures.Future[Any]) -> Tensor:
+        gathered.value()  # raises what went wrong
+        kept_for_callback(*rows)
+        return decode(rows)
+
+    return work.get_future().then(decoded)
+
+
+def slices(sizes: Iterable[int]) -> list[slice]:
+    """Return where parts of these sizes lie, one after the other."""
+    places, first = [], 0
+    for size in sizes:
+        places.append(slice(first, first + size))
+        first += size
+    return places
+
+
+def _zeros(size: int, like: Tensor) -> Tensor:
+    """Return zeros that hold small residuals beside large gradients."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.zeros(size, dtype=dtype, device=like.device)
+
+
+def _places_of_largest(values: Tensor, count: int) -> Tensor:
+    """Return where the values of the largest magnitude are.
+
+    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
+    from.
+    """
+    magnitudes, size = values.abs(), values.numel()
+    step = max(1, size // _SAMPLED)
+    sampled = magnitudes[::step]
+    rank = math.ceil(_MARGIN * count / size * sampled.numel()) + 1
+    if rank < sampled.numel():
+        threshold = sampled.topk(rank, sorted=False).values.min()
+        candidates = (magnitudes >= threshold).nonzero().view(-1)
+        if len(candidates) >= count:
+            return candidates[magnitudes[candidates].topk(count, sorted=False).indices]
+    return magnitudes.topk(count, sorted=False).indices
+
+
+def _decode(payload: Tensor, where: list[slice]) -> Tensor:
+    """Return what a payload stands for."""
+    num_scale_bytes = _SCALE_BYTES * len(where)
+    scales = payload[:num_scale_bytes].clone().view(torch.float32)
+    values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
+    for part, scale in zip(where, scales.tolist(), strict=True):
+        values[part].mul_(2.0 * scale).sub_(scale)
+    return values
+
+
+def _pack(is_set: Tensor) -> Tensor:
+    """Return truth values as bits, the first in the lowest."""
+    if is_set.device.type == "cpu":
+        return torch.from_numpy(np.packbits(is_set.numpy(), bitorder="little"))
+    filled = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -is_set.numel() % _BITS))
+    powers = 2 ** torch.arange(_BITS, device=is_set.device, dtype=torch.uint8)
+    return (filled.view(-1, _BITS) * powers).sum(1, dtype=torch.uint8)
+
+
+def _unpack(packed: Tensor, count: int) -> Tensor:
+    """Return the first bits of what `_pack` returned, each as a byte."""
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little"))
+    shifts = torch.arange(_BITS, device=packed.device, dtype=torch.uint8)
+    return (packed[:, None] >> shifts & 1).view(-1)[:count]
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A parameter whose gradient is sent as a product."""
+
+    name: str
+    wanted: Tensor
+    """A view of what is to be sent, as a matrix."""
