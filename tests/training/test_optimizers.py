@@ -1,18 +1,76 @@
-"""Optimizers by their torch names."""
+"""Optimizers by their torch names or of other packages, and the parameters that they receive.
+
+A process that trains imports neither torch's compiler nor its shards where it needs neither.
+"""
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from workbench.experiment import Training
+from tests.builders.ways import OF_SEVERAL
+from tests.services.process_group import run_together
+from workbench.cluster.remote.code_dependencies import modules_of
+from workbench.experiment import Experiment, Training
 from workbench.foundation.errors import ExperimentError
+from workbench.sweeps.preflight import check
+from workbench.training import checkpoint
 from workbench.training.optimizers import optimizer_factory, optimizer_names
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
 
 ON_SPARSE_OR_MATRICES_ONLY = {"SparseAdam", "Muon"}
+PROGRAM = """
+import sys, torch
+from pathlib import Path
+from tests.training.test_trial import run
+from workbench.experiment import Experiment, Training
+from workbench.training.optimizers import optimizer_factory
+
+COMPILER = "torch._dynamo"
+
+def train(name):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = optimizer_factory(Training(optimizer=name), 0.1)(model.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).square().mean().backward()
+        assert torch.is_grad_enabled()
+        optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    return model.weight.detach()
+
+objective = {"metric": "val_loss", "goal": "minimize"}
+search = {"lr": {"low": 0.001, "high": 0.1}}
+settings = {"model": "mlp", "data": "digits", "training": {"epochs": 1}}
+experiment = Experiment(**settings, search=search, objectives=[objective])
+ended, _ = run(experiment, Path(sys.argv[1]), params={"lr": 0.01})
+assert ended.state == "complete", ended.traceback
+assert {COMPILER, "sympy", "torch.distributed.tensor"}.isdisjoint(sys.modules)
+
+names = ("sgd", "adamw", "rmsprop")
+without = [train(name) for name in names]
+assert COMPILER not in sys.modules
+import torch._dynamo
+assert all(torch.equal(one, train(name)) for one, name in zip(without, names))
+
+compiled = torch.compile(lambda optimizer, x: (optimizer.zero_grad(), x + 1)[1], backend="eager")
+optimizer = torch.optim.SGD(torch.nn.Linear(1, 1).parameters())
+assert compiled(optimizer, torch.ones(1)).item() == 2.0
+graph_breaks = torch._dynamo.utils.counters["graph_break"]
+assert graph_breaks, "the optimizer is still excluded from what is compiled"
+"""
+GROUPS = {"^body": {"frozen": True}, "head": {"lr_factor": 0.5}}
+THAWED = {**GROUPS, "middle": {"frozen_epochs": 3.5}}
+OWN = f"{__name__}:SignDescent"
 
 
 @pytest.mark.parametrize("name", sorted(set(optimizer_names()) - ON_SPARSE_OR_MATRICES_ONLY))
@@ -66,3 +124,227 @@ def test_what_torch_does_not_offer_is_refused(training: dict[str, Any], field: s
     with pytest.raises(ExperimentError) as caught:
         optimizer_factory(Training(**training), 0.1)(nn.Linear(1, 1).parameters())
     assert caught.value.field == field
+
+
+def test_a_trial_imports_no_compiler_and_optimizers_stay_out_of_what_is_compiled(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "trial")],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class SignDescent(torch.optim.Optimizer):
+    """Moves each parameter by its learning rate against the sign of its gradient."""
+
+    def __init__(self, params: Any, lr: float = 0.1, threshold: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "threshold": threshold})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad.sign()
+
+
+class Net(nn.Module):
+    """A body and a head."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.body, self.middle, self.head = nn.Linear(30, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.middle(torch.tanh(self.body(inputs)))))
+
+    def layer_pairs(self) -> list[tuple[str, str, int]]:
+        return [("middle", "head", 1)]
+
+    def pieces(self) -> list[Any]:
+        return [self.body, torch.nn.Tanh(), self.middle, torch.nn.Tanh(), self.head]
+
+
+def experiment(**training: Any) -> Experiment:
+    settings = {
+        "epochs": 1,
+        "global_batch": 64,
+        "lr": 0.01,
+        "lr_rule": "constant",
+        "schedule": "constant",
+    }
+    return Experiment(
+        model=f"{__name__}:Net",
+        data="breast_cancer",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training=settings | training,
+    )
+
+
+def train(
+    folder: str,
+    asked: Experiment,
+    *,
+    rank: int = 0,
+    num_workers: int = 1,
+    meeting: str | None = None,
+) -> list[dict[str, torch.Tensor]]:
+    """Return the weights of each checkpoint."""
+    saved: list[dict[str, torch.Tensor]] = []
+
+    def report(event: Any) -> bool:
+        if event.type == "checkpoint_saved" and rank == 0:
+            saved.append(checkpoint.read(event.path)["strategy"]["model"])
+        return False
+
+    order = TrialTask(
+        "run",
+        0,
+        0,
+        asked.model_dump_json(),
+        seed=3,
+        folder=folder,
+        resume=True,
+        rank=rank,
+        num_workers=num_workers,
+        meeting=meeting,
+    )
+    ended = run_trial(order, report)
+    assert ended.state == "complete", ended.traceback
+    return saved
+
+
+def test_groups_have_rates_of_their_own_and_frozen_ones_stay(tmp_path: Path) -> None:
+    asked = experiment(optimizer=OWN, parameter_groups=GROUPS, global_batch=456, epochs=2)
+    before, after = train(str(tmp_path), asked)  # an epoch is one step
+    moved = {name: (after[name] - before[name]).abs().max().item() for name in after}
+    assert moved["body.weight"] == moved["body.bias"] == 0.0
+    assert moved["middle.weight"] == pytest.approx(0.01, rel=1e-4)
+    assert moved["head.weight"] == pytest.approx(0.005, rel=1e-4)
+
+
+def test_parameters_that_are_frozen_for_a_while_train_afterwards_also_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    groups = {"^body": {"frozen_epochs": 2}}
+    asked = experiment(optimizer=OWN, parameter_groups=groups, global_batch=228, epochs=4)
+    whole = train(str(tmp_path / "whole"), asked)  # an epoch is two steps
+    train(str(tmp_path / "parts"), asked.replace(training={"epochs": 1}))
+    resumed = train(str(tmp_path / "parts"), asked)
+    for parts, all_at_once in ((resumed[-1], whole[-1]), (resumed[0], whole[1])):
+        assert all(torch.equal(parts[name], all_at_once[name]) for name in parts)
+    moved = [
+        {name: (after[name] - before[name]).abs().max().item() for name in after}
+        for before, after in itertools.pairwise(whole)
+    ]
+    assert [one["body.weight"] > 0 for one in moved] == [False, True, True]
+    assert all(one["head.weight"] > 0 for one in moved)
+
+
+def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
+    results = {}
+    for strategy in OF_SEVERAL:
+        asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)
+        asked = asked.replace(plan={"workers": 2, "strategy": strategy})
+        train(
+            f"{folder}/{strategy}",
+            asked,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{strategy}",
+        )
+        if rank == 0:
+            results[strategy] = checkpoint.read(Path(folder, strategy, "checkpoints", "last.pt"))[
+                "strategy"
+            ]
+        longer = asked.replace(training={"epochs": 4})
+        train(
+            f"{folder}/{strategy}",
+            longer,
+            rank=rank,
+            num_workers=num_workers,
+            meeting=f"{meeting}-{strategy}-on",
+        )
+        if rank == 0:
+            results[f"{strategy}-on"] = checkpoint.read(
+                Path(folder, strategy, "checkpoints", "last.pt")
+            )["strategy"]
+    return results
+
+
+def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -> None:
+    results = run_together(train_on_two, 2, str(tmp_path))[0]
+    asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)
+    for epochs, suffix in ((3, ""), (4, "-on")):
+        train(str(tmp_path / "alone"), asked.replace(training={"epochs": epochs}))
+        alone = checkpoint.read(tmp_path / "alone" / "checkpoints" / "last.pt")["strategy"]
+        for strategy in OF_SEVERAL:
+            found = results[strategy + suffix]
+            for name, values in alone["model"].items():
+                torch.testing.assert_close(found["model"][name], values, rtol=1e-4, atol=1e-5)
+            factors = [group.get("lr_factor") for group in found["optimizer"]["param_groups"]]
+            assert factors == [1.0, 0.5]
+
+
+def test_an_optimizer_of_another_package_receives_its_options() -> None:
+    training = Training(optimizer=OWN, optimizer_options={"threshold": 0.5})
+    made = optimizer_factory(training, 0.2)(nn.Linear(1, 1).parameters())
+    assert isinstance(made, SignDescent)
+    assert made.defaults == {"lr": 0.2, "threshold": 0.5}
+    assert __name__ in modules_of(experiment(optimizer=OWN)), "it travels with a submitted run"
+
+
+@pytest.mark.parametrize(
+    ("training", "field"),
+    [
+        ({"optimizer": f"{__name__}:Net"}, "training.optimizer"),
+        ({"optimizer": OWN, "optimizer_options": {"betas": 1}}, "training.optimizer_options.betas"),
+        ({"optimizer": OWN, "weight_decay": 0.1}, "training.weight_decay"),
+    ],
+)
+def test_what_is_no_optimizer_or_not_its_option_is_refused(
+    training: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        optimizer_factory(Training(**training), 0.1)
+    assert caught.value.field == field
+
+
+def test_an_optimizer_that_does_not_exist_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ExperimentError, match="has no 'Missing'"):
+        check(experiment(optimizer=f"{__name__}:Missing"), on_this_machine=False)
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"tail": {"frozen": True}}, "fits no parameter"),
+        ({".": {"frozen": True}}, "no parameter is left"),
+    ],
+)
+def test_patterns_that_fit_nothing_or_freeze_everything_are_refused(
+    groups: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    asked = experiment(parameter_groups=groups)
+    ended = run_trial(
+        TrialTask("run", 0, 0, asked.model_dump_json(), folder=str(tmp_path)), lambda _: False
+    )
+    assert message in str(ended.message)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        {"(": {"frozen": True}},
+        {"x": {"frozen": True, "lr_factor": 2.0}},
+        {"x": {"frozen": True, "frozen_epochs": 1}},
+        {"x": {"frozen_epochs": -1}},
+    ],
+)
+def test_impossible_groups_are_refused_in_the_file(groups: dict[str, Any]) -> None:
+    with pytest.raises(ExperimentError, match=r"training\.parameter_groups"):
+        experiment(parameter_groups=groups)

@@ -178,7 +178,7 @@ class _Fitting:
     def _test(self, model: nn.Module) -> None:
         """Measure the model that is kept on the test samples, by which nothing is chosen.
 
-        See `held_out`.
+        See `evaluation.measure_kept`.
         """
         split = self._datasets.test
         if split is None or not len(split):

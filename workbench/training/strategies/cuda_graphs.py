@@ -4,7 +4,7 @@ To launch each would take longer.
 
 What is recorded is a forward and a backward pass over samples of one shape; its gradients are added
 to those that are there. The update, and everything between steps, is computed as ever. Which plans
-can record is left to `combinations`.
+can record is decided in `capabilities`.
 
 Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
 """
