@@ -146,9 +146,7 @@ def save_in_parts(
 
 @contextlib.contextmanager
 def fetched(place: Artifacts, name: str) -> Iterator[Path]:
-    """Give a checkpoint, with its parts beside it, a path of this machine while the context
-    lasts.
-    """
+    """Give a checkpoint and its parts a path of this machine while the context lasts."""
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(place.as_file(name))
         if not place.is_local:

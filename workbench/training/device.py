@@ -1,6 +1,4 @@
-"""Where a worker computes, how much of its GPU it and others hold, and the counters of its
-energy.
-"""
+"""Where a worker computes, how much of its GPU is held, and the counters of its energy."""
 
 from __future__ import annotations
 

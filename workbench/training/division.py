@@ -96,9 +96,7 @@ def find_division(parts: Parts) -> None:
 
 
 def _find_of_own_steps(parts: Parts) -> None:
-    """Find out whether the losses of a class are those of the parts of a batch, and its metrics
-    means.
-    """
+    """Find out whether the losses of a class add up over parts, and its metrics over samples."""
     size = min(NUM_SAMPLES, len(parts.validation))
     model = parts.strategy.own_steps if isinstance(parts.strategy, Phased) else None
     if model is None or size < 2:
@@ -288,8 +286,7 @@ def _leaves_out(targets: Any) -> bool:
 
 
 def _refuse_left_out(parts: Parts, targets: Any) -> None:
-    """Refuse to divide a step with targets that are left out, by a loss of which the parts are not
-    the whole.
+    """Refuse to divide a step with targets that are left out, where parts are not the whole.
 
     Raises:
         ExperimentError: If there are such targets, and the plan divides steps.
@@ -391,8 +388,7 @@ def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
-    """Return by what parts of a loss count that the model computes, for which it is called for each
-    part.
+    """Return by what parts of a loss count that the model computes, called for each part.
 
     No more samples are given to it at once than in a step, as more may not fit.
     """

@@ -102,8 +102,7 @@ def evaluate(
 def evaluate_at_once(
     strategy: Predictor, source: Source, metrics: Mapping[str, AnyMetric], *, device: torch.device
 ) -> dict[str, float]:
-    """Measure metrics that code of the user's returns itself, of all samples together, on each
-    worker alike.
+    """Measure metrics that the user's code returns of all samples together, on each worker.
 
     Args:
         strategy: Holds the model.
@@ -185,8 +184,7 @@ def renew_statistics(
     micro_batch: int,
     worker: Worker,
 ) -> None:
-    """Let batch normalisation see the training samples through the weights that are evaluated, if
-    it has to.
+    """Let batch normalisation see the training samples through the weights shown, if needed.
 
     Args:
         strategy: Holds the model.
@@ -213,9 +211,7 @@ def renew_statistics(
 def in_parts_and_whole(
     metrics: Mapping[str, AnyMetric],
 ) -> tuple[dict[str, BatchMetric], dict[str, AnyMetric]]:
-    """Return the metrics of which parts add up, and those that need all outputs of an
-    evaluation.
-    """
+    """Return the metrics of which parts add up, and those that need all outputs."""
     means = {
         name: item
         for name, item in metrics.items()
@@ -225,8 +221,7 @@ def in_parts_and_whole(
 
 
 def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
-    """Return how outputs meet targets where all of some metrics need no more than the predicted
-    classes.
+    """Return how outputs meet targets, where metrics need only the predicted classes.
 
     Args:
         metrics: Metrics of a whole set, by name.

@@ -143,8 +143,7 @@ def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _seeing_normalisation() -> Iterator[list[nn.Module]]:
-    """Collect the batch normalisations that get one value of each channel for a sample while this
-    lasts.
+    """Collect the batch normalisations that see one value of each channel of a sample.
 
     They need two samples to train with.
     """
@@ -241,8 +240,7 @@ def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
 
 
 def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exception) -> None:
-    """Refuse inputs of another type than the weights, such as the float64 of numpy, where the model
-    fails.
+    """Refuse inputs of another type than the weights, where the model fails for it.
 
     Args:
         parts: Of the trial.

@@ -102,9 +102,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
 
 
 def _leave(worker: Worker | None) -> None:
-    """Leave the process group of the trial, and any that the function left behind in this
-    process.
-    """
+    """Leave the process group of the trial, and any that the function left behind."""
     if worker is not None:
         worker.group.close()
     distributed = sys.modules.get("torch.distributed")

@@ -1,5 +1,4 @@
-"""The reports of a trial, written beside its checkpoints, so that no checkpoint is ahead of its
-reports.
+"""The reports of a trial, written beside its checkpoints, so that none of these is ahead of them.
 
 A report that is under way when its driver dies is lost, and yet the trial may have continued and
 saved a checkpoint after it. The next attempt therefore repeats the reports of earlier ones up to

@@ -155,8 +155,7 @@ class Loaders:
 
 @contextlib.contextmanager
 def named_losses() -> Iterator[None]:
-    """Translate torch's error about a process that ended, which may interrupt anything in the main
-    thread.
+    """Translate torch's error about a process that ended, wherever it interrupts.
 
     Raises:
         DataError: If a loader process has ended.

@@ -122,9 +122,7 @@ class _Loop:
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
-        """Train to the end or until a stop is requested, and return what the exported checkpoint
-        reached.
-        """
+        """Train until the end or a stop, and return what the exported checkpoint reached."""
         if self._task.resume:
             self._resume()
         self._note_on_beginning()
@@ -413,9 +411,7 @@ class _Loop:
             torch.manual_seed(self._task.seed + rank + self._step)
 
     def _read_continued(self, folder: Artifacts) -> dict[str, Any]:
-        """Return the checkpoint of the trial that this one continues, with its own
-        hyperparameters.
-        """
+        """Return the checkpoint of the trial continued, with this trial's hyperparameters."""
         content = checkpoint.read_latest(folder)
         if content is None:
             raise self._task.nothing_to_continue()

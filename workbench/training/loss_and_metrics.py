@@ -93,8 +93,7 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
 def loss_of(
     experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
 ) -> DividedLoss:
-    """Return the loss that an experiment names, else the one that the model returns, or that of its
-    task.
+    """Return the loss that an experiment names, the model returns, or the task has.
 
     Args:
         experiment: The experiment.
@@ -123,8 +122,7 @@ def loss_of(
 
 
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
-    """Return as what the loss that an experiment names, or that of its task, reads outputs and
-    targets.
+    """Return as what the loss of an experiment or its task reads outputs and targets.
 
     Args:
         experiment: The experiment.

@@ -125,8 +125,7 @@ class NoiseMeter:
 
 
 def _harmonic_mean_part(global_batch: int, micro_batch: int) -> float:
-    """Return the batch whose gradient has the mean squared norm of the gradients of the parts of a
-    step.
+    """Return the batch whose gradient has the mean squared norm of those of a step's parts.
 
     That squared norm is |G|^2 + tr(Sigma) / batch, so the mean is taken over 1 / batch.
     """

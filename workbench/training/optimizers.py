@@ -179,8 +179,7 @@ def grouped(
     groups: Mapping[str, ParameterGroup],
     steps_per_epoch: int,
 ) -> list[dict[str, Any]]:
-    """Return trained parameters as the groups of an optimizer, with their `lr_factor` and
-    `frozen_steps`.
+    """Return trained parameters as the groups of an optimizer, with the settings of each.
 
     Args:
         named: The trained parameters with their names.
@@ -296,9 +295,7 @@ def defer_compiler() -> None:
 
 
 def _origin(function: Any) -> tuple[str, str]:
-    """Return how a function that wraps another one is named where it is written, and that file's
-    name.
-    """
+    """Return the name of a wrapping function in its source, and the name of that file."""
     code = getattr(function, "__code__", None)
     if code is None or not hasattr(function, "__wrapped__"):
         return "", ""
@@ -306,9 +303,7 @@ def _origin(function: Any) -> tuple[str, str]:
 
 
 def _defer_exclusion(function: Any) -> None:
-    """Let a function that torch excludes from compilation run as it is, until there is a
-    compiler.
-    """
+    """Let a function that torch excludes from compilation run as it is without a compiler."""
     wrapped = function.__wrapped__
     if hasattr(wrapped, _EXCLUDED):
         return

@@ -42,9 +42,7 @@ class Environment(Protocol):
         ...
 
     def step(self, action: int, /) -> tuple[Any, Any, Any, Any, Any]:
-        """Act; return observation, reward, whether it has ended, whether it was cut off, anything
-        else.
-        """
+        """Act; return observation, reward, whether it ended or was cut off, and anything else."""
         ...
 
 
@@ -82,9 +80,7 @@ class Policy(nn.Module):
     """Scores of the actions, and the expected return."""
 
     def __init__(self, settings: PolicySettings, *, num_values: int, num_actions: int) -> None:
-        """Build both with PyTorch's default initialisation, and the actions nearly equally
-        likely.
-        """
+        """Build both with PyTorch's default initialisation, and actions nearly equally likely."""
         super().__init__()
         layers = settings.model_dump(include={"hidden_width", "num_layers", "activation"})
         self.actor = MLP(input_shape=(num_values,), num_outputs=num_actions, **layers)
@@ -103,8 +99,7 @@ class Policy(nn.Module):
 def train_policy(
     config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
 ) -> None:
-    """Learn a policy, keep it in the folder, and report the mean return of whole episodes each
-    round.
+    """Learn a policy, keep it in the folder, and report its mean return each round.
 
     Args:
         config: The fields of `PolicySettings`.

@@ -310,8 +310,7 @@ class ProgramReports:
         return f"the program wrote {written} at last, so the last number before that counts"
 
     def refuse(self, name: str, why: str) -> bool:
-        """Fail the trial if a metric of the experiment was reported as something else than a
-        number.
+        """Fail the trial if a metric of the experiment was reported and is no number.
 
         Args:
             name: What was reported.
@@ -387,9 +386,7 @@ class ProgramReports:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
-        """Remember where a word took the place of the number of a metric that the experiment
-        names.
-        """
+        """Remember where a word took the place of the number of a decisive metric."""
         words = dict(values.words) if isinstance(values, Values) else {}
         for name in self._decisive & values.keys():
             if isinstance(values[name], bool):

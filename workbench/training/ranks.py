@@ -97,8 +97,7 @@ class Ranks:
         return 0 < stop_at <= self.num_reports
 
     def leave(self, *, wait_s: float) -> None:
-        """Note that this worker's function has returned, and leave the group once the others have,
-        too.
+        """Note that this worker's function has returned, and leave once the others have, too.
 
         An exchange for which another worker still waits fails when this one leaves.
 
@@ -124,9 +123,7 @@ class Ranks:
         return False
 
     def explain(self) -> str | None:
-        """Return why an exchange of this worker failed, where that is because others have
-        returned.
-        """
+        """Return why an exchange failed here, if that is because others have returned."""
         with contextlib.suppress(RuntimeError):
             left = [
                 f"rank {rank} after {format_count(reports, 'report')}"
@@ -242,9 +239,7 @@ def variables_of(group: Companions, host: str) -> dict[str, str]:
 
 
 def _free_port(host: str) -> int:
-    """Return a port on which rank 0 can open another meeting point, should the function want
-    one.
-    """
+    """Return a port on which rank 0 can open another meeting point if it wants one."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]

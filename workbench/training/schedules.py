@@ -337,9 +337,7 @@ def _is_plateau(make: Any) -> bool:
 
 
 def _with_length(make: Any, options: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return options with the length of the training where the schedule takes it and none is
-    given.
-    """
+    """Return options with the length of the training, where it is taken and not given."""
     try:
         known = inspect.signature(make).parameters
     except (TypeError, ValueError):

@@ -131,8 +131,7 @@ class Source:
         return num_batches(len(self), global_batch, drops_last=self._order.drops_last)
 
     def ahead(self, batches: Iterable[WorkerBatch]) -> Iterator[WorkerBatch]:
-        """Yield batches of this source, which loader processes prepare in the meantime, if there
-        are any.
+        """Yield batches of this source, which loader processes prepare if there are any.
 
         Args:
             batches: The batches of the coming steps. Some steps ahead are made where there are
@@ -201,8 +200,7 @@ class Source:
 def sources_of(
     datasets: Datasets, device: torch.device, num_loaders: int
 ) -> tuple[Source, Source, Loaders | None]:
-    """Return where training and validation samples come from, and the processes that load them, if
-    any.
+    """Return where samples of train and validation come from, and what loads them ahead.
 
     Args:
         datasets: The data of a trial.
@@ -273,9 +271,7 @@ class WorkerBatch:
             yield MicroBatch(inputs, targets, num_own / self.num_samples)
 
     def follow(self, loading: Loading | Picking) -> None:
-        """Take the micro batches from what loads them ahead, which has been given them in this
-        order.
-        """
+        """Take the micro batches from what loads them ahead, wanted in this order."""
         self._loading = loading
 
     def leave(self) -> None:

@@ -34,8 +34,7 @@ def read_model(
     weights: Path,
     datasets: Datasets | None = None,
 ) -> tuple[nn.Module, Datasets]:
-    """Build the model of a trial with weights that `write_weights` wrote, and load the data it was
-    made for.
+    """Build the model of a trial with weights of `write_weights`, and load its data.
 
     Args:
         experiment: What the trial belongs to.
@@ -134,9 +133,7 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
 
 def plain_name(name: str) -> str:
-    """Return the name that a tensor has in the model before `torch.compile`, which nests what it
-    compiles.
-    """
+    """Return the name of a tensor before `torch.compile`, which nests what it compiles."""
     return name.replace(_COMPILED, "")
 
 

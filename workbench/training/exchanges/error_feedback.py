@@ -183,9 +183,7 @@ class OneBit(ErrorFeedback):
 
 
 class LowRank(ErrorFeedback):
-    """The mean of gradients of a low rank, found by a power iteration that goes on from step to
-    step.
-    """
+    """The mean of gradients of a low rank, by a power iteration over the steps."""
 
     # Not torch's `powerSGD_hook`: it sends whole gradients in the first steps, and keeps residuals
     # by bucket, which cannot be continued from a checkpoint on another number of replicas.

@@ -1,5 +1,4 @@
-"""Replicas add their steps to parameters that some of them serve, and need not wait for the
-slowest.
+"""Replicas add their steps to parameters that some of them serve, without waiting for the slowest.
 
 What is sent is what a step changed, so that any optimizer, clipping and decay stay with the
 replica. A read contains the own steps, and those of the others but for the last few, as many as the

@@ -1,5 +1,4 @@
-"""A part of the parameters on the worker that serves it, and the connections over which the others
-use it.
+"""A part of the parameters on the worker that serves it, and how the others reach it.
 
 When updates are made, and which part lies where, are left to `parameter_server`.
 
@@ -204,9 +203,7 @@ class Remote:
 
 
 class Server:
-    """Lets the other replicas use the part that lies on this worker, with a thread for each of
-    them.
-    """
+    """Lets the other replicas use this worker's part, with a thread for each of them."""
 
     def __init__(self, part: OwnPart, host: str, num_others: int) -> None:
         """Listen for them.

@@ -101,9 +101,7 @@ class _Federation:
         self._last_loss: float | None = None
 
     def run(self) -> Outcome:
-        """Make rounds to the end or until a stop is requested, and return what the checkpoint
-        reached.
-        """
+        """Make rounds until the end or a stop, and return what the checkpoint reached."""
         if self._task.resume:
             self._resume()
         for note in notes_on_assembly(self._task, self._parts):
@@ -305,9 +303,7 @@ def _measure(
     *,
     keeps: bool,
 ) -> tuple[list[tuple[float, float]], list[tuple[Any, Any]]]:
-    """Return total and count of each metric over one batch, and its outputs where these are
-    needed.
-    """
+    """Return total and count of each metric over one batch, and its outputs if needed."""
     kept: list[tuple[Any, Any]] | None = [] if keeps else None
     totals, counts = measure_own(
         strategy,

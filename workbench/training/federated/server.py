@@ -13,8 +13,7 @@ import numpy as np
 
 
 def weighted_mean(changes: Iterable[tuple[np.ndarray, float]]) -> np.ndarray | None:
-    """Return the mean of some changes, added up one after the other so that the order decides every
-    bit.
+    """Return the mean of some changes, added one by one so that the order decides every bit.
 
     Args:
         changes: Each client's change, one-dimensional, and its weight, such as its number of

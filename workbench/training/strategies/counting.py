@@ -1,5 +1,4 @@
-"""The step of a loss that counts by something else than samples, such as the targets that are not
-left out.
+"""The step of a loss that counts by something else than samples, such as kept targets.
 
 How much a step counts is known once all of its micro batches were computed on all workers. So
 gradients of totals are accumulated and exchanged, in units of the samples of the step, and then
@@ -76,8 +75,7 @@ class CountedStep:
         total_of: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> Tensor:
-        """Divide the gradients so far by what the step counts, of which all micro batches were
-        added.
+        """Divide the gradients so far by what the step counts, once all was added.
 
         Args:
             parameters: Their gradients are those of the step.

@@ -37,9 +37,7 @@ Forward = Callable[[Any, Any, float], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class _Recording:
-    """One shape: where its samples must lie, the two passes over them, and where the loss lies
-    then.
-    """
+    """One shape: where its samples must lie, its two passes, and where the loss lies then."""
 
     samples: Sequence[Tensor]
     forward: torch.cuda.CUDAGraph

@@ -105,9 +105,7 @@ class DataParallel(Single):
             exchange.after_step()
 
     def _agree(self) -> None:
-        """Give every replica the same weights, and the same mean of them, before these are used or
-        stored.
-        """
+        """Give every replica the same weights and mean, before these are used or stored."""
         exchange = self._settings.exchange
         if isinstance(exchange, ParameterExchange):
             exchange.agree()

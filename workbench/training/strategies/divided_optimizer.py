@@ -114,9 +114,7 @@ class PartialOptimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this worker's part of what `state_dict` of any optimizer of the same parameters
-        returned.
-        """
+        """Take this worker's part of the state of any optimizer of the same parameters."""
         places = {number: place for place, number in enumerate(self._held)}
         parameters = parameters_in(self._own.param_groups)
         groups = [
@@ -133,8 +131,7 @@ class PartialOptimizer:
 
 
 class DividedOptimizer(PartialOptimizer):
-    """An optimizer whose state is divided among workers that have the same parameters and
-    gradients.
+    """An optimizer divided among workers with the same parameters and gradients.
 
     Each worker sends what it has updated to the others.
 

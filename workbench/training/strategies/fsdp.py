@@ -249,9 +249,7 @@ def _cut(block: nn.Module, mesh: Any) -> None:
 
 
 def _copy_view(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-    """Copy what is a view: where the next module changes it in place, torch would not gather
-    parameters.
-    """
+    """Copy a view, as a module that changes it in place would leave parameters ungathered."""
     return outputs.clone() if isinstance(outputs, Tensor) and outputs._is_view() else outputs
 
 

@@ -1,5 +1,4 @@
-"""Squared norms of the gradients of a step and of its parts, from which the noise of gradients is
-estimated.
+"""Squared norms of the gradients of a step and of its parts, to estimate their noise.
 
 A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a
 parameter, before anything is added to it or exchanged, so nothing is copied and the step stays what
@@ -77,8 +76,7 @@ class WatchedBatch:
         self._handles, self._untouched, self._held = [], [], []
 
     def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return the mean of the squared norms of the gradients of the micro batches, and that of
-        the step.
+        """Return the mean squared norm of the gradients of micro batches, and that of the step.
 
         Args:
             parameters: The trained parameters, whose gradients are those of the step; of sharded

@@ -80,8 +80,7 @@ class PassCost:
         return self.peak_bytes([True] * len(self.blocks))
 
     def peak_bytes(self, kept: Sequence[bool]) -> int:
-        """Return the most that is kept at any moment, from the first block's forward to its
-        backward pass.
+        """Return the most that is kept from the first block's forward to its backward pass.
 
         Args:
             kept: For each block whether it keeps its activations.

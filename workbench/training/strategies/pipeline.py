@@ -335,9 +335,7 @@ class Pipeline(Single):
             sending.wait()
 
     def _exchange(self) -> None:
-        """Add up the gradients of tied weights over their stages, and all of them over the
-        replicas.
-        """
+        """Add up gradients of tied weights over stages, and all of them over replicas."""
         group, first = self._worker.group, self._worker.rank - self._stage
         for parameter, holders in self._tied:
             gradient = _gradient(parameter)

@@ -1,5 +1,4 @@
-"""In which order a stage of a pipeline computes, how much it holds meanwhile, and how long a step
-takes.
+"""In which order a stage of a pipeline computes, what it holds, and how long a step takes.
 
 A backward pass may be two tasks: gradients of what a stage received, for which the stage before
 waits, and gradients of its weights, for which nobody does. Computing is left to `pipeline`; torch

@@ -158,9 +158,7 @@ class _Called(nn.Module):
 
 
 def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
-    """Return by what each sample's gradient is multiplied, so that its norm is at most
-    `max_norm`.
-    """
+    """Return the factor of each sample's gradient for a norm of at most `max_norm`."""
     sqr_norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values())
     assert isinstance(sqr_norms, Tensor)
     return (max_norm / sqr_norms.sqrt().clamp(min=_MIN_NORM)).clamp(max=1.0)

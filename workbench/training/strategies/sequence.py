@@ -1,5 +1,4 @@
-"""A model as a sequence of pieces, each of which takes what the one before it returns, cut into
-stages.
+"""A model as a sequence of pieces, each of which takes what the last one returns, cut into stages.
 
 A `torch.nn.Sequential` is one; another model states its pieces by a method `pieces`. What happens
 with the stages is left to the strategies.

@@ -304,9 +304,7 @@ class Single:
             torch.cuda.empty_cache()
 
     def _choose_kept(self, compute: Callable[[], Any], num_in_flight: int = 1) -> None:
-        """Choose once which blocks keep their activations, by a forward pass over one micro
-        batch.
-        """
+        """Choose once which blocks keep their activations, by a pass over one micro batch."""
         kept_bytes = self._settings.kept_bytes
         if kept_bytes is None or self._are_kept_chosen:
             return
@@ -335,9 +333,7 @@ class Single:
         return model
 
     def _agree_after_step(self) -> None:
-        """Agree with other replicas on what an update has changed, where gradients were not
-        exchanged.
-        """
+        """Agree with other replicas after an update whose gradients were not exchanged."""
 
     def _leaves(self) -> Iterable[Tensor]:
         """Return the parameters as the backward pass sees them."""

@@ -189,9 +189,7 @@ class MicroBatch(NamedTuple):
 
 
 class StepBatch(Protocol):
-    """One worker's samples of one optimizer step, cut into micro batches that are fetched when
-    needed.
-    """
+    """One worker's samples of one step, in micro batches that are fetched when needed."""
 
     @property
     def num_samples(self) -> int:

@@ -215,9 +215,7 @@ class TensorParallel(Single):
         return gathered(value) if order is None else order.restore(gathered(value))
 
     def _cut_as(self, number: int, value: Any) -> Any:
-        """Return what the optimizer remembers of this worker's part of a parameter as part of a
-        whole.
-        """
+        """Return what the optimizer keeps of a part of a parameter, as part of a whole."""
         parameter: Any = self._parameters[number]
         if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
             return value
@@ -352,9 +350,7 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
 
 
 def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
-    """Return the pairs that a model defines, or those in a sequence with nothing but activations
-    between.
-    """
+    """Return the pairs of a model, or those in a sequence with only activations between."""
     if hasattr(model, "layer_pairs"):
         pairs = list(cast(Any, model).layer_pairs())
     elif isinstance(model, nn.Sequential):

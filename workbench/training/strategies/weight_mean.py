@@ -116,8 +116,7 @@ class MovingMean(_Held):
 
 
 class EqualMean(_Held):
-    """The mean of the weights at the end of each of the last epochs (SWA), all of which count
-    alike.
+    """The equal mean of the weights at the end of each of the last epochs (SWA).
 
     Source: Izmailov et al. 2018, "Averaging Weights Leads to Wider Optima and Better
     Generalization".
