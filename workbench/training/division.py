@@ -163,7 +163,8 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
     states_count = parts.loss.division == "counts" and parts.loss_kind is None
     if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
         return
-    plan, is_federated = plan or parts.settings.plan, parts.settings.federated is not None
+    plan = plan or parts.settings.plan
+    is_federated = parts.settings.federated is not None
     refusal = functools.partial(
         _refusal, returned_by="step" if parts.makes_own_steps else "the loss"
     )

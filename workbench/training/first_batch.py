@@ -166,7 +166,8 @@ def _refuse_single_samples(parts: Parts) -> None:
     Raises:
         ExperimentError: If there is one; it names the size of the batch and one that works.
     """
-    settings, num_samples = parts.settings, len(parts.train)
+    settings = parts.settings
+    num_samples = len(parts.train)
     if settings.federated is not None or parts.privacy is not None:
         return  # whose batches are drawn otherwise
     replicas, micro_batch = parts.worker.num_replicas, settings.plan.micro_batch

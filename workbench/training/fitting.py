@@ -118,13 +118,15 @@ class _Fitting:
         self._value = TrialValue(task.experiment)
 
     def run(self) -> Outcome:
-        task, num_train = self._task, len(self._datasets.train)
+        task = self._task
+        num_train = len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
         targets = self._fitted_to(targets)
         values: dict[str, float] = {}
         kept: nn.Module | None = None
         model: nn.Module | None = None
-        rounds, step = min(self._epochs, _MAX_ROUNDS), 0
+        rounds = min(self._epochs, _MAX_ROUNDS)
+        step = 0
         stops = self._events.send(
             self._events.planned(self._settings.plan, self._datasets, self._metrics)
         )

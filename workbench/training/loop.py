@@ -272,7 +272,8 @@ class _Loop:
     def _finish_epoch(self) -> Outcome | None:
         self._epochs_done += 1
         self._parts.schedule.after_epoch()
-        self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
+        self._steps_of_epoch = 0
+        self._epoch_so_far = (0.0, 0)
         mean_loss = self._window.read().mean_loss
         self._noise.read()
         if not math.isfinite(mean_loss):
@@ -359,7 +360,8 @@ class _Loop:
                 "schedule": self._parts.schedule.state_dict(),
                 "random": worker.group.gather(checkpoint.random_states()),
             }
-            path, is_large = "", self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
+            path = ""
+            is_large = self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
             if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
                 path = checkpoint.save_in_parts(
                     self._task.checkpoints,

@@ -107,7 +107,8 @@ class _Attempt:
     ) -> None:
         experiment = task.experiment
         self._task, self._experiment, self._report, self._ranks = task, experiment, report, ranks
-        self._folder, self._path = folder, folder.open()
+        self._folder = folder
+        self._path = folder.open()
         self._kept_s = time.monotonic()
         has_files = task.resume and any(self._path.iterdir())
         if task.attempt and task.rank == 0:
@@ -489,7 +490,8 @@ def _missing(reports: ProgramReports, task: TrialTask) -> str | None:
 
     None where there is none.
     """
-    experiment, known = task.experiment, {**task.reported, **reports.values}
+    experiment = task.experiment
+    known = {**task.reported, **reports.values}
     for objective in experiment.objectives:
         if objective.metric not in known:
             return objective.metric

@@ -203,7 +203,9 @@ class _Driven(Schedule):
         group: Group,
     ) -> None:
         self._scheduler, self._holder, self._peak_lr = scheduler, holder, holder.defaults["lr"]
-        self._warmup_steps, self._metric, self._by_step = length.warmup_steps, metric, by_step
+        self._warmup_steps = length.warmup_steps
+        self._metric = metric
+        self._by_step = by_step
         self._group = group
         self._check_state()
 

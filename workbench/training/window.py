@@ -136,7 +136,8 @@ class Window:
         Returns:
             Samples per second of the old one, over all workers; None where none were timed.
         """
-        now_s, num_timed = perf_counter(), self._num_samples - self._num_untimed
+        now_s = perf_counter()
+        num_timed = self._num_samples - self._num_untimed
         samples_per_s = num_timed / max(now_s - self._started_s, 1e-9) if num_timed else None
         self._loss_sum = self._loss_count = 0.0
         self._num_samples, self._num_untimed, self._num_steps = 0, 0, 0

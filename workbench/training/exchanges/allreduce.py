@@ -130,7 +130,8 @@ class Hierarchical(AllReduce):
 
         Each part waits for the one before, so that all workers take part in them in the same order.
         """
-        flat, leader = bucket.buffer().div_(self._num_replicas), self._on_node[0]
+        flat = bucket.buffer().div_(self._num_replicas)
+        leader = self._on_node[0]
         if len(self._on_node) > 1:
             dist.reduce(flat, leader, group=self._inside)
         if self._between is not None:

@@ -85,7 +85,8 @@ class ErrorFeedback(AllReduce):
         residuals = self.residuals()
         # On the CPU: a GPU would have to hold as many copies of the model as there are replicas.
         own = torch.cat([residual.cpu() for residual in residuals.values()])
-        is_first, rows = self._replicas.rank == 0, None
+        is_first = self._replicas.rank == 0
+        rows = None
         if is_first:
             rows = [torch.empty_like(own) for _ in range(self._num_replicas)]
         dist.gather(own, rows, dst=0, group=self._group)
@@ -140,7 +141,8 @@ class Largest(ErrorFeedback):
         )
         sent = wanted[places].float()
         wanted[places] -= sent
-        num_values, num_replicas = wanted.numel(), self._num_replicas
+        num_values = wanted.numel()
+        num_replicas = self._num_replicas
 
         def mean(rows: list[Tensor]) -> Tensor:
             total = torch.zeros(num_values, device=wanted.device)

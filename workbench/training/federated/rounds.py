@@ -168,7 +168,8 @@ class Rounds:
         per_epoch = -(-len(shard) // settings.step_batch)
         num_steps = math.ceil(taking_part.part * per_epoch * federated.local_epochs)
         order = shard
-        loss_sum, num_trained = torch.zeros((), dtype=torch.float64), 0
+        loss_sum = torch.zeros((), dtype=torch.float64)
+        num_trained = 0
         for step in range(num_steps):
             local_epoch, place = divmod(step, per_epoch)
             if place == 0:
@@ -198,7 +199,8 @@ class Rounds:
         self, updates: Iterator[Update], drawn: list[Participation], number: int
     ) -> np.ndarray | None:
         """Return the change that the server applies; None where nobody with samples finished."""
-        before, federated = self._flat(self._weights).astype(np.float64), self._federated
+        before = self._flat(self._weights).astype(np.float64)
+        federated = self._federated
         if federated.secure:
             return self._add_up_masked(updates, before, drawn, number)
         if federated.aggregation == "mean":
@@ -274,7 +276,8 @@ class Rounds:
         """
         step = change.copy()
         step[self._is_trained] = self._server.step(change[self._is_trained])
-        values, first = self._flat(self._weights).astype(np.float64) + step, 0
+        values = self._flat(self._weights).astype(np.float64) + step
+        first = 0
         for name in self._sent:
             before = self._weights[name]
             part = values[first : first + before.numel()]

@@ -65,7 +65,8 @@ class PartialOptimizer:
             group: The workers.
         """
         self._group, self._held, self._sent = group, list(held), frozenset(sent)
-        numbers, ours = itertools.count(), frozenset(held)
+        numbers = itertools.count()
+        ours = frozenset(held)
         self._numbers = [[next(numbers) for _ in item["params"]] for item in groups]
         own_groups = []
         for numbered, item in zip(self._numbers, groups, strict=True):

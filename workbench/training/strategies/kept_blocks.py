@@ -295,7 +295,8 @@ class _Meter:
                 self._see_input(value, place)
         self._current = block
         counter = FlopCounterMode(display=False) if self.is_fake else contextlib.nullcontext()
-        began_s, held_before = self._now_s(), len(self._held)
+        began_s = self._now_s()
+        held_before = len(self._held)
         try:
             with counter:
                 yield

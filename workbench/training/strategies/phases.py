@@ -161,7 +161,8 @@ class Phased(DataParallel):
         Return this worker's share of its loss.
         """
         self._finish_phase()
-        mark, share = self._settings.mark, None
+        mark = self._settings.mark
+        share = None
         counted: CountedStep | None = None
         with self._training_only(self._owned[name]):
             for inputs, _, weight in batch:

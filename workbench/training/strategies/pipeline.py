@@ -82,7 +82,8 @@ class Pipeline(Single):
         self._replicas = worker.group.across(self._num_stages)
         sent = self._numbers if worker.replica == 0 else ()
         placed = self._place_pieces(model, stages[self._stage])
-        self._schedule, self._waiting = self._settings.pipeline_schedule, Waiting()
+        self._schedule = self._settings.pipeline_schedule
+        self._waiting = Waiting()
         if self._schedule == "zero_bubble":
             defer_weights(
                 itertools.chain(*(piece.modules for piece in stages[self._stage])), self._waiting
@@ -103,7 +104,8 @@ class Pipeline(Single):
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of a step; see Strategy.forward_backward."""
-        mark, micro_batches = self._settings.mark, iter(batch)
+        mark = self._settings.mark
+        micro_batches = iter(batch)
         under_way: deque[tuple[Any, Tensor]] = deque()
         without_weights: deque[Waiting] = deque()
         step_loss = torch.zeros((), device=self._worker.device)
@@ -260,7 +262,8 @@ class Pipeline(Single):
             What is trained in place of each parameter, by the identity of that.
         """
         shard = self._settings.shard or 1
-        self._pieces, self._is_sharded = pieces, shard > 1
+        self._pieces = pieces
+        self._is_sharded = shard > 1
         self._num_holders = self._worker.num_replicas // shard
         places = [
             (id(parameter), module._parameters, name)
@@ -271,7 +274,8 @@ class Pipeline(Single):
         if self._is_sharded:
             from workbench.training.strategies.fsdp import cut_pieces, mesh_of
 
-            self._without_gradients, self._num_averaged = torch.no_grad, self._worker.num_replicas
+            self._without_gradients = torch.no_grad
+            self._num_averaged = self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
         placed: dict[int, Any] = {}
         # Cut ones last, as modules of other stages may be tied to those of this one.

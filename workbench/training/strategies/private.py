@@ -74,7 +74,8 @@ class PrivateSteps(Single):
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the noisy gradient of a step; see Strategy.forward_backward."""
-        mark, hiding = self._settings.mark, self._hiding
+        mark = self._settings.mark
+        hiding = self._hiding
         sums = {
             name: torch.zeros_like(parameter) for name, parameter in self._trained_by_name.items()
         }

@@ -102,7 +102,8 @@ class Single:
         return self._forward_backward(batch, self._recorder)
 
     def _forward_backward(self, batch: StepBatch, recorder: Recorder | None) -> Tensor:
-        mark, last = self._settings.mark, len(batch) - 1
+        mark = self._settings.mark
+        last = len(batch) - 1
         counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
         self._counted_step = counted
         step_loss: Tensor | None = None

@@ -80,10 +80,12 @@ class TensorParallel(Single):
         mesh = mesh_of(worker, shard, always="part")
         self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh[mesh.mesh_dim_names[-1]])
         self._replicas = worker.group.across(self._num_parts)
-        self._exchanges, self._is_sharded = True, shard > 1
+        self._exchanges = True
+        self._is_sharded = shard > 1
         if self._is_sharded:
             cut_parameters(self._model, mesh)
-            self._num_averaged, self._without_gradients = worker.num_replicas, torch.no_grad
+            self._num_averaged = worker.num_replicas
+            self._without_gradients = torch.no_grad
         self._trained = self._model
         named = [item for item in self._model.named_parameters() if item[1].requires_grad]
         groups = self._settings.groups(named)
