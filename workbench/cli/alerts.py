@@ -58,17 +58,16 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
                 "rules": rules,
                 "problems": problems,
                 "sinks": (
-                    {name: found.kind for name, found in settings.sinks.items()}
+                    {name: configured.kind for name, configured in settings.sinks.items()}
                     | {JUPYTER: JUPYTER}
                 ),
             }
         )
         return int(bool(problems))
     click.echo(f"settings  {path}{'' if path.exists() else ', which does not exist'}")
-    for name, found in settings.sinks.items():
-        click.echo(
-            f"sink      {name}: {found.kind}; try it: {command_line('alerts', **{'try': name})}"
-        )
+    for name, configured in settings.sinks.items():
+        attempt = command_line("alerts", **{"try": name})
+        click.echo(f"sink      {name}: {configured.kind}; try it: {attempt}")
     click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
     for rule in rules:
         options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
@@ -84,7 +83,7 @@ def _notify_of_lost(as_json: bool) -> int:
 
     with open_existing_store() as store:
         notified = notify_of_lost(store)
-    answers = [(run_id, answer) for run_id, found in notified.items() for answer in found]
+    answers = [(run_id, answer) for run_id, sent in notified.items() for answer in sent]
     if as_json:
         rows = [
             {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}

@@ -107,7 +107,7 @@ def automl(
     from workbench.runs.interruption import ended_like_interrupted
 
     began_s = time.monotonic()
-    found = launch.create(
+    created = launch.create(
         file,
         target,
         time=time_limit,
@@ -120,61 +120,63 @@ def automl(
         launcher=launcher,
         address=address,
     )
-    for note in found.notes:
+    for note in created.notes:
         print_note(note)
 
     def drive() -> None:
-        launch.start(found, began_s=began_s, launcher=launcher, address=address)
+        launch.start(created, began_s=began_s, launcher=launcher, address=address)
 
     try:
         if launcher == "inline" and not detach:
             with ended_like_interrupted():
-                followed = follow_while(drive, found.run, as_json=as_json, make_view=CandidatesView)
-                return _print_result(found, *followed, began_s, as_json=as_json)
-        with waiting_for_the_driver(found.run):
+                followed = follow_while(
+                    drive, created.run, as_json=as_json, make_view=CandidatesView
+                )
+                return _print_result(created, *followed, began_s, as_json=as_json)
+        with waiting_for_the_driver(created.run):
             drive()
         if detach:
-            _say_how_to_use(found)
-            return detached(found.run, as_json=as_json)
+            _say_how_to_use(created)
+            return detached(created.run, as_json=as_json)
         with ended_like_interrupted():
-            followed = follow_to_end(found.run, as_json=as_json, make_view=CandidatesView)
-            return _print_result(found, *followed, began_s, as_json=as_json)
+            followed = follow_to_end(created.run, as_json=as_json, make_view=CandidatesView)
+            return _print_result(created, *followed, began_s, as_json=as_json)
     except KeyboardInterrupt:
-        code = interrupted(found.run, launcher)
-        _say_how_to_use(found)
+        code = interrupted(created.run, launcher)
+        _say_how_to_use(created)
         return code
 
 
-def _say_how_to_use(found: AutoML) -> None:
+def _say_how_to_use(automl: AutoML) -> None:
     # To follow its run is to see trials, of which none is the answer.
-    click.echo(f"Its result, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
+    click.echo(f"Its result, once it has ended: wb.AutoML.attach({automl.run.run_id!r})", err=True)
 
 
 def _print_result(
-    found: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
+    automl: AutoML, history: History, state: RunState, began_s: float, *, as_json: bool
 ) -> int:
     """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.automl_result import lines_without_result, time_lines
     from workbench.cli.exit_codes import exit_code_of_run
 
-    if not found.has_result:
-        for line in lines_without_result(found.run, history, state):
+    if not automl.has_result:
+        for line in lines_without_result(automl.run, history, state):
             echo(line, err=True)
         return exit_code_of_run(history, state)
-    document = found.to_json()
+    document = automl.to_json()
     if as_json:
         print_json(document)
     else:
         click.echo()
-        for line in found.summary(
+        for line in automl.summary(
             write_for_shell, has_notes=False
         ):  # they were printed at the start
             echo(line)
         for line in time_lines(history, time.monotonic() - began_s):
             click.echo(line)
-        click.echo(f"run     {found.run.run_id}")
-        click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
+        click.echo(f"run     {automl.run.run_id}")
+        click.echo(f"use it  wb.AutoML.attach({automl.run.run_id!r}).predict(...)")
         if document["used"]:
-            click.echo(f"export  {command_line('export', found.run.run_id, to='best')}")
+            click.echo(f"export  {command_line('export', automl.run.run_id, to='best')}")
     code = exit_code_of_run(history, state)
     return 0 if code == _NONE_COMPLETE and document["used"] else code

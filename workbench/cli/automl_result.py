@@ -114,10 +114,10 @@ def lines_without_result(run: Run, history: History, state: RunState) -> list[st
     if num_trained:
         missing = f"no model was chosen yet from {format_count(num_trained, 'training')}"
     lines = [f"{run.name} {state}{f' ({why})' if why else ''}: {missing}"]
-    setbacks = (each for trial in history.trials.values() for each in trial.setbacks)
+    setbacks = (setback for trial in history.trials.values() for setback in trial.setbacks)
     errors = [
         *failures_of(history),
-        *(f"{each.reason}: {first_line(each.message)}" for each in setbacks),
+        *(f"{setback.reason}: {first_line(setback.message)}" for setback in setbacks),
     ]
     if errors:
         lines.append(f"failed  {errors[0]}")
@@ -148,23 +148,26 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     from workbench.runs.automl.candidate_results import ranked_candidates, score_labels
     from workbench.runs.automl.model_selection import describe
 
-    found = ranked_candidates(history)
-    scores = score_labels(found)
+    candidates = ranked_candidates(history)
+    scores = score_labels(candidates)
     table = make_table(
         "candidate", "state", "model", *scores.values(), "folds", "training time", "params"
     )
     colours = {"complete": "complete", "failed": "failed", "under way": "running"}
-    for each in found[:most]:
+    for candidate in candidates[:most]:
         table.add_row(
-            str(each.number),
-            Text(each.state, style=colour_of(colours.get(each.state, "stopped"))),
-            each.family,
-            *(format_number(each.values[name]) if name in each.values else "" for name in scores),
-            f"{each.num_folds} of {each.of_folds}",
-            format_duration(each.trained_s),
-            Text(describe(each.params, each.family)),
+            str(candidate.number),
+            Text(candidate.state, style=colour_of(colours.get(candidate.state, "stopped"))),
+            candidate.family,
+            *(
+                format_number(candidate.values[name]) if name in candidate.values else ""
+                for name in scores
+            ),
+            f"{candidate.num_folds} of {candidate.of_folds}",
+            format_duration(candidate.trained_s),
+            Text(describe(candidate.params, candidate.family)),
         )
-    return table, max(0, len(found) - most)
+    return table, max(0, len(candidates) - most)
 
 
 class CandidatesView:

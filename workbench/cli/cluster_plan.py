@@ -107,9 +107,9 @@ def plan(
     experiment = read_experiment(file, read_settings(assignments))
     known = read_catalogue(catalogue)
     if providers:
-        machines = tuple(each for each in known.machines if each.provider in providers)
+        machines = tuple(machine for machine in known.machines if machine.provider in providers)
         if not machines:
-            names = dict.fromkeys(each.provider for each in known.machines)
+            names = dict.fromkeys(machine.provider for machine in known.machines)
             raise ArgumentError(
                 f"the catalogue has no machine of {', '.join(providers)}",
                 field="--provider",
@@ -144,7 +144,10 @@ def plan(
     if target is not None:
         _draw(target, rows, requirements.deadline_s, budget_usd)
     if as_json:
-        measured = [{"run_id": each.run_id, "device": each.device} for each in evidence]
+        measured = [
+            {"run_id": measured_run.run_id, "device": measured_run.device}
+            for measured_run in evidence
+        ]
         print_json(
             {
                 "catalogue": str(catalogue or SHIPPED.name),
@@ -158,8 +161,8 @@ def plan(
     if not everything and len(offers) > MAX_LINES:
         click.echo(f"{len(offers) - MAX_LINES} more lines are hidden: --all shows them")
     click.echo()
-    for each in evidence:
-        click.echo(f"measured on {each.device}, last in run {each.run_id}")
+    for measured_run in evidence:
+        click.echo(f"measured on {measured_run.device}, last in run {measured_run.run_id}")
     console = make_console()
     for line in summary:
         console.print(line, markup=False)

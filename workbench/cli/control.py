@@ -28,8 +28,8 @@ _KEPT = "the driver is gone; the command is carried out when the run is resumed"
 
 def names_of_commands() -> list[str]:
     """Return the names of these commands, in the order of the table."""
-    found = (action.command_name for action in ACTIONS.values() if _is_made_here(action))
-    return list(dict.fromkeys(found))
+    names = (action.command_name for action in ACTIONS.values() if _is_made_here(action))
+    return list(dict.fromkeys(names))
 
 
 def make_command(name: str) -> click.Command:
@@ -48,7 +48,7 @@ def make_command(name: str) -> click.Command:
     def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
         run = attach(run_id)
         action = _chosen(actions, given)
-        known = {one.name for one in action.arguments}
+        known = {argument.name for argument in action.arguments}
         answer = run.act(action.kind, {name: given[name] for name in given if name in known})
         print_answer(action, run, answer, given, as_json=as_json)
 
@@ -72,7 +72,7 @@ def print_answer(
         as_json: Whether one JSON document is printed.
     """
     if as_json:
-        is_about_settings = any(one.setting for one in action.arguments)
+        is_about_settings = any(argument.setting for argument in action.arguments)
         shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
         print_json({"run_id": run.run_id, **shown, "answer": answer})
         return
@@ -93,9 +93,9 @@ def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:
     """Return the action that takes the arguments that were given."""
     names = {name for name, value in given.items() if value is not None}
     for action in actions:
-        if names == {one.name for one in action.arguments if one.is_required}:
+        if names == {argument.name for argument in action.arguments if argument.is_required}:
             return action
-    if not any(names <= {one.name for one in action.arguments} for action in actions):
+    if not any(names <= {argument.name for argument in action.arguments} for action in actions):
         raise click.UsageError(
             f"{' and '.join(f'--{name}' for name in sorted(names))} exclude each other."
         )

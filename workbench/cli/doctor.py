@@ -140,16 +140,16 @@ def shutdown(as_json: bool) -> None:
     """Stop the local Ray head. Runs that are under way can be resumed later."""
     from workbench.cluster.head import local_head
 
-    found = local_head.status()
-    runs = [] if found is None else find_runs_on(found.pid)
+    head = local_head.status()
+    runs = [] if head is None else find_runs_on(head.pid)
     ended = local_head.shutdown()
     mark_lost(runs)
     if as_json:
         print_json(
-            {"ended": ended, "address": found.address if found and ended else None, "runs": runs}
+            {"ended": ended, "address": head.address if head and ended else None, "runs": runs}
         )
     elif ended:
-        click.echo(f"stopped the Ray head{f' at {found.address}' if found else ''}")
+        click.echo(f"stopped the Ray head{f' at {head.address}' if head else ''}")
         for run_id in runs:
             step = suggest("resume", run_id, lead="To continue it")
             click.echo(f"the driver of {run_id} ended with it. {write_for_shell(step)}")
@@ -251,22 +251,22 @@ def _version(name: str) -> str | None:
 def _check_hardware() -> list[Finding]:
     from workbench.hardware.resources import inventory
 
-    found = inventory()
-    memory = f"{format_bytes(found.memory_bytes)} of memory"
-    gpus = (
-        format_count(len(found.gpus), "GPU") if found.gpus else f"no GPU ({found.no_gpus_because})"
-    )
-    text = f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}"
-    return [Finding("hardware", "fine", text), *_check_gpus(found)]
+    machine = inventory()
+    memory = f"{format_bytes(machine.memory_bytes)} of memory"
+    gpus = f"no GPU ({machine.no_gpus_because})"
+    if machine.gpus:
+        gpus = format_count(len(machine.gpus), "GPU")
+    text = f"{machine.host}: {machine.num_cpus} CPUs, {memory}, {gpus}"
+    return [Finding("hardware", "fine", text), *_check_gpus(machine)]
 
 
-def _check_gpus(found: Inventory) -> list[Finding]:
+def _check_gpus(inventory: Inventory) -> list[Finding]:
     """Check each GPU, including those that the NVIDIA driver cannot describe."""
     from workbench.hardware.resources import GpuMeter
 
-    meter = GpuMeter(found.gpus)
+    meter = GpuMeter(inventory.gpus)
     findings = []
-    for gpu, usage in zip(found.gpus, meter.read(), strict=True):
+    for gpu, usage in zip(inventory.gpus, meter.read(), strict=True):
         errors = usage.ecc_uncorrected or 0
         facts = [f"{gpu.name}, {format_bytes(gpu.memory_bytes)}"]
         facts += [
@@ -281,9 +281,11 @@ def _check_gpus(found: Inventory) -> list[Finding]:
         else:
             findings.append(Finding(f"GPU {gpu.index}", "fine", ", ".join(facts)))
     meter.close()
-    if found.gpus_state in ("wrong driver", "failed") or (found.gpus and found.no_gpus_because):
+    if inventory.gpus_state in ("wrong driver", "failed") or (
+        inventory.gpus and inventory.no_gpus_because
+    ):
         fix = "nvidia-smi shows details; load the driver again, or restart the machine"
-        findings.append(Finding("GPU driver", "broken", str(found.no_gpus_because), fix))
+        findings.append(Finding("GPU driver", "broken", str(inventory.no_gpus_because), fix))
     return findings
 
 
@@ -332,7 +334,7 @@ def _check_store() -> list[Finding]:
         step = error.to_json(write_for_shell)["next_step"]
         # A first sweep may be about to create it.
         path = Path(str(resolve_url(given).database))
-        folder = next(each for each in path.parents if each.exists())
+        folder = next(parent for parent in path.parents if parent.exists())
         can_be_made = not path.exists() and folder.is_dir() and os.access(folder, os.W_OK)
         return [Finding("store", "notable" if can_be_made else "broken", error.problem, step)]
     try:
@@ -344,8 +346,8 @@ def _check_store() -> list[Finding]:
         return [
             Finding("store", "broken", error.problem, step or "Choose another store with --store.")
         ]
-    found = [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
-    return [*found, _check_backup(place, num_runs)] if num_runs else found
+    findings = [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
+    return [*findings, _check_backup(place, num_runs)] if num_runs else findings
 
 
 def _check_backup(place: str, num_runs: int) -> Finding:
@@ -420,24 +422,24 @@ def _check_ray() -> list[Finding]:
     from workbench.cluster.head import local_head
 
     try:
-        found = local_head.status()
+        head = local_head.status()
     except WorkbenchError as error:
         return [Finding("ray head", "broken", str(error))]
-    if found is None:
+    if head is None:
         return [Finding("ray head", "missing", "not running; a sweep starts it")]
-    if local_head.is_cleaned(found.temp_dir):
-        text = f"its folder, {found.temp_dir}, was cleaned: no process can attach to it"
-        if (tenant := local_head.find_tenant(found)) is not None:
+    if local_head.is_cleaned(head.temp_dir):
+        text = f"its folder, {head.temp_dir}, was cleaned: no process can attach to it"
+        if (tenant := local_head.find_tenant(head)) is not None:
             fix = f"{tenant.ways_out}: {command_line('shutdown')}"
             return [Finding("ray head", "broken", f"{text}; {tenant.sentence}", fix)]
         return [Finding("ray head", "notable", text, "The next run replaces it by a new head.")]
-    idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
+    idle = "in use" if head.idle_s < 60 else f"idle for {format_duration(head.idle_s)}"
     return [
         Finding(
             "ray head",
             "fine",
-            f"{found.address}, process {found.pid}, {found.num_cpus:g} CPUs, "
-            f"{found.num_gpus:g} {counted_noun(found.num_gpus, 'GPU')}, {idle}; log {found.log}",
+            f"{head.address}, process {head.pid}, {head.num_cpus:g} CPUs, "
+            f"{head.num_gpus:g} {counted_noun(head.num_gpus, 'GPU')}, {idle}; log {head.log}",
         )
     ]
 
@@ -464,8 +466,8 @@ def _exposed_sockets() -> list[Finding]:
     from workbench.cluster.head import local_head
     from workbench.cluster.head.exposure import listeners
 
-    found = local_head.status()
-    beyond = [] if found is None else [item for item in listeners(found.pid) if not item.is_local]
+    head = local_head.status()
+    beyond = [] if head is None else [item for item in listeners(head.pid) if not item.is_local]
     workers = [item for item in beyond if item.process.startswith("ray::")]
     own = [item for item in beyond if item not in workers]
     exposures: list[Finding] = []
@@ -486,8 +488,8 @@ def _exposed_sockets() -> list[Finding]:
     return exposures
 
 
-def _describe(found: list[Listener]) -> str:
-    return ", ".join(f"{item.process} on {item.host}:{item.port}" for item in found)
+def _describe(exposed: list[Listener]) -> str:
+    return ", ".join(f"{item.process} on {item.host}:{item.port}" for item in exposed)
 
 
 def _exposed_tokens() -> list[Finding]:

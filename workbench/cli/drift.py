@@ -33,38 +33,38 @@ def drift(served: str, token_file: Path | None, as_json: bool) -> int:
 
     Exits with 1 if something has drifted.
     """
-    found = (
+    models = (
         _of_server(served, token_file)
         if served.startswith(("http://", "https://"))
         else _of_bundle(served)
     )
-    drifted = any(each["drifted"] for each in found.values())
+    drifted = any(model["drifted"] for model in models.values())
     if as_json:
-        print_json({"drifted": drifted, "models": found})
+        print_json({"drifted": drifted, "models": models})
         return int(drifted)
-    for name, each in found.items():
-        _print(name, each)
+    for name, model in models.items():
+        _print(name, model)
     return int(drifted)
 
 
-def _print(name: str, found: dict[str, Any]) -> None:
-    echo(f"{name}: {format_count(found['rows'], 'row')}", bold=True)
-    if not found["rows"]:
+def _print(name: str, model: dict[str, Any]) -> None:
+    echo(f"{name}: {format_count(model['rows'], 'row')}", bold=True)
+    if not model["rows"]:
         return
     table = make_table("", "shift", "drift above", "missing", "")
-    answers = [found["answers"]] if found["answers"] else []
-    for each in [*found["columns"], *answers]:
+    answers = [model["answers"]] if model["answers"] else []
+    for column in [*model["columns"], *answers]:
         table.add_row(
-            each["name"],
-            format_number(each["index"]),
-            format_number(each["limit"]),
-            format_percent(each["missing"]),
-            "drift" if each["drifted"] else "",
+            column["name"],
+            format_number(column["index"]),
+            format_number(column["limit"]),
+            format_percent(column["missing"]),
+            "drift" if column["drifted"] else "",
         )
     make_console().print(table)
-    if found.get("latency_ratio") is not None:
-        echo(f"latency: {format_number(found['latency_ratio'])} times that of the beginning")
-    for step in found["next_steps"]:
+    if model.get("latency_ratio") is not None:
+        echo(f"latency: {format_number(model['latency_ratio'])} times that of the beginning")
+    for step in model["next_steps"]:
         echo(step)
 
 

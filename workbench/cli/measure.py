@@ -49,11 +49,11 @@ def measure(
     from workbench.deploy.card import read_card
     from workbench.tiers.placement.profile import find_device
 
-    for one in [find_device(each) for each in device]:
-        devices.measure(bundle, one, threads=threads, batch=batch, python=python)
+    for measured_device in [find_device(name) for name in device]:
+        devices.measure(bundle, measured_device, threads=threads, batch=batch, python=python)
     timings = read_card(bundle).timings
     if as_json:
-        print_json({"bundle": str(bundle), "timings": [each.model_dump() for each in timings]})
+        print_json({"bundle": str(bundle), "timings": [timing.model_dump() for timing in timings]})
         return
     headings = [
         "machine",
@@ -65,20 +65,20 @@ def measure(
         "peak memory",
         "runtime",
     ]
-    has_energy = any(each.energy_j is not None for each in timings)
+    has_energy = any(timing.energy_j is not None for timing in timings)
     table = make_table(*headings, *(["mJ a call"] if has_energy else []))
-    for each in timings:
-        memory = "" if each.memory_bytes is None else format_bytes(each.memory_bytes)
-        energy = "" if each.energy_j is None else f"{each.energy_j * 1e3:.3f}"
+    for timing in timings:
+        memory = "" if timing.memory_bytes is None else format_bytes(timing.memory_bytes)
+        energy = "" if timing.energy_j is None else f"{timing.energy_j * 1e3:.3f}"
         table.add_row(
-            each.machine,
-            str(each.threads),
-            str(each.batch),
-            f"{each.p50_s * 1e3:.3f}",
-            f"{each.p95_s * 1e3:.3f}",
-            str(each.num_calls),
+            timing.machine,
+            str(timing.threads),
+            str(timing.batch),
+            f"{timing.p50_s * 1e3:.3f}",
+            f"{timing.p95_s * 1e3:.3f}",
+            str(timing.num_calls),
             memory,
-            each.runtime,
+            timing.runtime,
             *([energy] if has_energy else []),
         )
     make_console().print(table)

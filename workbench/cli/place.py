@@ -95,26 +95,26 @@ def profile(
     batches = tuple(sorted(set(batch)))
     with placing(bundle) if bundle.is_file() else contextlib.nullcontext() as tiers:
         folder = bundle if tiers is None else Path(tiers.place.source or "")
-        found = profile_stages(folder, device, batches=batches, threads=threads, python=python)
+        profiled = profile_stages(folder, device, batches=batches, threads=threads, python=python)
     try:
-        found.write(to)
+        profiled.write(to)
     except OSError as error:
         raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
     if as_json:
-        print_json({"profile": str(to), **found.model_dump()})
+        print_json({"profile": str(to), **profiled.model_dump()})
         return
     table = make_table("stage", "batch", "mean ms", "p50 ms", "p95 ms")
-    for each in found.timings:
+    for timing in profiled.timings:
         table.add_row(
-            each.file,
-            str(each.batch),
-            *(f"{value * 1e3:.3f}" for value in (each.mean_s, each.p50_s, each.p95_s)),
+            timing.file,
+            str(timing.batch),
+            *(f"{value * 1e3:.3f}" for value in (timing.mean_s, timing.p50_s, timing.p95_s)),
         )
     make_console().print(table)
     frames = make_table(
         "frame", "features", "transport", "mean ms", "p50 ms", "p95 ms", "sender ms", "receiver ms"
     )
-    for frame in found.frames:
+    for frame in profiled.frames:
         times_s = (
             frame.mean_s,
             frame.p50_s,
@@ -224,12 +224,12 @@ def _show(
 
     chosen = recommend(plans, tiers.place.objective)
     if as_json:
-        document: dict[str, Any] = {"plans": [each.to_json() for each in plans]}
+        document: dict[str, Any] = {"plans": [plan.to_json() for plan in plans]}
         document["recommended"] = None if chosen is None else chosen.scheduler
         document["cut"] = None if system.cut is None else system.cut.to_json()
         document["heartbeats"] = _heartbeats(tiers, system)
         print_json(
-            document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]}
+            document if leaks is None else {**document, "leak": [asdict(leak) for leak in leaks]}
         )
         return
     groups = ["of groups"] if tiers.place.labels else []
@@ -246,20 +246,20 @@ def _show(
         *(f"load {name}" for name in system.names),
         *link,
     )
-    for each in plans:
-        joules = each.outcome.joules_per_sample
+    for plan in plans:
+        joules = plan.outcome.joules_per_sample
         energy = f"{format_number(joules * 1e3)} mJ" if joules else ""
         table.add_row(
-            each.scheduler,
-            f"{each.outcome.accuracy:.4f}",
-            *([] if each.group_accuracy is None else [f"{each.group_accuracy:.4f}"]),
-            format_duration(each.p50_s),
-            format_duration(each.p95_s),
-            format_range(each.low, each.high, format_duration),
-            format_bytes(each.outcome.bytes_per_sample),
+            plan.scheduler,
+            f"{plan.outcome.accuracy:.4f}",
+            *([] if plan.group_accuracy is None else [f"{plan.group_accuracy:.4f}"]),
+            format_duration(plan.p50_s),
+            format_duration(plan.p95_s),
+            format_range(plan.low, plan.high, format_duration),
+            format_bytes(plan.outcome.bytes_per_sample),
             energy,
-            *(format_percent(each.outcome.load[name]) for name in system.names),
-            *(format_percent(max(each.outcome.link_load.values(), default=0.0)) for _ in link),
+            *(format_percent(plan.outcome.load[name]) for name in system.names),
+            *(format_percent(max(plan.outcome.link_load.values(), default=0.0)) for _ in link),
         )
     make_console().print(table)
     echo()
@@ -328,15 +328,15 @@ def _show_leaks(tiers: TiersFile, leaks: list[Leak]) -> None:
     from workbench.tiers.processes.leak import sentences
 
     table = make_table("features", "noise", "recovered", "95 %", "decoder", "accuracy", "bytes")
-    for each in leaks:
+    for leak in leaks:
         table.add_row(
-            each.features,
-            format_number(each.noise),
-            format_percent(each.recovered),
-            format_range(each.low, each.high, format_percent),
-            each.decoder,
-            f"{each.accuracy:.4f}",
-            format_bytes(each.bytes_per_sample),
+            leak.features,
+            format_number(leak.noise),
+            format_percent(leak.recovered),
+            format_range(leak.low, leak.high, format_percent),
+            leak.decoder,
+            f"{leak.accuracy:.4f}",
+            format_bytes(leak.bytes_per_sample),
         )
     echo()
     make_console().print(table)

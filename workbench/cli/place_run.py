@@ -216,7 +216,9 @@ def _plan_of(measured: Measured) -> Plan:
     )
 
 
-def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str, float]]) -> None:
+def _show(
+    measured_runs: list[Measured], expected: list[Expected], steps: list[dict[str, float]]
+) -> None:
     table = make_table(
         "scheduler",
         "accuracy",
@@ -225,53 +227,54 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
         "p95",
         "95 %",
         "bytes",
-        *(f"{what} {name}" for name in found[0].load for what in ("load", "answers")),
+        *(f"{what} {name}" for name in measured_runs[0].load for what in ("load", "answers")),
     )
-    for one, other in zip(found, expected, strict=True):
+    for measured, other in zip(measured_runs, expected, strict=True):
         shares: list[Any] = [
             format_percent(values[name])
-            for name in one.load
-            for values in (one.load, one.answered_by)
+            for name in measured.load
+            for values in (measured.load, measured.answered_by)
         ]
         table.add_row(
-            one.scheduler,
-            f"{one.accuracy:.4f}",
-            format_duration(one.mean_s),
-            format_duration(one.p50_s),
-            format_duration(one.p95_s),
-            format_range(one.low, one.high, format_duration),
-            format_bytes(one.bytes_per_sample),
+            measured.scheduler,
+            f"{measured.accuracy:.4f}",
+            format_duration(measured.mean_s),
+            format_duration(measured.p50_s),
+            format_duration(measured.p95_s),
+            format_range(measured.low, measured.high, format_duration),
+            format_bytes(measured.bytes_per_sample),
             *shares,
         )
         times_s = (other.mean_s, other.p50_s, other.p95_s)
         table.add_row(
-            "  expected", f"{other.accuracy:.4f}", *(format_duration(each) for each in times_s)
+            "  expected", f"{other.accuracy:.4f}", *(format_duration(time_s) for time_s in times_s)
         )
     make_console().print(table)
     echo()
-    for one, other in zip(found, expected, strict=True):
+    for measured, other in zip(measured_runs, expected, strict=True):
         if other.full is not None:
-            echo(f"{one.scheduler}, expected: {other.full}")
-    for one, steps_s in zip(found, steps, strict=True):
+            echo(f"{measured.scheduler}, expected: {other.full}")
+    for measured, steps_s in zip(measured_runs, steps, strict=True):
+        name = measured.scheduler
         echo(
-            f"{one.scheduler}: {one.num_requests} requests, {one.num_unanswered} unanswered, "
-            f"{one.num_fallbacks} answered locally because the next tier did not answer, "
-            f"{one.refused} refused connections or frames; a step between two processes takes "
+            f"{name}: {measured.num_requests} requests, {measured.num_unanswered} unanswered, "
+            f"{measured.num_fallbacks} answered locally because the next tier did not answer, "
+            f"{measured.refused} refused connections or frames; a step between two processes takes "
             f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
             f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
         )
-        if one.ended:
+        if measured.ended:
             echo(
-                f"{one.scheduler}: {' and '.join(one.ended)} ended while it was measured: its load"
+                f"{name}: {' and '.join(measured.ended)} ended while it was measured: its load"
                 " is not known, and what is expected is without that."
             )
-        if steps_s["processor_wait_s"] > _BUSY_SHARE * one.mean_s:
+        if steps_s["processor_wait_s"] > _BUSY_SHARE * measured.mean_s:
             echo(
-                f"{one.scheduler}: other work kept this machine busy: for each request, processes"
+                f"{name}: other work kept this machine busy: for each request, processes"
                 f" waited {format_duration(steps_s['processor_wait_s'])} for a processor, so that"
                 " times may be longer than expected; measure again when it is idle."
             )
-        if (groups := one.groups) is not None:
+        if (groups := measured.groups) is not None:
             early = ""
             if groups.early_mean_s is not None and groups.early_accuracy is not None:
                 early = (
@@ -279,7 +282,7 @@ def _show(found: list[Measured], expected: list[Expected], steps: list[dict[str,
                     f"{format_percent(groups.early_accuracy)} of these"
                 )
             echo(
-                f"{one.scheduler}: {format_percent(groups.accuracy)} of the answers are in the"
+                f"{name}: {format_percent(groups.accuracy)} of the answers are in the"
                 f" right group; {format_percent(groups.early_share)} of the requests had their"
                 f" group before{early}."
             )

@@ -120,15 +120,18 @@ def what_if_capacity(
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, read_settings(assignments))
-    memories_bytes = [_read_size(each) for each in memories]
+    memories_bytes = [_read_size(text) for text in memories]
     with waiting(f"tracing steps of {experiment.name} to find what fits; this may take minutes"):
-        found = capacity_of(experiment, memories_bytes, depth)
+        fits_of = capacity_of(experiment, memories_bytes, depth)
     if as_json:
         print_json(
             {
                 "devices": [
-                    {"memory_bytes": memory, "largest": [dataclasses.asdict(each) for each in fits]}
-                    for memory, fits in found.items()
+                    {
+                        "memory_bytes": memory,
+                        "largest": [dataclasses.asdict(capacity) for capacity in fits],
+                    }
+                    for memory, fits in fits_of.items()
                 ]
             }
         )
@@ -136,25 +139,25 @@ def what_if_capacity(
     from workbench.cli.output import make_table
 
     table = make_table("device", "", "in FILE", *_RECOMPUTED.values(), "part recomputed")
-    for memory, fits in found.items():
-        for number, each in enumerate(fits):
+    for memory, fits in fits_of.items():
+        for number, capacity in enumerate(fits):
             table.add_row(
                 format_bytes(memory) if number == 0 else "",
-                _SIZES[each.size],
-                f"{each.now:,}",
-                *(_written(each, way) for way in _RECOMPUTED),
-                "" if each.again is None else f"{each.again:.0%} at {each.halfway:,}",
+                _SIZES[capacity.size],
+                f"{capacity.now:,}",
+                *(_written(capacity, way) for way in _RECOMPUTED),
+                "" if capacity.again is None else f"{capacity.again:.0%} at {capacity.halfway:,}",
             )
     make_console().print(table)
-    if any("blocks" not in each.largest for fits in found.values() for each in fits):
+    if any("blocks" not in capacity.largest for fits in fits_of.values() for capacity in fits):
         print_note("the model has no blocks that could be computed again")
 
 
-def _written(found: Capacity, way: str) -> str:
-    value = next((value for name, value in found.largest.items() if name == way), None)
+def _written(capacity: Capacity, way: str) -> str:
+    value = next((value for name, value in capacity.largest.items() if name == way), None)
     if value is None:
         return "-"
-    return f"{value:,} or more" if value == found.most else f"{value:,}"
+    return f"{value:,} or more" if value == capacity.most else f"{value:,}"
 
 
 def _read_size(text: str) -> int:

@@ -141,9 +141,9 @@ def what_if_scale(
     from workbench.runs.what_if import measurements_of, newest_measured
 
     run = attach_newest(run_id, partial(newest_measured, is_usable=has_several_workers))
-    found = scale_of(measurements_of(run), efficiency, up_to, global_batch)
+    scale = scale_of(measurements_of(run), efficiency, up_to, global_batch)
     if as_json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(scale))
         return
     from workbench.cli.output import make_table
 
@@ -157,7 +157,7 @@ def what_if_scale(
         "",
     ]
     table = make_table(*heads)
-    for point in found.curve:
+    for point in scale.curve:
         if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
             continue
         of_servers = (
@@ -174,35 +174,35 @@ def what_if_scale(
         )
     make_console().print(table)
     if global_batch is not None:
-        _show_divided(found, global_batch, up_to)
-    last = found.curve[-1].workers
-    limit = ", as far as the measurements reach" if found.pays_up_to == last else ""
-    bend = f"does not bend up to {last}" if found.bends_at is None else f"bends at {found.bends_at}"
-    workers = f"{found.pays_up_to} {counted_noun(found.pays_up_to, 'worker')}"
+        _show_divided(scale, global_batch, up_to)
+    last = scale.curve[-1].workers
+    limit = ", as far as the measurements reach" if scale.pays_up_to == last else ""
+    bend = f"does not bend up to {last}" if scale.bends_at is None else f"bends at {scale.bends_at}"
+    workers = f"{scale.pays_up_to} {counted_noun(scale.pays_up_to, 'worker')}"
     reach = f"the efficiency is {efficiency:.0%} or more up to {workers}{limit}"
-    click.echo(f"\nAt {found.micro_batch} samples each, {reach}. The curve {bend}.")
-    largest = next(point for point in found.curve if point.workers == found.measured_up_to)
+    click.echo(f"\nAt {scale.micro_batch} samples each, {reach}. The curve {bend}.")
+    largest = next(point for point in scale.curve if point.workers == scale.measured_up_to)
     if largest.speedup < 1.0:
-        step, alone = (format_duration(point.step_time_s) for point in (largest, found.curve[0]))
+        step, alone = (format_duration(point.step_time_s) for point in (largest, scale.curve[0]))
         waits = (
-            found.exchange_s
-            and f", of which {format_duration(found.exchange_s)} wait for gradients"
+            scale.exchange_s
+            and f", of which {format_duration(scale.exchange_s)} wait for gradients"
         )
         click.echo(
             f"{largest.workers} workers are slower than one: their step takes {step}{waits or ''}; "
             f"that of one worker {alone}."
         )
-    if found.overhead is not None and found.overhead_allowed is not None:
+    if scale.overhead is not None and scale.overhead_allowed is not None:
         click.echo(
-            f"On {found.measured_up_to} workers {found.overhead:.1%} of computing is not parallel; "
-            f"an efficiency of {efficiency:.0%} would allow {found.overhead_allowed:.1%}."
+            f"On {scale.measured_up_to} workers {scale.overhead:.1%} of computing is not parallel; "
+            f"an efficiency of {efficiency:.0%} would allow {scale.overhead_allowed:.1%}."
         )
-    if found.by_trials:
+    if scale.by_trials:
         print_note(
             "these are steps of trials, which others may have slowed; `workbench advise` measures"
             " alone"
         )
-    if servers and found.exchange_s is None:
+    if servers and scale.exchange_s is None:
         print_note(
             "no exchange of gradients was measured that computing did not hide, so servers are not"
             " known"

@@ -129,22 +129,22 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     from workbench.runs.what_if import measurements_of, newest_measured
 
     run = attach_newest(run_id, partial(newest_measured, is_usable=has_swept_links))
-    found = forecast_exchanges(measurements_of(run))
+    forecasts = forecast_exchanges(measurements_of(run))
     if as_json:
         print_json(
             {
                 "exchanges": [
                     {
-                        "exchange": each.exchange,
-                        "plan": each.plan.describe(),
-                        "sent_bytes": each.sent_bytes,
-                        "step_time_s": each.step_time_s.value,
-                        "low_s": each.step_time_s.low,
-                        "high_s": each.step_time_s.high,
-                        "is_exact": each.is_exact,
-                        "is_measured": each.is_measured,
+                        "exchange": forecast.exchange,
+                        "plan": forecast.plan.describe(),
+                        "sent_bytes": forecast.sent_bytes,
+                        "step_time_s": forecast.step_time_s.value,
+                        "low_s": forecast.step_time_s.low,
+                        "high_s": forecast.step_time_s.high,
+                        "is_exact": forecast.is_exact,
+                        "is_measured": forecast.is_measured,
                     }
-                    for each in found
+                    for forecast in forecasts
                 ]
             }
         )
@@ -152,17 +152,17 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     from workbench.cli.output import make_table
 
     table = make_table("exchange", "step", "low", "high", "sent per step", "result", "")
-    for each in found:
-        step = each.step_time_s
+    for forecast in forecasts:
+        step = forecast.step_time_s
         table.add_row(
-            each.exchange,
+            forecast.exchange,
             *(format_duration(value) for value in (step.value, step.low, step.high)),
-            format_bytes(each.sent_bytes),
-            "exact" if each.is_exact else "approximate",
-            "measured" if each.is_measured else "predicted",
+            format_bytes(forecast.sent_bytes),
+            "exact" if forecast.is_exact else "approximate",
+            "measured" if forecast.is_measured else "predicted",
         )
     make_console().print(table)
-    click.echo(f"\nIn a step of {found[0].plan.batch_text} samples.")
+    click.echo(f"\nIn a step of {forecasts[0].plan.batch_text} samples.")
     print_note(
         "an approximate exchange needs more steps to the same loss: search it to have it raced"
     )

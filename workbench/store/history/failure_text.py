@@ -151,14 +151,14 @@ def exceptions_in(traceback: str) -> list[str]:
     Returns:
         Texts such as `ValueError: too wide`, with the further lines of their messages.
     """
-    found: list[str] = []
+    exceptions: list[str] = []
     headers = list(_HEADER.finditer(traceback))
     for number, header in enumerate(headers):
         end = headers[number + 1].start() if number + 1 < len(headers) else len(traceback)
         text = _exception_below(traceback[header.end() : end], header)
         if text is not None:
-            found.append(text)
-    return found
+            exceptions.append(text)
+    return exceptions
 
 
 def _exception_below(block: str, header: re.Match[str]) -> str | None:

@@ -50,11 +50,11 @@ def failure_groups(history: History) -> list[FailureGroup]:
     for trial in history.in_state("failed"):
         kind = trial.reason or "error", without_variable_parts(failure_line(trial)), trial.failed_at
         groups.setdefault(kind, []).append(trial)
-    found = [
+    by_kind = [
         FailureGroup(reason, failure_line(trials[0]), place, trials)
         for (reason, _, place), trials in groups.items()
     ]
-    return sorted(found, key=lambda group: -len(group.trials))
+    return sorted(by_kind, key=lambda group: -len(group.trials))
 
 
 def failure_line(trial: Trial) -> str:

@@ -23,10 +23,10 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
         trials: All trials of the run, by number.
         trial: One of them; of a run without a population it has no predecessor.
     """
-    found = [trial]
-    while found[0].segment is not None and found[0].segment.continues is not None:
-        found.insert(0, trials[found[0].segment.continues])
-    return found
+    parts = [trial]
+    while parts[0].segment is not None and parts[0].segment.continues is not None:
+        parts.insert(0, trials[parts[0].segment.continues])
+    return parts
 
 
 def describe_segment(history: History, trial: Trial) -> str | None:
@@ -88,15 +88,15 @@ def describe_continued(history: History) -> str | None:
     """
     if history.experiment.fidelity is not None:
         return _describe_levels(history)
-    found = [trial for trial in history.trials.values() if trial.resumes is not None]
-    if not found:
+    continued = [trial for trial in history.trials.values() if trial.resumes is not None]
+    if not continued:
         return None
     trials = format_count(len(history.trials), "trial")
     configurations = format_count(history.num_configurations(), "configuration")
-    which = ", ".join(f"{trial.resumes} by {trial.number}" for trial in found[:8])
-    more = ", ..." if len(found) > 8 else ""
-    were = f"stopped {counted_noun(len(found), 'trial was', 'trials were')} continued"
-    return f"{trials} of {configurations}: {len(found)} {were} ({which}{more})"
+    which = ", ".join(f"{trial.resumes} by {trial.number}" for trial in continued[:8])
+    more = ", ..." if len(continued) > 8 else ""
+    were = f"stopped {counted_noun(len(continued), 'trial was', 'trials were')} continued"
+    return f"{trials} of {configurations}: {len(continued)} {were} ({which}{more})"
 
 
 def _describe_levels(history: History) -> str | None:
@@ -105,8 +105,8 @@ def _describe_levels(history: History) -> str | None:
     if levels is None or not history.trials:
         return None
     nums = Counter(
-        levels.full if each.fidelity is None else each.fidelity.value
-        for each in history.trials.values()
+        levels.full if trial.fidelity is None else trial.fidelity.value
+        for trial in history.trials.values()
     )
     at = ", ".join(f"{nums[value]} at {format_value(value)}" for value in levels.values)
     configurations = format_count(history.num_configurations(), "configuration")

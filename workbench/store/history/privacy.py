@@ -70,5 +70,5 @@ def spent_privacy(history: History) -> PrivacySpent | None:
     if not spent:
         return None
     return PrivacySpent(
-        math.fsum(one[0] for one in spent), math.fsum(one[1] for one in spent), len(spent)
+        math.fsum(pair[0] for pair in spent), math.fsum(pair[1] for pair in spent), len(spent)
     )

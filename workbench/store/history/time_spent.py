@@ -67,13 +67,13 @@ def verdicts_of(history: History) -> list[Verdict]:
     Nothing where all is well.
     """
     trials = list(history.trials.values())
-    found = (
+    verdicts = (
         _waiting_for_data(history, trials),
         _waiting_for_a_rank(trials),
         _starting(trials),
         _choosing(history, trials),
     )
-    return [verdict for verdict in found if verdict is not None]
+    return [verdict for verdict in verdicts if verdict is not None]
 
 
 def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
