@@ -75,7 +75,8 @@ def owls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (site / "owls.py").write_text(OWLS)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: owls\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
-        "[workbench.samplers]\nowl = owls:Owl\nlattice = owls:Lattice\n[workbench.pruners]\nhawk = owls:Hawk\n"
+        "[workbench.samplers]\nowl = owls:Owl\nlattice = owls:Lattice\n"
+        "[workbench.pruners]\nhawk = owls:Hawk\n"
     )
     monkeypatch.syspath_prepend(str(site))
     _look_again(monkeypatch)

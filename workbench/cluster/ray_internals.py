@@ -1,7 +1,7 @@
 """All that the workbench uses of Ray's internals, Tune aside: each name, and why.
 
 Ray has no documented way to what is here. Nothing is imported before it is used, so that all others
-may import this module. `PRIVATE_NAMES` states each name that Ray does not document, and a test compares
+may import this module. `PRIVATE_NAMES` states each name that Ray does not document. A test compares
 them with the lowest and the newest Ray that is allowed: a name that is gone is known before a user
 meets it. The script that Ray's processes run at their start, `head/ray_startup`, imports nothing of
 the workbench, so that what it uses is only listed here.

@@ -95,7 +95,8 @@ class DriverActor:
             time.sleep(HEAD_USE_S)
             if time.monotonic() > replenish_at_s:
                 replenish_at_s = math.inf
-                local_head.replenish_processes()  # this driver has taken one, its first trial another
+                # This driver has taken one, its first trial another.
+                local_head.replenish_processes()
 
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:

@@ -280,7 +280,8 @@ from workbench.foundation.errors import RunError
 from workbench.cluster.head import attachment, local_head
 try:
     with attachment.attached(if_lost="Try again."):
-        record = local_head.record_of_head_of(local_head.head_files().read_record()["essential"][0][0])
+        written = local_head.head_files().read_record()
+        record = local_head.record_of_head_of(written["essential"][0][0])
         os.kill(record["essential"][0][0], signal.SIGKILL)
         while True:
             time.sleep(0.05)

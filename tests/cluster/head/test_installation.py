@@ -33,7 +33,9 @@ from workbench.cluster.workers.gang import Gang
 attachment.connect()
 gang = Gang.lease(Request("run"), timeout_s=120)
 worker = gang._lease.workers[0]
-found = ray.get(worker.__ray_call__.remote(lambda worker: (__import__("sys").executable, installation_id())))
+found = ray.get(
+    worker.__ray_call__.remote(lambda worker: (__import__("sys").executable, installation_id()))
+)
 print(json.dumps([*found, installation_id()]))
 gang.release()
 """

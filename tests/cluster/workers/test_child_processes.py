@@ -40,7 +40,8 @@ sys.path.append(sys.argv[1])
 import psutil, wandb
 from workbench.cluster.workers.left_running import end_child_processes, end_services
 for trial in range(2):
-    wandb.init(mode="offline", dir=sys.argv[2], settings=wandb.Settings(silent=True)).log({"loss": 0.5})
+    settings = wandb.Settings(silent=True)
+    wandb.init(mode="offline", dir=sys.argv[2], settings=settings).log({"loss": 0.5})
     print(end_services(), end_child_processes(), len(psutil.Process().children()))
 """
 

@@ -256,7 +256,7 @@ def test_how_long_workers_stay_warm_is_set_by_a_variable(
     assert Pool()._idle._idle_s == idle_s
 
 
-def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_that_the_pool_does_not_know_of(
+def test_a_new_coordinator_first_ends_what_a_dead_one_held_for_a_trial_unknown_to_the_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ray.kill(connect_pool())  # its idle workers hold the room

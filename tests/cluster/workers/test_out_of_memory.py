@@ -31,8 +31,9 @@ from workbench.cluster.workers.pool import connect_pool
 
 attachment.connect(num_cpus=2)
 other = Gang.lease(Request("other"))
-experiment = Experiment(train="hog:hog", objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": 1})
-task = TrialTask("run", 0, 0, experiment.model_dump_json(), params={"x": 1}, folder=os.path.abspath("run/0"))
+objectives = [{"metric": "loss", "goal": "minimize"}]
+text = Experiment(train="hog:hog", objectives=objectives, search={"x": 1}).model_dump_json()
+task = TrialTask("run", 0, 0, text, params={"x": 1}, folder=os.path.abspath("run/0"))
 gang = Gang.lease(Request("run"))
 gang.start(task, origin=Origin.here())
 progress = gang.next()
@@ -41,7 +42,9 @@ while progress.lost is None:
 print(progress.lost, "|", progress.message)
 gang.release()
 until_s = time.monotonic() + 10.0
-while "run" in (leased := ray.get(connect_pool().status.remote()).leased) and time.monotonic() < until_s:
+leased = {"run": 1}
+while "run" in leased and time.monotonic() < until_s:
+    leased = ray.get(connect_pool().status.remote()).leased
     time.sleep(0.1)  # the pool hears of it while it answers others
 print(leased)
 """

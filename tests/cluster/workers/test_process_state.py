@@ -89,8 +89,8 @@ CHANGES = {
     ),
 }
 SCRIPT = """
-import asyncio, builtins, decimal, faulthandler, gc, io, json, logging, multiprocessing, os, resource, signal
-import socket, sys, tempfile, threading, time, warnings
+import asyncio, builtins, decimal, faulthandler, gc, io, json, logging, multiprocessing, os
+import resource, signal, socket, sys, tempfile, threading, time, warnings
 import numpy, pandas
 Policy = type("Policy", (asyncio.DefaultEventLoopPolicy,), {})
 changes, out = json.loads(sys.argv[1]), sys.stdout
@@ -112,9 +112,7 @@ os._exit(out.flush() or 0)
 """
 
 
-def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_finds_it_loaded() -> (
-    None
-):
+def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_finds_it() -> None:
     command = [sys.executable, "-c", SCRIPT, json.dumps(CHANGES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
 

@@ -44,7 +44,7 @@ def listeners(keeper_pid: int) -> list[Listener]:
     Args:
         keeper_pid: The keeper of the head, as `local_head.status` returns it.
     """
-    found: list[Listener] = []
+    listening: list[Listener] = []
     try:
         keeper = psutil.Process(keeper_pid)
         processes = [keeper, *keeper.children(recursive=True)]
@@ -56,12 +56,12 @@ def listeners(keeper_pid: int) -> list[Listener]:
             name = process.name()
         except (psutil.NoSuchProcess, psutil.AccessDenied):  # one that ends just now
             continue
-        found += [
+        listening += [
             Listener(name, process.pid, connection.laddr.ip, connection.laddr.port)
             for connection in connections
             if connection.status == psutil.CONN_LISTEN
         ]
-    return found
+    return listening
 
 
 def readable_by_others(paths: Iterable[Path]) -> list[Path]:

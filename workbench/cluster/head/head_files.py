@@ -70,8 +70,8 @@ class HeadFiles:
 
     def read_starting(self) -> tuple[int, float] | None:
         """Return the process of the keeper that was started last, and when that was created."""
-        found = _read(self.starting)
-        return None if found is None else (found["pid"], found["created_unix_s"])
+        keeper = _read(self.starting)
+        return None if keeper is None else (keeper["pid"], keeper["created_unix_s"])
 
     def write_starting(self, pid: int, created_unix_s: float) -> None:
         """Write which process is a keeper that starts a head."""

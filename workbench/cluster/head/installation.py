@@ -1,6 +1,4 @@
-"""Which installation of the workbench this process runs.
-
-Its interpreter, and the version of its code.
+"""Which installation of the workbench this process runs: its interpreter and its code.
 
 Processes that outlive the command that started them are shared only within one installation: after
 an upgrade or an edit of the package, and in another virtual environment, others are started.
@@ -39,16 +37,16 @@ def code_version(package: Path = PACKAGE) -> str:
     Args:
         package: Its folder.
     """
-    found = []
+    states = []
     for folder, folders, files in os.walk(package):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for name in files:
             if name.endswith(".py"):
                 stat = os.stat(os.path.join(folder, name))
-                found.append(
+                states.append(
                     (os.path.relpath(folder, package), name, stat.st_size, stat.st_mtime_ns)
                 )
-    return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
+    return hashlib.sha256(repr(sorted(states)).encode()).hexdigest()
 
 
 def ray_and_python() -> str:
@@ -70,9 +68,7 @@ def ray_import_path() -> str:
 
 
 def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
-    """Return whether this process can attach to a local head.
-
-    One that it cannot attach to is not in use.
+    """Return whether this process can attach to a local head; if not, that is not in use.
 
     Args:
         record: What the head's keeper recorded; nothing for an earlier version of the workbench.
@@ -97,9 +93,7 @@ def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
 
 
 def runtime_environment(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how to start the processes of this installation on a head of another one.
-
-    None for its own.
+    """Return how to start processes of this installation on another's head; None for its own.
 
     Args:
         record: What the head's keeper recorded.

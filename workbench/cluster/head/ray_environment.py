@@ -53,17 +53,14 @@ def use_head_token(path: Path) -> None:
 
 def given_environment() -> Mapping[str, str]:
     """Return the environment as the user set it: without the token of the local head."""
-    found = dict(os.environ)
-    if _HEAD_TOKEN in found and found.get("RAY_AUTH_TOKEN_PATH") == found[_HEAD_TOKEN]:
-        found |= {name: found.get(_GIVEN + name, "") for name in _TOKEN_VARIABLES}
-    return {name: value for name, value in found.items() if value}
+    variables = dict(os.environ)
+    if _HEAD_TOKEN in variables and variables.get("RAY_AUTH_TOKEN_PATH") == variables[_HEAD_TOKEN]:
+        variables |= {name: variables.get(_GIVEN + name, "") for name in _TOKEN_VARIABLES}
+    return {name: value for name, value in variables.items() if value}
 
 
 def job_folder() -> Path | None:
-    """Return the folder into which Ray unpacked the submitted files.
-
-    None outside of a job that has one.
-    """
+    """Return the folder into which Ray unpacked submitted files; None outside of such a job."""
     here = Path.cwd()
     if _JOB_VARIABLE not in os.environ or _JOB_FOLDERS not in here.parts:
         return None

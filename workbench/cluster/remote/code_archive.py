@@ -92,17 +92,19 @@ def pack(
         RunError: If it is more than Ray accepts, or a file cannot be read.
     """
     if whole:
-        found = set(_below(folder, "", frozenset({"__pycache__"})))
+        chosen = set(_below(folder, "", frozenset({"__pycache__"})))
     else:
         listed = _names(folder)
-        found = {*listed} - {*without(folder, listed)}
+        chosen = {*listed} - {*without(folder, listed)}
     named = {*also}
-    found |= {name for item in named for name in _below(folder, item)}
-    links = {name for name in found if _passes_a_link(folder, name)}
+    chosen |= {name for item in named for name in _below(folder, item)}
+    links = {name for name in chosen if _passes_a_link(folder, name)}
     secrets: set[str] = set()
     if not whole:
-        secrets = {name for name in found - links - named if is_secret(folder / name, below=folder)}
-    names = sorted(found - links - secrets)
+        secrets = {
+            name for name in chosen - links - named if is_secret(folder / name, below=folder)
+        }
+    names = sorted(chosen - links - secrets)
     _check_size(folder, names)
     content = io.BytesIO()
     digest = hashlib.sha256()
@@ -160,9 +162,7 @@ def unpack(content: bytes, folder: Path) -> None:
 
 
 def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
-    """Return the folder on this machine that contains an archive's files.
-
-    Unpack them if it is missing.
+    """Return the folder on this machine with an archive's files; unpack them if it is missing.
 
     Args:
         sha256: The hash of the archive's bytes.
@@ -174,9 +174,8 @@ def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
     folder = Path(platformdirs.user_cache_dir("workbench", appauthor=False)) / "code" / sha256
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with filelock.FileLock(
-            folder.parent / f"{sha256}.lock"
-        ):  # one process of this machine fetches it
+        # One process of this machine fetches it.
+        with filelock.FileLock(folder.parent / f"{sha256}.lock"):
             if not folder.is_dir():
                 content = fetch()
                 if hashlib.sha256(content).hexdigest() != sha256:
@@ -211,32 +210,26 @@ def _names_by_git(folder: Path) -> list[str] | None:
     """Return the files that git does not ignore; None without a repository or git."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        found = subprocess.run(
+        listed = subprocess.run(
             command, cwd=folder, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if found.returncode != 0:
+    if listed.returncode != 0:
         return None
-    names = [os.fsdecode(name) for name in found.stdout.split(b"\0") if name]
+    names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
     if not names and _is_ignored(folder):
         return None
     # Git lists a nested repository, a submodule or a link to a folder, but not the files in it.
-    found = [name for name in names if os.path.lexists(folder / name)]
-    return [file for name in found for file in _below(folder, name)]
+    present = [name for name in names if os.path.lexists(folder / name)]
+    return [file for name in present for file in _below(folder, name)]
 
 
 def _is_ignored(folder: Path) -> bool:
-    """Return whether the surrounding repository ignores the whole folder.
-
-    Then all its files are meant.
-    """
-    return (
-        subprocess.run(
-            ["git", "check-ignore", "--quiet", "."], cwd=folder, capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    """Return whether the surrounding repository ignores the folder: then all files are meant."""
+    command = ["git", "check-ignore", "--quiet", "."]
+    checked = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    return checked.returncode == 0
 
 
 def _below(folder: Path, name: str, left_out: frozenset[str] = LEFT_OUT) -> list[str]:
@@ -244,21 +237,18 @@ def _below(folder: Path, name: str, left_out: frozenset[str] = LEFT_OUT) -> list
     place = folder / name
     if name and (place.is_file() or place.is_symlink()):
         return [place.relative_to(folder).as_posix()]
-    found: list[str] = []
+    below: list[str] = []
     total_bytes = 0
     for parent, folders, files in os.walk(place):
         folders[:] = sorted(item for item in folders if item not in left_out)
         linked = [item for item in folders if (Path(parent) / item).is_symlink()]
-        for file in [*files, *linked]:
-            path = Path(parent) / file
-            if path.is_symlink():
-                found.append(path.relative_to(folder).as_posix())
-            elif path.is_file():
-                found.append(path.relative_to(folder).as_posix())
-                total_bytes += path.stat().st_size
+        for path in (Path(parent) / file for file in [*files, *linked]):
+            if path.is_symlink() or path.is_file():
+                below.append(path.relative_to(folder).as_posix())
+                total_bytes += 0 if path.is_symlink() else path.stat().st_size
         if total_bytes > 4 * MAX_BYTES:  # too much already; do not walk a whole disk
             break
-    return found
+    return below
 
 
 def _passes_a_link(folder: Path, name: str) -> bool:

@@ -252,9 +252,9 @@ def _is_user_module(module: ModuleType) -> bool:
         getattr(module, "__file__", None) or "",
         *(path if isinstance(path, Iterable) else ()),
     ]
-    found = [Path(location).resolve() for location in locations if location]
-    return bool(found) and not any(
-        is_installed(str(path)) or path.is_relative_to(_OURS) for path in found
+    places = [Path(location).resolve() for location in locations if location]
+    return bool(places) and not any(
+        is_installed(str(path)) or path.is_relative_to(_OURS) for path in places
     )
 
 

@@ -171,13 +171,13 @@ def results_among(folder: Path, names: Iterable[str]) -> set[str]:
     places = {
         f"{place}/" for place, inside in by_place.items() if place != "." and inside >= _BUNDLE
     }
-    found = {name for name in names if _is_log(name) or _is_page(folder / name)}
-    found |= {name for name in names if _is_experiment(folder / name)}
+    results = {name for name in names if _is_log(name) or _is_page(folder / name)}
+    results |= {name for name in names if _is_experiment(folder / name)}
     for name in filter(lambda name: _is_workbench_database(folder / name), names):
-        found |= {name, *(name + suffix for suffix in _BESIDE_DATABASE)}
+        results |= {name, *(name + suffix for suffix in _BESIDE_DATABASE)}
         beside = str(PurePosixPath(name).parent / "artifacts")
         places.add(f"{beside}/")
-    return {name for name in names if name in found or name.startswith(tuple(places))}
+    return {name for name in names if name in results or name.startswith(tuple(places))}
 
 
 def _is_log(name: str) -> bool:

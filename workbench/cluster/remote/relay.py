@@ -1,6 +1,6 @@
 """Run a command as a job of a cluster for a remote client.
 
-Called as `python -m workbench.cluster.remote.relay -- COMMAND ...`.
+It is called as `python -m workbench.cluster.remote.relay -- COMMAND ...`.
 
 The output of the command is written as marked lines; with `--bring`, the result in `PLACE` follows.
 """

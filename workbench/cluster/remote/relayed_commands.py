@@ -1,5 +1,4 @@
-"""A command of the workbench that runs as a job of a remote cluster, with its output relayed to the
-client.
+"""A command that runs as a job of a remote cluster, with its output relayed to the client.
 
 The cluster keeps a single log of all that a job writes, and Ray writes into it, too. The output of
 a command is therefore written as marked lines, each with its stream, and its result as the pieces
@@ -30,19 +29,14 @@ from workbench.store.database.urls import hide_password, resolve_url, without_pa
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
-"""Where a command writes a result that is transferred to the client, relative to its working
-folder.
-"""
+"""Where a command writes a result for the client, relative to its working folder."""
 STUDY_PLACE = "brought/study.db"
 """Where it writes an Optuna study that is transferred to the client."""
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
 SEEN_AFTER_S = 5.0
-"""Ray polls a job once a second.
-
-A job that is deleted before Ray has seen its end is recorded as failed.
-"""
+"""Ray polls a job once a second, and records one as failed that is deleted before that."""
 _RELAYED_JOB = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
 
@@ -215,13 +209,12 @@ class RemoteCluster:
         for item in self.jobs.follow(submission_id):
             if isinstance(item, Job):
                 job = item
-            elif (found := read_line(item)) is None:
+            elif (line := read_line(item)) is None:
                 others.append(item)
             else:
-                stream, text = found
-                if (
-                    stream != "piece"
-                ):  # the cluster knows neither the token file nor the store of this client
+                stream, text = line
+                # The cluster knows neither the token file nor the store of this client.
+                if stream != "piece":
                     text = text.replace(shlex.join(self.words[:2]), shlex.join(self.words))
                 lines[stream].append(text)
                 if on_line is not None and stream != "piece":
@@ -264,10 +257,7 @@ class RemoteCluster:
         return answer
 
     def _delete_old_jobs(self) -> None:
-        """Delete the jobs of earlier commands from the cluster's list.
-
-        The next command deletes this one.
-        """
+        """Delete the jobs of earlier commands; the next command deletes this one."""
         with contextlib.suppress(RunError):
             ended = [
                 job
@@ -302,9 +292,7 @@ def _could_not_run(job: Job, lines: list[str], address: str) -> RunError:
 
 
 def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
-    """Return the variables that name the store on the cluster, without secrets, and notes for the
-    user.
-    """
+    """Return the variables that name the store there, without secrets, and notes for users."""
     if store is None and "WORKBENCH_STORE" not in os.environ:
         return {}, []
     url = resolve_url(store)

@@ -94,9 +94,7 @@ class Request:
     """How long its trials may take to stop before their workers are killed."""
 
     def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
-        """Return whether a worker of a shape on a node, with some environment variables, may serve
-        it.
-        """
+        """Return whether a worker of a shape and environment on a node may serve it."""
         return (
             shape == self.shape and node_id not in self.excluded and environment == self.environment
         )
@@ -108,9 +106,7 @@ class Request:
 
 
 def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
-    """Refuse a request that could never be served, however long it waits.
-
-    A cluster that grows always can.
+    """Refuse a request that could never be served; a cluster that grows can serve any.
 
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
@@ -142,8 +138,7 @@ def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> in
     oldest: dict[tuple[int, str], int] = {}
     for index, request in enumerate(waiting):
         oldest.setdefault((-request.priority, request.run_id), index)
-    # Only the oldest request of each run and priority can be next; there may be thousands of
-    # others.
+    # Only the oldest request of each run and priority can be next, of maybe thousands.
     return min(
         (priority, held_cpus.get(run_id, 0.0), index)
         for (priority, run_id), index in oldest.items()
@@ -151,9 +146,7 @@ def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> in
 
 
 class RunsBetweenTrials:
-    """Runs whose trial has just ended.
-
-    Workers are kept for them for a moment, ahead of lower priorities.
+    """Runs whose trial has just ended: workers are kept for them for a moment.
 
     Without this a run of a higher priority would lose its place at the end of each of its trials.
     """
@@ -169,22 +162,21 @@ class RunsBetweenTrials:
             request: What was leased.
             now_s: The time, of any clock.
         """
-        self._expected = [(each, until_s) for each, until_s in self._expected if until_s > now_s]
+        self._expected = [(other, until_s) for other, until_s in self._expected if until_s > now_s]
         self._expected.append((request, now_s + BETWEEN_TRIALS_S))
 
     def on_requested(self, request: Request) -> None:
         """Expect one request less of the run that has just made one."""
-        for index, (each, _) in enumerate(self._expected):
-            if each.run_id == request.run_id:
+        for index, (expected, _) in enumerate(self._expected):
+            if expected.run_id == request.run_id:
                 del self._expected[index]
                 return
 
     def outranks(self, request: Request, now_s: float) -> bool:
-        """Return whether a request must wait for a run of a higher priority that is between two
-        trials.
-        """
+        """Return whether a request waits for a run of a higher priority between two trials."""
         return any(
-            each.priority > request.priority and until_s > now_s for each, until_s in self._expected
+            expected.priority > request.priority and until_s > now_s
+            for expected, until_s in self._expected
         )
 
 
@@ -241,10 +233,7 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
-    """Fill the node with the fewest workers of the gang first.
-
-    On a tie the one with most idle, then free.
-    """
+    """Fill the node with the fewest workers first; on a tie that with most idle, then free."""
     nodes = [
         (0, -idle[node_id], -free, index, node_id)
         for index, (node_id, free) in enumerate(room.items())
@@ -259,10 +248,9 @@ def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) 
             heapq.heappop(nodes)
         else:
             heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
-    # Neighbouring ranks share a node: workers that divide a model exchange more with each other
-    # than others.
+    # Neighbouring ranks share a node: workers that divide a model exchange more with each other.
     return sorted(chosen, key=chosen.index)
 
 
-def _count(free: float, each: float) -> int:
-    return 10**9 if each == 0 else max(0, int((free + _ROUNDING) / each))
+def _count(free: float, needed: float) -> int:
+    return 10**9 if needed == 0 else max(0, int((free + _ROUNDING) / needed))

@@ -35,8 +35,8 @@ def await_nodes(num_nodes: int, cpus: float, gpus: float, timeout_s: float) -> N
     import ray
     from ray.autoscaler.sdk import request_resources
 
-    each = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
-    request_resources(bundles=[each] * num_nodes)
+    node = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+    request_resources(bundles=[node] * num_nodes)
     until_s = time.monotonic() + timeout_s
     while True:
         offered = [node["Resources"] for node in ray.nodes() if node["Alive"]]

@@ -51,8 +51,8 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     gpus = resources.gpus_of_worker
     if resources.gpus_per_worker == "auto":
         wants_one = experiment.trains_model or experiment.command is not None or gpus != "auto"
-        each = 1.0 if gpus == "auto" else gpus
-        gpus = each if wants_one and cluster.num_gpus >= 1 else 0.0
+        wanted = 1.0 if gpus == "auto" else gpus
+        gpus = wanted if wants_one and cluster.num_gpus >= 1 else 0.0
     assert gpus != "auto"
     shape = Shape(resources.cpus_per_worker, gpus)
     return Capacity(

@@ -232,16 +232,12 @@ class Gang:
 
     @property
     def can_continue(self) -> bool:
-        """Whether another trial may run on the same workers, without a turn of other runs in
-        between.
-        """
+        """Whether another trial may run on the same workers without a turn of other runs."""
         is_idle = self._lease is not None and not self._running and not self._unhealthy
         return is_idle and not self._request.fresh and time.monotonic() - self._granted_s < KEPT_S
 
     def continue_with(self, request: Request) -> bool:
-        """Keep the workers for the next trial, where it requests the same ones.
-
-        Return whether it does.
+        """Keep the workers for the next trial if it requests the same; return whether it does.
 
         The pool is not called, because that takes longer than some trials; see `announce`.
 
@@ -265,11 +261,9 @@ class Gang:
         self._is_announced = True
 
     def release(self) -> None:
-        """Return the workers to the pool, or withdraw the request.
+        """Return the workers to the pool, or withdraw the request; those that train are stopped.
 
-        Workers that still train are stopped.
-
-        Returns at once and may be called twice.
+        It returns at once and may be called twice.
         """
         if self._lease is None:
             with contextlib.suppress(RayError):
@@ -361,10 +355,7 @@ class Gang:
         return Progress(events, ended, unfit=unfit)
 
     def _end_lost(self, rank: int, error: RayError) -> Progress:
-        """End the trial because one of its workers died.
-
-        The others can be used again if they notice.
-        """
+        """End the trial because a worker died; the others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
         by_itself = (
@@ -394,10 +385,7 @@ def _pool() -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _pool_at(address: str, job_id: str) -> Any:
-    """Connect once for as long as this process is attached.
-
-    It is another job each time it attaches.
-    """
+    """Connect once for as long as this process is attached, each time as another job."""
     return connect_pool()
 
 

@@ -34,8 +34,7 @@ _EXECUTORS = ("loky.reusable_executor", "joblib.externals.loky.reusable_executor
 
 
 def end_services() -> list[str]:
-    """Have libraries end the services that they keep for the next use, and finish what they have
-    open.
+    """Have libraries end the services that they keep, and finish what they have open.
 
     Returns:
         A sentence on each that failed.
@@ -68,12 +67,12 @@ def end_child_processes() -> list[str]:
     if not _has_children() or not _find():
         return []
     gc.collect()  # a data loader that nobody uses ends its workers
-    found = _find()
-    names = [name for process in found if (name := _name(process))]
+    left = _find()
+    names = [name for process in left if (name := _name(process))]
     for kill in (False, True):
-        for process in found:
+        for process in left:
             _signal(process, kill=kill)
-        found = psutil.wait_procs(found, timeout=GRACE_S)[1]
+        left = psutil.wait_procs(left, timeout=GRACE_S)[1]
     return names
 
 
@@ -141,9 +140,9 @@ def left_threads(before: frozenset[int | None]) -> list[str]:
         before: What `thread_ids` returned when the trial started.
     """
     until_s = time.monotonic() + PATIENCE_S
-    while (found := _find_threads(before)) and time.monotonic() < until_s:
+    while (left := _find_threads(before)) and time.monotonic() < until_s:
         time.sleep(0.02)  # threads that a library started outside of Python cannot be joined
-    return sorted(thread.name for thread in found)
+    return sorted(thread.name for thread in left)
 
 
 def thread_ids() -> frozenset[int | None]:

@@ -1,6 +1,4 @@
-"""Monitor every node of the cluster.
-
-One sampler on each, whose samples are collected round by round.
+"""Monitor every node of the cluster by a sampler on each, round by round.
 
 The node of this process is sampled in it; on every other node runs a small actor that reserves no
 CPU and ends with this process. A round does not wait: a node that does not answer in time is
@@ -145,9 +143,7 @@ class NodeMonitors:
         try:
             node.last, node.is_new = ray.get(node.pending), True
             node.answered_s = time.monotonic()
-        except (
-            RayError
-        ):  # its process ended; another one is started while the node is in the cluster
+        except RayError:  # its process ended; another one is started while the node is there
             node.actor = None
         node.pending = None
 
@@ -162,10 +158,7 @@ class NodeMonitors:
 
 
 def _without_sums(sample: NodeSample) -> NodeSample:
-    """Return a sample to be repeated, without what is counted since the sample before.
-
-    It must not add up.
-    """
+    """Return a sample to be repeated, without what is counted since the one before."""
     return replace(
         sample,
         elapsed_s=0.0,

@@ -155,13 +155,10 @@ class Pool:
                 infos = tuple(worker.info for worker in workers if worker.info is not None)
                 return Lease(lease_id, tuple(worker.actor for worker in workers), infos)
             await self.release(lease_id)
-            if (
-                isinstance(problem, ActorUnschedulableError)
-                and time.monotonic() - requested_s < NODE_GONE_S
-            ):
-                await asyncio.sleep(
-                    1.0
-                )  # the node is gone: others may be there, or Ray is shutting down
+            is_early = time.monotonic() - requested_s < NODE_GONE_S
+            if isinstance(problem, ActorUnschedulableError) and is_early:
+                # The node is gone: others may be there, or Ray is shutting down.
+                await asyncio.sleep(1.0)
                 continue
             num_attempts += 1
             if num_attempts == START_ATTEMPTS:
@@ -174,9 +171,7 @@ class Pool:
         """End what is leased to the trial: a new request follows a coordinator that died."""
         if owner is not None and owner not in self._owners:
             # The one before may have died with a trial that the pool does not know of.
-            self._owners.add(
-                dataclasses.replace(owner, handle=None)
-            )  # a handle would keep it alive
+            self._owners.add(dataclasses.replace(owner, handle=None))  # else it would stay alive
             await self._end_leases_of_dead_owners()
         for lease_id, leased in list(self._leased.items()):
             if request.trial is None or leased.request.of_trial != request.of_trial:
@@ -188,9 +183,7 @@ class Pool:
             await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
 
     async def prepare(self, request: Request) -> None:
-        """Start workers before they are needed, if they fit now.
-
-        A lease may take them while they start.
+        """Start workers ahead, if they fit now; a lease may take them while they start.
 
         Args:
             request: How many of which shape.
@@ -274,10 +267,7 @@ class Pool:
         self._admit()
 
     async def give_way(self) -> None:
-        """End idle workers, because another pool needs their room.
-
-        End without leases and requests, too.
-        """
+        """End idle workers, because another pool needs their room; end without leases, too."""
         self._idle.end_all()
         if not self._leased and not self._waiting and time.monotonic() - self._used_s > UNUSED_S:
             exit_actor()
@@ -288,7 +278,7 @@ class Pool:
         for lease in self._leased.values():
             leased[lease.request.run_id] += len(lease.workers)
         foreign_cpus = sum(node.foreign_cpus for node in self._idle.usable_nodes(Shape()))
-        waiting = [each.request for each in self._waiting if not each.admitted.done()]
+        waiting = [pending.request for pending in self._waiting if not pending.admitted.done()]
         queue = tuple(serving_order(waiting, self._held_cpus()))
         missing = (*self._nodes.missing(), *self._demand.describe())
         return PoolStatus(dict(leased), queue, self._idle.pids, round(foreign_cpus, 2), missing)
@@ -325,10 +315,7 @@ class Pool:
             waiting.admitted.set_result(self._grant(waiting.request, waiting.owner, workers))
 
     def _is_held_back(self, waiting: _PendingRequest) -> bool:
-        """Return whether a request has to wait.
-
-        For its trial to stop, or for a run of a higher priority.
-        """
+        """Return whether a request waits for its trial to stop, or for a higher priority."""
         trial = waiting.request.of_trial
         if trial is not None and trial in self._stopping:
             return True  # two attempts at once would write the same checkpoints
@@ -370,10 +357,7 @@ class Pool:
         self._demand.update(())
 
     def _give_up_silent_nodes(self) -> None:
-        """Kill the workers of nodes that have fallen silent.
-
-        Their trials continue on other nodes.
-        """
+        """Kill the workers of nodes that have fallen silent: their trials continue elsewhere."""
         silent = self._nodes.find_silent()
         if not silent:
             return
@@ -384,9 +368,7 @@ class Pool:
         self._idle.end_on(silent)
         for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
             if owner is not None and owner.node_id in silent and owner.handle is not None:
-                ray.kill(
-                    owner.handle, no_restart=False
-                )  # a driver is restarted where its node comes back
+                ray.kill(owner.handle, no_restart=False)  # it restarts where its node comes back
 
     def _refuse_infeasible(self) -> None:
         """Refuse requests that wait for a node that was lost long ago."""

@@ -99,10 +99,7 @@ class Obstacle:
     holders: tuple[str, ...]
 
     def is_like(self, reported: Obstacle | None) -> bool:
-        """Return whether it was reported already.
-
-        What others hold changes with each of their trials.
-        """
+        """Return whether it was reported; what others hold changes with each of their trials."""
         return reported is not None and (self.num_ahead, self.missing) == (
             reported.num_ahead,
             reported.missing,
@@ -136,5 +133,5 @@ def obstacle(run_id: str) -> Obstacle | None:
     if pool.foreign_cpus >= MIN_FOREIGN_CPUS:
         holders.append(f"other programs use {pool.foreign_cpus:g} CPUs of this cluster")
     ahead = next((at for at, request in enumerate(pool.queue) if request.run_id == run_id), None)
-    found = Obstacle(ahead, pool.missing, tuple(holders))
-    return found if str(found) else None
+    in_the_way = Obstacle(ahead, pool.missing, tuple(holders))
+    return in_the_way if str(in_the_way) else None

@@ -38,9 +38,7 @@ _READ_AT_IMPORT = {
     "tensorflow": "TF_",
     "tensorly": "TENSORLY_",
 }
-"""Libraries that read environment variables only when they are imported, and how the names of these
-begin.
-"""
+"""Libraries that read environment variables when they are imported, and how these begin."""
 
 
 def _stay_connected(*_: object, **__: object) -> None:
@@ -58,9 +56,7 @@ class TrialCleanup:
     """What a worker remembers of its process in order to undo the changes of trials."""
 
     def __init__(self) -> None:
-        """Take the process as it is now, without user code, as the one that every run starts
-        with.
-        """
+        """Take the process as it is now, without user code, as what every run starts with."""
         self._user_code = UserCode()
         self._pristine = ProcessState()
         self._own_modules = frozenset(sys.modules)
@@ -96,14 +92,14 @@ class TrialCleanup:
             Why the process must not be used again, in words that follow its name; None where it can
             be.
         """
-        problems = (
+        checks = (
             self._end_processes,
             self._find_threads,
             self._restore,
             lambda: [self._memory.excess(task.run_id)],
         )
-        found = [problem for find in problems for problem in _guarded(find)]
-        return "; ".join(filter(None, found)) or None
+        problems = [problem for find in checks for problem in _guarded(find)]
+        return "; ".join(filter(None, problems)) or None
 
     def _end_processes(self) -> list[str | None]:
         problems: list[str | None] = [f"could not end {problem}" for problem in end_services()]
@@ -150,7 +146,6 @@ def _import_modules_of(task: TrialTask) -> None:
     for component in (experiment.train, experiment.model, experiment.data):
         if component is None or not component.is_reference or component.payload_hash is not None:
             continue
-        with contextlib.suppress(
-            Exception, SystemExit
-        ):  # the trial imports it again, and fails with the error
+        # The trial imports it again, and fails with the error.
+        with contextlib.suppress(Exception, SystemExit):
             importlib.import_module(component.name.partition(":")[0])

@@ -45,14 +45,14 @@ def crash_in(path: Path, since_unix_s: float) -> str | None:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _CRASH_BYTES))
-            found = [
+            crashes = [
                 match
                 for match in _CRASH.finditer(file.read())
                 if int(match[2]) >= int(since_unix_s)
             ]
     except OSError:
         return None
-    return found[-1][1].decode() if found else None
+    return crashes[-1][1].decode() if crashes else None
 
 
 class TrialLog:
@@ -197,12 +197,12 @@ class LogWatch:
             return []
         self._scanned_s = now_s
         lines = self._new_lines(at_end)
-        found: list[tuple[str, str]] = []
+        matches: list[tuple[str, str]] = []
         for pattern, compiled in list(self._patterns.items()):
             began_s = time.monotonic()
             for line in lines:
                 if compiled.search(line):
-                    found.append((pattern, line[:SHOWN_CHARS].strip()))
+                    matches.append((pattern, line[:SHOWN_CHARS].strip()))
                     del self._patterns[pattern]
                     break
                 if time.monotonic() - began_s > SLOW_S:
@@ -212,7 +212,7 @@ class LogWatch:
                         flush=True,
                     )
                     break
-        return found
+        return matches
 
     def _new_lines(self, at_end: bool) -> list[str]:
         size = self._size()

@@ -44,17 +44,13 @@ if TYPE_CHECKING:
     from workbench.training.task import TrialTask
 
 LINGER_S = 0.005
-"""How long to wait for more events after the first, so that a trial with many events costs few
-calls.
-"""
+"""How long to wait for more events after the first, so that many events cost few calls."""
 TIDY_S = 0.5
 """How long to wait for the end of a trial whose training has ended, instead of in another call."""
 SHOW_LOG_S = 1.0
 COLLECT_EVERY_S = 5.0
 COLLECT_ALL_SHARE = 0.005
-"""The share of the time that may go into looking for garbage among everything that was ever
-imported.
-"""
+"""The share of the time for looking for garbage among everything that was ever imported."""
 DEVICE_POLL_S = 1.0
 MEETING_TIMEOUT_S = 60.0
 
@@ -107,9 +103,8 @@ class Worker:
         caller_environment.enter(variables)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(cpus)
-        if (
-            "numpy" in sys.modules
-        ):  # in a process that was started ahead, before it read the variables
+        # In a process that was started ahead, it has read the variables already.
+        if "numpy" in sys.modules:
             threadpoolctl.threadpool_limits(cpus, user_api="blas")
         if gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -148,13 +143,12 @@ class Worker:
         )
 
     def meeting_point(self) -> str:
-        """Return `host:port` where the workers of a trial rendezvous, once this one trains as rank
-        0.
-        """
+        """Return `host:port` where the workers of a trial rendezvous, once this one is rank 0."""
         with self._condition:
-            if not self._condition.wait_for(
+            is_open = self._condition.wait_for(
                 lambda: self._meeting_point is not None, MEETING_TIMEOUT_S
-            ):
+            )
+            if not is_open:
                 raise RunError(f"rank 0 opened no rendezvous within {MEETING_TIMEOUT_S:g} s")
             assert self._meeting_point is not None
             return self._meeting_point

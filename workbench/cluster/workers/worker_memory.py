@@ -79,8 +79,7 @@ class Baseline:
         self._returned_bytes = 0
 
     def excess(self, run_id: str) -> str | None:
-        """Compare the memory that this process holds after a trial with its baseline, in the
-        trial's thread.
+        """Compare the memory of this process after a trial with its baseline, in the same thread.
 
         Args:
             run_id: The run of the trial.
@@ -89,14 +88,14 @@ class Baseline:
             The excess, in words; None where it is back at its baseline.
         """
         self._return_freed()
-        found = self._find(run_id)
-        if found is not None:
+        excess = self._find(run_id)
+        if excess is not None:
             gc.unfreeze()
             gc.collect()  # reference cycles are freed only now
-            found = self._find(run_id)
-        if found is None and run_id != self._run_id:
+            excess = self._find(run_id)
+        if excess is None and run_id != self._run_id:
             self._run_id, self._host_bytes = run_id, resident_bytes()
-        return found
+        return excess
 
     def _return_freed(self) -> None:
         if resident_bytes() > self._returned_bytes + RETURNED_BYTES:
@@ -106,9 +105,8 @@ class Baseline:
     def _find(self, run_id: str) -> str | None:
         try:
             device_bytes = _device_bytes()
-        except (
-            RuntimeError
-        ) as error:  # for good: a kernel of the trial failed, as by an index out of range
+        # For good: a kernel of the trial failed, as by an index out of range.
+        except RuntimeError as error:
             return f"can no longer use its GPU: {first_line_of(error)}"
         if device_bytes > DEVICE_ALLOWANCE_BYTES:
             return f"still held {format_bytes(device_bytes)} of its GPU after the trial"
