@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench.experiment import DEFAULT_TRIALS, Experiment
+from workbench.experiment import Experiment
 from workbench.experiment.changing import change, describe_changes, values_of
+from workbench.experiment.experiment import DEFAULT_TRIALS
 from workbench.foundation.errors import ExperimentError
 
 

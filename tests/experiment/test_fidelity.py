@@ -17,7 +17,7 @@ def make_model(**changes: Any) -> Experiment:
 
 
 def levels_of(**fidelity: list[float]) -> tuple[float, ...]:
-    levels = Levels.of(make_experiment(fidelity=fidelity))
+    levels = Levels.of(make_experiment(fidelity=fidelity).fidelity)
     assert levels is not None
     return levels.values
 
@@ -34,11 +34,11 @@ def test_levels_between_the_ends_grow_by_about_three_and_others_are_taken_as_the
 def test_full_trainings_have_the_last_value_and_every_level_a_rung_of_its_own() -> None:
     experiment = make_experiment(fidelity={"image_size": [32, 128]})
     assert experiment.search.check({"x": 0.5}) == {"x": 0.5, "image_size": 128}
-    levels = Levels.of(experiment)
+    levels = Levels.of(experiment.fidelity)
     assert levels is not None
     assert [levels.rung(value) for value in levels.values] == [250, FULL_RUNG]
     assert Experiment.from_yaml(experiment.to_yaml()).hash() == experiment.hash()
-    assert Levels.of(make_experiment()) is None
+    assert Levels.of(make_experiment().fidelity) is None
 
 
 def test_epochs_of_a_model_mean_early_stopping_and_those_of_a_function_a_parameter() -> None:

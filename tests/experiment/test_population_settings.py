@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
-from workbench.experiment.populations import (
-    changing,
-    describe_short_budget,
-    ends_of_parts,
-    longest_part,
-    options_of,
-)
+from workbench.experiment.populations import changing, ends_of_parts, options_of
+from workbench.experiment.trainings import describe_short_budget, longest_part
 from workbench.foundation.errors import ExperimentError
 
 MODEL: dict[str, Any] = {
@@ -40,9 +35,9 @@ def sampler(name: str = "pbt", **options: Any) -> dict[str, Any]:
 
 def test_a_population_has_a_trial_for_each_part_of_each_member() -> None:
     tuned = Experiment(**MODEL, sampler="pbt")
-    options = options_of(tuned)
+    options = options_of(tuned.sampler)
     assert options is not None
-    assert ends_of_parts(tuned, options) == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 25]
+    assert ends_of_parts(options, 25) == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 25]
     assert (tuned.max_configurations(), longest_part(tuned)) == (8 * 13, 2)
     assert Experiment(**MODEL, **sampler(every=10, population=3)).max_configurations() == 9
     assert Experiment(**MODEL, **sampler(), budget={"trials": 12}).max_configurations() == 12
@@ -62,9 +57,9 @@ def test_a_budget_that_cannot_train_the_population_is_described_with_what_it_tak
 
 def test_of_a_model_changes_what_the_weights_do_not_depend_on() -> None:
     tuned = Experiment(**MODEL, sampler="pb2")
-    options = options_of(tuned)
+    options = options_of(tuned.sampler)
     assert options is not None
-    assert changing(tuned, options) == {"lr", "dropout"}  # type: ignore[arg-type]
+    assert changing(options, tuned.search, trains_model=True) == {"lr", "dropout"}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

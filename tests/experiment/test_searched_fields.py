@@ -8,7 +8,8 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.experiment.augmentation import Augmentation
-from workbench.experiment.pretrained import LowRankAdapter, uses_adapter
+from workbench.experiment.sections import LowRankAdapter
+from workbench.experiment.trainings import uses_adapter
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import find_problems
 from workbench.training.planning.settings import model_values, resolve

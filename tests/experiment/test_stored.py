@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.builders.studies import make_experiment
-from workbench.experiment.stored import read_stored, write_stored
-
-
-def test_an_experiment_that_names_no_sampler_was_stored_when_tpe_was_the_default() -> None:
-    document = make_experiment().model_dump(mode="json")
-    assert "sampler" not in document
-    assert read_stored(json.dumps(document)).sampler.name == "tpe"
+from workbench.experiment.experiment import read_stored, write_stored
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults import busy, hard_trials, head_folder, stopped, storm, sweeps
 from workbench.experiment import Experiment
-from workbench.experiment.same_trials import tries_one_configuration
+from workbench.experiment.trainings import tries_one_configuration
 
 PLAYED: dict[str, tuple[dict[str, Any], int]] = {
     **{

@@ -7,8 +7,9 @@ import pytest
 
 from workbench.cli.exit_codes import NOTHING_COMPLETE, exit_code_of_run
 from workbench.cli.next_steps import next_commands
-from workbench.experiment import DEFAULT_TRIALS, Experiment
+from workbench.experiment import Experiment
 from workbench.experiment.automl import concluding_s
+from workbench.experiment.experiment import DEFAULT_TRIALS
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
     AttemptEnded,

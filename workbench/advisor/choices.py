@@ -31,8 +31,8 @@ from workbench.experiment.plan import (
     PlanValue,
 )
 from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS
-from workbench.experiment.private import is_private
 from workbench.experiment.space import Domain, describe_condition
+from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import RatesTested
 from workbench.models import MODELS

@@ -15,7 +15,7 @@ from workbench.advisor.choices import drawn_params
 from workbench.cluster.workers.capacity import Capacity, capacity_of, trials_at_once
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
-from workbench.experiment.private import is_private
+from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_bytes
 from workbench.hardware.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law

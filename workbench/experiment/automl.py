@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.experiment.experiment import Experiment
 
 HELD_OUT = "held_out"
 """The option of the data that names the test part; only AutoML runs have it."""

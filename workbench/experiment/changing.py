@@ -16,7 +16,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import format_duration
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.experiment.experiment import Experiment
 
 Setting = Literal[
     "resources.concurrency",

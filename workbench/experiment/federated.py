@@ -9,8 +9,8 @@ stands for a setting. Who holds what, and what a server does, is left to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Collection, Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -24,13 +24,12 @@ from typing_extensions import Self
 
 from workbench.experiment.goals import Constraint
 from workbench.experiment.plan import PlanValue
-from workbench.experiment.plan_settings import find_other_value
+from workbench.experiment.plan_settings import PlanSettings, find_other_value
 from workbench.experiment.refusals import refusal
+from workbench.experiment.sections import Resources, Training
 from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 PREFIX = "federated."
 ServerRule = Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
@@ -221,59 +220,55 @@ def is_federated_setting(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def federated_with(experiment: Experiment, params: Mapping[str, JsonValue]) -> Federated | None:
+def federated_with(
+    federated: Federated | None, params: Mapping[str, JsonValue]
+) -> Federated | None:
     """Return the section with the searched values of one configuration in their places.
 
     Args:
-        experiment: The experiment.
+        federated: The section; None where the experiment is not federated.
         params: The configuration of the trial.
-
-    Returns:
-        The section; None where the experiment is not federated.
 
     Raises:
         ExperimentError: If the result is refused.
     """
-    if experiment.federated is None:
-        return None
     searched = {name: value for name, value in params.items() if is_federated_setting(name)}
-    if not searched:
-        return experiment.federated
-    found = _with_values(experiment.federated, searched)
-    _check_robust(found, params)
-    return found
+    if federated is None or not searched:
+        return federated
+    changed = _with_values(federated, searched)
+    _check_robust(changed, params)
+    return changed
 
 
-def check_federated(experiment: Experiment) -> None:
+def check_federated(
+    federated: Federated,
+    search: Space,
+    *,
+    training: Training,
+    plan: PlanSettings,
+    resources: Resources,
+    wanted: Collection[str],
+) -> None:
     """Check that a federation is trained as one, and every value that its settings may take.
+
+    Args:
+        federated: The section.
+        search: What is searched, also settings of the section.
+        training: How each client trains.
+        plan: How a trial uses hardware.
+        resources: What the run may use.
+        wanted: The metrics of objectives and constraints.
 
     Raises:
         ExperimentError: If a setting would be ignored, or a value is refused.
     """
-    searched = {
-        name: item for name, item in experiment.search.root.items() if is_federated_setting(name)
-    }
-    federated = experiment.federated
-    if federated is None:
-        if searched and experiment.trains_model:
-            raise ExperimentError(
-                "the experiment is not federated",
-                field=f"search.{next(iter(searched))}",
-                next_step="Add a section federated, or remove the parameter.",
-            )
-        return
-    if experiment.model is None:
-        raise ExperimentError(
-            "only a model is trained by clients",
-            field="federated",
-            next_step="Remove it, or name a model and data.",
-        )
+    searched = {name: item for name, item in search.root.items() if is_federated_setting(name)}
     _check_searched(federated, searched)
-    _check_training(experiment)
-    _check_plan(experiment)
+    _check_training(training, search, resources)
+    _check_plan(plan, search)
     _check_what_is_read(federated, set(searched))
     _check_robust(federated, {})
-    _check_target(experiment)
+    _check_target(federated, wanted)
 
 
 def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
@@ -309,39 +304,37 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
             _with_values(federated, {name: value})
 
 
-def _check_training(experiment: Experiment) -> None:
-    given = experiment.training.model_fields_set
+def _check_training(training: Training, search: Space, resources: Resources) -> None:
+    given = training.model_fields_set
     for name, reason in _OF_OPTIMIZER_STEPS.items():
-        searched = next(
-            (each for each in experiment.search.root if each.partition(".")[0] == name), None
-        )
+        searched = next((each for each in search.root if each.partition(".")[0] == name), None)
         if searched is not None or name in given:
             field = f"training.{name}" if searched is None else f"search.{searched}"
             raise ExperimentError(
                 reason, field=field, next_step="Remove it, or the section federated."
             )
-    for pattern, group in experiment.training.parameter_groups.items():
+    for pattern, group in training.parameter_groups.items():
         if group.frozen_epochs:
             raise ExperimentError(
                 "each client begins its own steps",
                 field=f"training.parameter_groups.{pattern}.frozen_epochs",
                 next_step="Remove it, or the section federated.",
             )
-    rules = experiment.search.root.get("lr_rule")
-    if "adascale" in ([experiment.training.lr_rule] if rules is None else rules.values() or []):
+    rules = search.root.get("lr_rule")
+    if "adascale" in ([training.lr_rule] if rules is None else rules.values() or []):
         raise ExperimentError(
             "the noise of gradients is not measured on clients",
             field="training.lr_rule" if rules is None else "search.lr_rule",
             allowed="auto, constant, linear, sqrt, legw",
         )
-    if experiment.resources.elastic:
+    if resources.elastic:
         raise ExperimentError(
             "more workers do not divide the steps of a client",
             field="resources.elastic",
             allowed="false here",
             next_step="Set plan.workers instead.",
         )
-    if experiment.resources.advice == "always":
+    if resources.advice == "always":
         raise ExperimentError(
             "plans of a federation are not measured",
             field="resources.advice",
@@ -349,8 +342,8 @@ def _check_training(experiment: Experiment) -> None:
         )
 
 
-def _check_plan(experiment: Experiment) -> None:
-    found = find_other_value(experiment, {name: allowed for name, (allowed, _) in _PLAN.items()})
+def _check_plan(plan: PlanSettings, search: Space) -> None:
+    found = find_other_value(plan, search, {name: allowed for name, (allowed, _) in _PLAN.items()})
     if found is not None:
         allowed, reason = _PLAN[found[0]]
         raise ExperimentError(
@@ -377,11 +370,9 @@ def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
             )
 
 
-def _check_target(experiment: Experiment) -> None:
-    assert experiment.federated is not None
-    wanted = [item.metric for item in (*experiment.objectives, *experiment.constraints)]
+def _check_target(federated: Federated, wanted: Collection[str]) -> None:
     reached = [name for name in (ROUNDS_METRIC, BYTES_TO_TARGET_METRIC) if name in wanted]
-    if reached and experiment.federated.target is None:
+    if reached and federated.target is None:
         raise ExperimentError(
             f"{reached[0]} needs one",
             field="federated.target",

@@ -13,18 +13,14 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from workbench.experiment.samplers import samplers_for_fidelities
 from workbench.experiment.searched_fields import check_training_value
 from workbench.experiment.setting_types import no_truth_value
-from workbench.experiment.space import Fixed, Params
+from workbench.experiment.space import Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 FACTOR = 3
 """Levels between the ends differ by about this factor."""
@@ -64,11 +60,11 @@ class Levels:
     values: tuple[int | float, ...]
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Levels | None:
-        """Return the levels of an experiment; None if all trainings are full ones."""
-        if experiment.fidelity is None:
+    def of(cls, fidelity: WrittenFidelity | None) -> Levels | None:
+        """Return the levels of a fidelity; None if there is none, so all trainings are full."""
+        if fidelity is None:
             return None
-        ((name, written),) = experiment.fidelity.items()
+        ((name, written),) = fidelity.items()
         if len(written) != 2:
             return cls(name, written)
         low, high = written
@@ -100,52 +96,19 @@ class Levels:
         """Return the configuration that was trained at any level."""
         return {**params, self.name: self.full}
 
+    def check(self, search: Space, *, trains_model: bool) -> None:
+        """Check that the setting is not searched as well, and may have each of the values.
 
-def check_fidelity(experiment: Experiment) -> None:
-    """Check that an experiment can be searched at several levels.
-
-    Raises:
-        ExperimentError: If a setting excludes it.
-    """
-    levels = Levels.of(experiment)
-    if levels is None:
-        return
-    domain = experiment.search.root.get(levels.name)
-    if not isinstance(domain, Fixed) or domain.value != levels.full:
-        raise ExperimentError(
-            f"{levels.name} has the value {levels.full} in full trainings and is also searched",
-            field=f"search.{levels.name}",
-            next_step="Remove one of the two.",
-        )
-    if experiment.trains_model:
-        for value in levels.values:
-            check_training_value(levels.name, value, field=f"fidelity.{levels.name}")
-    _check_exclusions(experiment)
-
-
-def _check_exclusions(experiment: Experiment) -> None:
-    kind = experiment.sampler.kind
-    if kind.learns_from_complete_only or kind.enumerates_grid or kind.is_population:
-        raise ExperimentError(
-            f"{experiment.sampler.name} learns nothing from trainings at a low fidelity",
-            field="sampler.name",
-            allowed=samplers_for_fidelities(),
-        )
-    if len(experiment.objectives) > 1:
-        raise ExperimentError(
-            "the value of one objective decides which configurations are trained at a higher level",
-            field="fidelity",
-            next_step="Remove it, or turn all objectives but one into constraints.",
-        )
-    if experiment.early_stop.pruner != "none":
-        raise ExperimentError(
-            "trainings at a low fidelity are compared at their ends",
-            field="early_stop.pruner",
-            next_step="Remove it, or fidelity.",
-        )
-    if experiment.repeats > 1:
-        raise ExperimentError(
-            "a configuration is trained once at each level of its fidelity",
-            field="repeats",
-            next_step="Remove it; confirm trains the best configurations again.",
-        )
+        Raises:
+            ExperimentError: If that is not so.
+        """
+        domain = search.root.get(self.name)
+        if not isinstance(domain, Fixed) or domain.value != self.full:
+            raise ExperimentError(
+                f"{self.name} has the value {self.full} in full trainings and is also searched",
+                field=f"search.{self.name}",
+                next_step="Remove one of the two.",
+            )
+        if trains_model:
+            for value in self.values:
+                check_training_value(self.name, value, field=f"fidelity.{self.name}")

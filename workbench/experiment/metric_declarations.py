@@ -21,11 +21,11 @@ from workbench.experiment.federated import (
     SPREADS,
 )
 from workbench.experiment.goals import LATENCY, SIZE, Goal
-from workbench.experiment.private import EPSILON_METRIC
+from workbench.experiment.sections import EPSILON_METRIC
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.experiment.experiment import Experiment
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
 Unit = Literal["", "share", "of target", "of target squared", "bytes", "s", "rounds", "clients"]

@@ -16,8 +16,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from workbench.experiment import Experiment
 from workbench.experiment.command import parse_command
+from workbench.experiment.experiment import Experiment
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import ExperimentError
 

@@ -7,17 +7,16 @@ How a speed is measured and what follows from it is left to the advisor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue, model_validator
 from typing_extensions import Self
 
 from workbench.experiment.domain import Domain
+from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.setting_types import Section
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 SpeedUnit = Literal["samples/s", "steps/s", "s/step", "ms/step"]
 UNITS: dict[str, SpeedUnit] = {
@@ -118,53 +117,43 @@ class OwnAdvice(Section):
                         return value / 1e3
         return None
 
+    def check(self, search: Space, plan: PlanSettings) -> None:
+        """Check what it names against what is searched and planned.
 
-def check_own_advice(experiment: Experiment) -> None:
-    """Refuse names of parameters that are not searched, or have values that nothing can be computed
-    with.
-
-    Raises:
-        ExperimentError: If there is one.
-    """
-    advise = experiment.advise
-    if advise is None:
-        return
-    if experiment.train is None and experiment.command is None:
-        raise ExperimentError(
-            "the advisor knows the batch and the rate of a model",
-            field="advise",
-            next_step="Remove it.",
-        )
-    for field, name in (("batch", advise.batch), ("lr", advise.lr)):
-        domain = None if name is None else experiment.search.root.get(name)
-        if name is None:
-            continue
-        if domain is None:
+        Raises:
+            ExperimentError: If a parameter is not searched, or has values that nothing can be
+                computed with, or if the number of workers is fixed.
+        """
+        for field, name in (("batch", self.batch), ("lr", self.lr)):
+            domain = None if name is None else search.root.get(name)
+            if name is None:
+                continue
+            if domain is None:
+                raise ExperimentError(
+                    f"{name} is not a searched parameter",
+                    field=f"advise.{field}",
+                    allowed=[*search.root],
+                    next_step=f"Add it under search: {name}.",
+                )
+            if domain.when or any(name in other.when for other in search.root.values()):
+                raise ExperimentError(
+                    f"{name} and another parameter depend on each other",
+                    field=f"advise.{field}",
+                    allowed="a parameter without conditions",
+                    next_step="Remove `when`.",
+                )
+            kinds = int if field == "batch" else (int, float)
+            if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
+                kind = "whole numbers" if field == "batch" else "numbers"
+                raise ExperimentError(
+                    f"{name} has other values than {kind} above 0", field=f"advise.{field}"
+                )
+        if self.workers and plan.workers != "auto":
             raise ExperimentError(
-                f"{name} is not a searched parameter",
-                field=f"advise.{field}",
-                allowed=[*experiment.search.root],
-                next_step=f"Add it under search: {name}.",
+                "advise.workers leaves the number of workers open, and plan.workers fixes it",
+                field="advise.workers",
+                next_step="Remove one of the two.",
             )
-        if domain.when or any(name in other.when for other in experiment.search.root.values()):
-            raise ExperimentError(
-                f"{name} and another parameter depend on each other",
-                field=f"advise.{field}",
-                allowed="a parameter without conditions",
-                next_step="Remove `when`.",
-            )
-        kinds = int if field == "batch" else (int, float)
-        if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
-            kind = "whole numbers" if field == "batch" else "numbers"
-            raise ExperimentError(
-                f"{name} has other values than {kind} above 0", field=f"advise.{field}"
-            )
-    if advise.workers and experiment.plan.workers != "auto":
-        raise ExperimentError(
-            "advise.workers leaves the number of workers open, and plan.workers fixes it",
-            field="advise.workers",
-            next_step="Remove one of the two.",
-        )
 
 
 def _ends(domain: Domain) -> list[JsonValue]:

@@ -6,17 +6,15 @@ Its fields follow from the dimensions that `plan` declares.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, create_model
 
 from workbench.experiment.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
 from workbench.experiment.plan.dimension import size_bytes
 from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -80,17 +78,18 @@ class PlanSettings(_Fields):
 
 
 def find_other_value(
-    experiment: Experiment, allowed: Mapping[str, Collection[PlanValue]]
+    plan: PlanSettings, search: Space, allowed: Mapping[str, Collection[PlanValue]]
 ) -> tuple[str, str] | None:
     """Return the first dimension that is written or searched with another value, and its dotted
     field.
 
     Args:
-        experiment: The experiment.
+        plan: What is written.
+        search: What is searched.
         allowed: The values that a dimension may have besides auto, by its name.
     """
     for name, values in allowed.items():
-        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
+        searched, written = search.root.get(name), plan.decided.get(name)
         given = [written] if searched is None else searched.values() or []
         if any(value is not None and value not in values for value in given):
             return name, f"{'plan' if searched is None else 'search'}.{name}"

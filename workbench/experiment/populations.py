@@ -8,20 +8,16 @@ is, and what may change; who continues from whom is left to the study.
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PositiveInt, ValidationError
 
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SamplerOptions
+from workbench.experiment.search_methods import Sampler
 from workbench.experiment.searched_fields import is_setting, option_of
-from workbench.experiment.space import Fixed
+from workbench.experiment.space import Fixed, Space
 from workbench.foundation.errors import ExperimentError, WorkbenchError
-from workbench.foundation.formatting import format_count
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 CHANGING_SETTINGS = ("lr", "momentum", "weight_decay", "clip_norm", "global_batch")
 """The settings of a model's training that may change between two of its parts."""
@@ -115,82 +111,64 @@ class Schedule(SamplerOptions):
     parts: list[Part] = Field(min_length=1, description="The parts, one after another.")
 
 
-def options_of(experiment: Experiment) -> PBT | PB2 | Schedule | None:
+def options_of(sampler: Sampler) -> PBT | PB2 | Schedule | None:
     """Return the options of a population; None if trials do not continue from each other.
 
     Raises:
         ExperimentError: If an option is wrong.
     """
     try:
-        kind = experiment.sampler.kind
+        kind = sampler.kind
     except WorkbenchError:  # registered by a package that is not installed here
         return None
     if not kind.is_population:
         return None
     try:
-        return kind.model_validate(experiment.sampler.options)  # type: ignore[return-value]
+        return kind.model_validate(sampler.options)  # type: ignore[return-value]
     except ValidationError as error:
         raise refusal(error, at=_FIELD) from error
 
 
-def ends_of_parts(experiment: Experiment, options: PBT | PB2 | Schedule) -> list[int]:
-    """Return the epochs, or the steps of a function, at which the parts of a training end."""
+def ends_of_parts(options: PBT | PB2 | Schedule, epochs: int) -> list[int]:
+    """Return the epochs, or the steps of a function, at which the parts of a training end.
+
+    Args:
+        options: The options of the population.
+        epochs: The epochs that a model is trained.
+    """
     if isinstance(options, Schedule):
         return [part.until for part in options.parts]
-    length = options.length or experiment.training.epochs
+    length = options.length or epochs
     every = options.every or max(1, length // _NUM_PARTS)
     return [*range(every, length, every), length]
 
 
-def num_parts(experiment: Experiment) -> int | None:
-    """Return of how many trials a population consists; None if the experiment has none."""
-    options = options_of(experiment)
+def num_parts(sampler: Sampler, epochs: int) -> int | None:
+    """Return of how many trials a population consists; None if the sampler trains none.
+
+    Args:
+        sampler: The section of an experiment.
+        epochs: The epochs that a model is trained.
+    """
+    options = options_of(sampler)
     if options is None:
         return None
     num_members = 1 if isinstance(options, Schedule) else options.population
-    return num_members * len(ends_of_parts(experiment, options))
+    return num_members * len(ends_of_parts(options, epochs))
 
 
-def describe_short_budget(experiment: Experiment) -> str | None:
-    """Return a sentence about a limit on trials that ends a population before its members are
-    trained.
+def changing(options: PBT | PB2, search: Space, *, trains_model: bool) -> frozenset[str]:
+    """Return the searched parameters that may change during a training.
 
     Args:
-        experiment: The experiment.
-
-    Returns:
-        None if it trains no population, or has enough trials for it.
+        options: The options of the population.
+        search: What is searched.
+        trains_model: Whether a model is trained, not a function.
     """
-    wanted, needed = experiment.budget.trials, num_parts(experiment)
-    if wanted is None or needed is None or wanted >= needed:
-        return None
-    return (
-        f"{format_count(wanted, 'trial')} cannot train the population to its end, which takes"
-        f" {needed}: each trial is a part of a member's training; set budget.trials to that, or"
-        " remove it"
-    )
-
-
-def longest_part(experiment: Experiment) -> int | None:
-    """Return the epochs, or steps, that a trial of a population trains at most.
-
-    None if there is none.
-    """
-    options = options_of(experiment)
-    if options is None:
-        return None
-    ends = [0, *ends_of_parts(experiment, options)]
-    return max(end - begin for begin, end in itertools.pairwise(ends))
-
-
-def changing(experiment: Experiment, options: PBT | PB2) -> frozenset[str]:
-    """Return the searched parameters that may change during a training."""
-    searched = [
-        name for name, domain in experiment.search.root.items() if not isinstance(domain, Fixed)
-    ]
+    searched = [name for name, domain in search.root.items() if not isinstance(domain, Fixed)]
     if options.changes is not None:
         return frozenset(options.changes)
-    if not experiment.trains_model:
+    if not trains_model:
         return frozenset(searched)
     return frozenset(name for name in searched if _may_change(name))
 
@@ -204,57 +182,41 @@ def _may_change(name: str) -> bool:
     )
 
 
-def check_population(experiment: Experiment) -> None:
-    """Check that an experiment can be trained in parts.
+def check_options(
+    options: PBT | PB2 | Schedule, search: Space, *, epochs: int, trains_model: bool
+) -> None:
+    """Check the options of a population against what is trained and searched.
+
+    Args:
+        options: The options.
+        search: What is searched.
+        epochs: The epochs that a model is trained.
+        trains_model: Whether a model is trained, not a function.
 
     Raises:
-        ExperimentError: If a setting excludes it.
+        ExperimentError: If an option does not fit.
     """
-    options = options_of(experiment)
-    if options is None:
-        return
-    _check_exclusions(experiment)
     if isinstance(options, Schedule):
-        _check_parts(experiment, options)
+        _check_parts(options, search, max_epochs=epochs if trains_model else None)
     else:
-        _check_lengths(experiment, options)
-        _check_changes(experiment, options)
+        _check_lengths(options, epochs=epochs, trains_model=trains_model)
+        _check_changes(options, search, trains_model=trains_model)
 
 
-def _check_exclusions(experiment: Experiment) -> None:
-    name = experiment.sampler.name
-    excluded: list[tuple[str, bool]] = [
-        ("early_stop.pruner", experiment.early_stop.pruner != "none"),
-        ("repeats", experiment.repeats > 1),
-        ("confirm", experiment.confirm.best is not None),
-        ("federated", experiment.federated is not None),
-        ("training.private", experiment.training.private is not None),
-        ("command", experiment.command is not None),
-        ("search.epochs", "epochs" in experiment.search.root),
-    ]
-    for field, is_given in excluded:
-        if is_given:
-            raise ExperimentError(
-                f"cannot be combined with the sampler {name}, whose trials are parts of trainings",
-                field=field,
-                next_step="Remove it, or choose another sampler.",
-            )
-
-
-def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
-    if experiment.trains_model and options.length is not None:
+def _check_lengths(options: PBT | PB2, *, epochs: int, trains_model: bool) -> None:
+    if trains_model and options.length is not None:
         raise ExperimentError(
             "a model trains training.epochs",
             field=f"{_FIELD}.length",
             next_step="Set training.epochs.",
         )
-    if not experiment.trains_model and options.length is None:
+    if not trains_model and options.length is None:
         raise ExperimentError(
             "is missing: how many steps the function trains",
             field=f"{_FIELD}.length",
             next_step="Set it to the last step that the function reports.",
         )
-    length = options.length or experiment.training.epochs
+    length = options.length or epochs
     if (options.every or 1) >= length:
         raise ExperimentError(
             f"members would never be compared: they train {length}",
@@ -263,8 +225,8 @@ def _check_lengths(experiment: Experiment, options: PBT | PB2) -> None:
         )
 
 
-def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
-    root = experiment.search.root
+def _check_changes(options: PBT | PB2, search: Space, *, trains_model: bool) -> None:
+    root = search.root
     for name in options.changes or ():
         if name not in root or isinstance(root[name], Fixed):
             raise ExperimentError(
@@ -272,13 +234,13 @@ def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
                 field=f"{_FIELD}.changes",
                 allowed=[each for each, domain in root.items() if not isinstance(domain, Fixed)],
             )
-        if experiment.trains_model and is_setting(name) and not _may_change(name):
+        if trains_model and is_setting(name) and not _may_change(name):
             raise ExperimentError(
                 f"{name} cannot change during a training",
                 field=f"{_FIELD}.changes",
                 allowed=[each for each in root if _may_change(each)],
             )
-    if not changing(experiment, options):
+    if not changing(options, search, trains_model=trains_model):
         raise ExperimentError(
             "no searched parameter may change during a training",
             field="search",
@@ -288,7 +250,7 @@ def _check_changes(experiment: Experiment, options: PBT | PB2) -> None:
         )
 
 
-def _check_parts(experiment: Experiment, options: Schedule) -> None:
+def _check_parts(options: Schedule, search: Space, *, max_epochs: int | None) -> None:
     before = 0
     for number, part in enumerate(options.parts):
         if part.until <= before:
@@ -298,13 +260,13 @@ def _check_parts(experiment: Experiment, options: Schedule) -> None:
                 allowed=f"more than {before}",
             )
         try:
-            experiment.search.check(part.params)
+            search.check(part.params)
         except ExperimentError as error:
             raise error.at(f"{_FIELD}.parts.{number}.params") from error
         before = part.until
-    if experiment.trains_model and before > experiment.training.epochs:
+    if max_epochs is not None and before > max_epochs:
         raise ExperimentError(
             f"{before} is after the last epoch",
             field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
-            allowed=f"at most training.epochs = {experiment.training.epochs}",
+            allowed=f"at most training.epochs = {max_epochs}",
         )

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.experiment import Experiment
 from workbench.experiment.aliases import resolve_parameters
+from workbench.experiment.experiment import Experiment, read_document
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.space import Domain, Fixed, Float, Int, Space, describe, same_value
-from workbench.experiment.stored import read_document
 from workbench.foundation.errors import ExperimentError
 
 SEARCH = "search"

@@ -7,7 +7,7 @@ values in their places for one trial is left to planning.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
@@ -16,10 +16,8 @@ from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Training
 from workbench.experiment.setting_types import Section
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
-
-if TYPE_CHECKING:
-    from workbench.experiment import Experiment
 
 WITH_OPTIONS = (
     "adapter",
@@ -75,20 +73,15 @@ def _plain(options: Any) -> Mapping[str, Any]:
     return options or {}
 
 
-def check_searched_fields(experiment: Experiment) -> None:
+def check_searched_fields(search: Space, training: Training, plan: PlanSettings) -> None:
     """Check every value that a searched setting may take against its type.
 
     Raises:
         ExperimentError: If a value is refused, or a setting is both set and searched.
     """
-    if not experiment.trains_model:
-        return
-    sections: tuple[tuple[str, Section], ...] = (
-        ("training", experiment.training),
-        ("plan", experiment.plan),
-    )
+    sections: tuple[tuple[str, Section], ...] = (("training", training), ("plan", plan))
     for field, section in sections:
-        for name, domain in experiment.search.root.items():
+        for name, domain in search.root.items():
             place = option_of(name) if field == "training" else None
             if name not in type(section).model_fields and place is None:
                 continue

@@ -9,16 +9,24 @@ where an experiment is put together.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PositiveFloat,
+    model_validator,
+)
 from typing_extensions import Self
 
 from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
-from workbench.experiment.pretrained import Adapter, Weights
-from workbench.experiment.private import Private
+from workbench.experiment.plan import PlanValue
+from workbench.experiment.plan_settings import PlanSettings, find_other_value
 from workbench.experiment.schedule_names import Schedule
 from workbench.experiment.setting_types import (
     Auto,
@@ -36,16 +44,131 @@ from workbench.experiment.setting_types import (
     Section,
     unit,
 )
+from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_bytes, parse_duration_s
 
 Initialisation = Literal["default", "he", "xavier", "orthogonal"]
 
+EPSILON_METRIC = "epsilon"
+"""The metric under which a private training reports what it has spent."""
+PRIVATE_PREFIX = "private."
 _RAY_UNITS = 10_000
 """Ray counts parts of a GPU in ten-thousandths.
 
 Rounded up, they would not fit beside each other.
 """
+
+
+def _check_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
+    return pattern
+
+
+_Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
+
+
+class PretrainedWeights(Section):
+    """Weights of a local file, by the names of the model's parameters and buffers."""
+
+    path: str = Field(
+        min_length=1,
+        description=(
+            "A file of safetensors or of torch.save, or a folder that holds one, such as an export."
+        ),
+    )
+    strict: bool = Field(
+        default=True,
+        description=(
+            "Refuse weights whose names or shapes are not those of the model; false loads what"
+            " fits."
+        ),
+    )
+    strip: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A prefix to remove from the names in the file; other names are then left out.",
+    )
+    prefix: str | None = Field(
+        default=None, min_length=1, description="A prefix to add to the names in the file."
+    )
+    skip: _Patterns = Field(
+        default=(),
+        description=(
+            "Regular expressions for names of the model that keep their new values, such as ^head."
+        ),
+    )
+
+
+def _with_path(given: Any) -> Any:
+    return {"path": given} if isinstance(given, str) else given
+
+
+class LowRankAdapter(Section):
+    """Train low-rank additions to linear layers in place of their weights (LoRA)."""
+
+    method: Literal["lora"] = "lora"
+    rank: PositiveInt = Field(default=8, description="Rank of the additions.")
+    alpha: PositiveFloat | None = Field(
+        default=None, description="They are scaled by alpha / rank; null for twice the rank."
+    )
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="Dropout before the additions."
+    )
+    targets: tuple[str, ...] | Literal["auto"] = Field(
+        default="auto",
+        description=(
+            "Names of the layers, or last parts of these, such as q_proj; auto: all linear layers."
+        ),
+    )
+    unfrozen: _Patterns = Field(
+        default=(),
+        description=(
+            "Regular expressions for names of parameters that are trained as a whole, such as"
+            " ^head."
+        ),
+    )
+
+
+Weights = Annotated[PretrainedWeights | None, BeforeValidator(_with_path)]
+Adapter = LowRankAdapter | None
+
+
+# What one sample must not reach beside its own clipped gradient, or what clips and measures
+# otherwise.
+_NOT_PRIVATE = {
+    "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
+    "gradient_hook": "it would see the gradients before their noise",
+}
+_NOT_IN_PRIVATE_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
+    "workers": ((1,), "a private training has one worker"),
+    "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
+    "compile": (("none",), "the gradients of single samples are not compiled"),
+    "memory_format": (("contiguous",), "the gradients of single samples are computed as they lie"),
+    "recompute": (("none",), "the gradients of single samples keep their activations"),
+    "strategy": (("single", "ddp"), "a private training has one worker"),
+}
+
+
+class Private(Section):
+    """How much a training may reveal about any one sample, and how gradients are bounded for
+    that.
+    """
+
+    epsilon: PositiveFloat = Field(
+        default=8.0,
+        description="What the whole training may spend; 1 is strong protection, 8 is usual.",
+    )
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=1e-5,
+        description="Probability that epsilon does not hold; below 1 / number of samples.",
+    )
+    max_norm: PositiveFloat = Field(
+        default=1.0, description="Norm to which the gradient of each sample is clipped."
+    )
 
 
 class Training(Section):
@@ -206,6 +329,40 @@ class Training(Section):
                 allowed=f"from 0 to epochs = {self.epochs}, or auto",
             )
         return self
+
+    def check_private(self, search: Space, plan: PlanSettings) -> None:
+        """Refuse what would break the promise of a private training, or would be ignored.
+
+        Raises:
+            ExperimentError: If there is such a setting.
+        """
+        if "private" in search.root:
+            raise ExperimentError(
+                "private training is on for all trials or for none",
+                field="search.private",
+                next_step="Search private.epsilon or private.max_norm instead.",
+            )
+        for name, reason in _NOT_PRIVATE.items():
+            if name in search.root or getattr(self, name) is not None:
+                raise _cannot(
+                    reason, f"search.{name}" if name in search.root else f"training.{name}"
+                )
+        if self.lr_rule == "adascale":
+            raise _cannot("adascale follows gradients without noise", "training.lr_rule")
+        augment = self.augment
+        if "augment.mixup" in search.root or (augment is not None and augment.mixup):
+            raise _cannot(
+                "mixup lets a sample reach the gradients of others", "training.augment.mixup"
+            )
+        found = find_other_value(
+            plan, search, {name: allowed for name, (allowed, _) in _NOT_IN_PRIVATE_PLAN.items()}
+        )
+        if found is not None:
+            raise _cannot(_NOT_IN_PRIVATE_PLAN[found[0]][1], found[1])
+
+
+def _cannot(reason: str, field: str) -> ExperimentError:
+    return ExperimentError(reason, field=field, next_step="Remove it, or training.private.")
 
 
 class Budget(Section):

@@ -20,7 +20,7 @@ from workbench.experiment.goals import MeanLast, Objective
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.experiment.experiment import Experiment
 
 Mode = Literal["returned", "last", "best"] | MeanLast
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from workbench.experiment import Experiment
+from workbench.experiment.experiment import Experiment
 from workbench.experiment.wandb_command import command_of
 from workbench.foundation.errors import ExperimentError
 

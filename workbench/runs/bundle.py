@@ -42,7 +42,7 @@ from workbench.cluster.remote.job_package import MODULES_FOLDER
 from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.actions import suggest
-from workbench.experiment.pretrained import uses_adapter
+from workbench.experiment.trainings import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.foundation.artifacts import is_url, open_artifacts
 from workbench.foundation.bundle_manifest import add_manifest

@@ -26,7 +26,7 @@ from workbench.cluster.remote.code_dependencies import (
 from workbench.cluster.remote.kept_code import PACKAGES
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
-from workbench.experiment.pretrained import weights_of
+from workbench.experiment.trainings import weights_of
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.artifacts.faults import FULL
 from workbench.foundation.bundle_manifest import add_manifest, complete_export, files_of_bundle

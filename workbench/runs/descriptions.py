@@ -12,7 +12,7 @@ from workbench.experiment.actions import suggest
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.populations import num_parts
-from workbench.experiment.same_trials import tries_one_configuration
+from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ArgumentError, Suggestion
 from workbench.foundation.events import RunState, TrialState
 from workbench.foundation.formatting import compact_duration, counted_noun, format_count
@@ -32,7 +32,7 @@ def describe_search(experiment: Experiment) -> str:
     """Write what a run of an experiment will try, in one line."""
     trials, num_parameters = experiment.max_configurations(), len(experiment.search.root)
     noun, first = "trial", ""
-    if (levels := Levels.of(experiment)) is not None:
+    if (levels := Levels.of(experiment.fidelity)) is not None:
         num_parameters -= 1  # the fidelity stands in the search space, too
         noun = "configuration"
         first = f", first with {levels.name} {levels.values[0]:g} of {levels.full:g}"
@@ -231,7 +231,9 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"money": f"{budget.money:g}{parse_price(budget.price).currency}"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
-    missing = (num_parts(history.experiment) or 0) - history.num_configurations()
+    missing = (
+        num_parts(history.experiment.sampler, history.experiment.training.epochs) or 0
+    ) - history.num_configurations()
     if missing > 0:  # the parts that train a population to its end
         return {"trials": missing}
     return None if tries_one_configuration(history.in_force) else {"trials": 10}

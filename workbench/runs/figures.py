@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.experiment.stored import check_installed
+from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.foundation.events import Event
 from workbench.foundation.files import write_atomically

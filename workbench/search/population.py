@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
-from workbench.experiment.populations import (
-    PB2,
-    PBT,
-    Schedule,
-    changing,
-    ends_of_parts,
-    options_of,
-)
+from workbench.experiment.populations import PB2, PBT, Schedule, changing, ends_of_parts, options_of
 from workbench.experiment.space import Choice, Fixed, Float, Int, Params, same_value
 from workbench.foundation.events import Segment
 from workbench.search.population_move import Move, Moves
@@ -51,10 +44,10 @@ class Population:
         Args:
             experiment: What to tune; its sampler trains a population.
         """
-        options = options_of(experiment)
+        options = options_of(experiment.sampler)
         assert options is not None
         self._experiment = experiment
-        self._ends = ends_of_parts(experiment, options)
+        self._ends = ends_of_parts(options, experiment.training.epochs)
         self._written: list[Params] | None = None
         self._explorer: Explorer | None = None
         self._size, self._num_weak = 1, 0
@@ -63,7 +56,7 @@ class Population:
         else:
             self._size = options.population
             self._num_weak = max(1, int(self._size * options.quantile))
-            names = changing(experiment, options)
+            names = changing(options, experiment.search, trains_model=experiment.trains_model)
             self._explorer = Explorer(
                 experiment, options, names, is_bandit=isinstance(options, PB2)
             )

@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.pruners import Curves, PrunerOptions
-from workbench.experiment.what_is_trained import longest_training
+from workbench.experiment.trainings import longest_training
 from workbench.foundation.registry import load_object
 from workbench.search.front import FrontPruner
 from workbench.search.limits import keeps_limits

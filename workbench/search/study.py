@@ -72,7 +72,7 @@ class Study:
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
         self._combinations = self._combinations_of(experiment)
         self._has_repeated = False  # whether the sampler's last configuration was known
-        levels = Levels.of(experiment)
+        levels = Levels.of(experiment.fidelity)
         self._promotions = None if levels is None else Promotions(experiment, levels)
 
     @classmethod

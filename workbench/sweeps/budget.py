@@ -14,7 +14,7 @@ from workbench.experiment.automl import concluding_s
 from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.experiment.populations import num_parts
-from workbench.experiment.same_trials import tries_one_configuration
+from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import RunState, RunStateChanged
 from workbench.foundation.formatting import format_count, format_duration
@@ -121,7 +121,9 @@ def _nothing_left(history: History) -> ExperimentError:
             NOTHING_TO_PROPOSE,
             next_step="Start a run with another sampler, or with another space for this one.",
         )
-    if (needed := num_parts(history.experiment)) is None:
+    if (
+        needed := num_parts(history.experiment.sampler, history.experiment.training.epochs)
+    ) is None:
         return ExperimentError(
             "every combination of its space has been tried",
             next_step="Start a run with more values in `search`, or with `repeats`.",

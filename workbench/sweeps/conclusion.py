@@ -60,14 +60,17 @@ def _why_exhausted(history: History, is_stopped_by_sampler: bool) -> str:
     """Return why no configuration is left, whatever the budget allows."""
     if is_stopped_by_sampler:
         return NOTHING_TO_PROPOSE
-    if num_parts(history.experiment) is None:
+    if num_parts(history.experiment.sampler, history.experiment.training.epochs) is None:
         return "every combination was tried"
     return "the population was trained to its end"
 
 
 def _what_was_tried(history: History) -> str:
     """Return what a run has tried whose budget allows no further configuration."""
-    num_tried, needed = history.num_configurations(), num_parts(history.experiment)
+    num_tried, needed = (
+        history.num_configurations(),
+        num_parts(history.experiment.sampler, history.experiment.training.epochs),
+    )
     if needed is not None and num_tried < needed:
         missing = f"{num_tried} of the {needed} trials that train the population to its end"
         return f"its budget ended after {missing}: the best may be trained in part only"

@@ -15,7 +15,7 @@ from workbench.advisor.variants import variant_of
 from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
-from workbench.experiment.populations import longest_part
+from workbench.experiment.trainings import longest_part
 from workbench.foundation.formatting import format_bytes, format_duration, format_range
 from workbench.hardware.resources import ClusterInventory
 from workbench.store.database import Store

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from typing_extensions import Self
 
 from workbench.experiment.actions import suggest
-from workbench.experiment.stored import check_installed
+from workbench.experiment.experiment import check_installed
 from workbench.foundation.errors import (
     ArtifactsError,
     LeaseError,

@@ -11,8 +11,8 @@ import random
 from workbench.advisor.memory import memory_limit_bytes
 from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
-from workbench.experiment.private import is_private
 from workbench.experiment.searched_fields import is_setting
+from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import MemoryPredicted, Noted
 from workbench.foundation.formatting import format_bytes

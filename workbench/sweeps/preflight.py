@@ -23,12 +23,11 @@ from workbench.experiment.aliases import as_written
 from workbench.experiment.command import arguments_of
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.plan import Hardware
-from workbench.experiment.pretrained import uses_adapter, weights_of
-from workbench.experiment.private import is_private
 from workbench.experiment.schedule_names import is_own_schedule
 from workbench.experiment.searched_fields import is_setting
 from workbench.experiment.space import Domain
 from workbench.experiment.train_function import check_train_function
+from workbench.experiment.trainings import is_private, uses_adapter, weights_of
 from workbench.foundation.errors import (
     ExperimentError,
     ResourcesError,

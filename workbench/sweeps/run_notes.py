@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 from workbench.data import notes_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.metric_declarations import computed_goal
-from workbench.experiment.populations import describe_short_budget
-from workbench.experiment.same_trials import describe_same_trials
 from workbench.experiment.space import Domain, Int
-from workbench.experiment.what_is_trained import longest_training
+from workbench.experiment.trainings import (
+    describe_same_trials,
+    describe_short_budget,
+    longest_training,
+)
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Noted
 from workbench.foundation.formatting import format_count

@@ -27,7 +27,7 @@ from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
 from workbench.experiment.plan import NAMES as PLAN_DIMENSIONS
 from workbench.experiment.plan import PartialPlan, Plan
-from workbench.experiment.private import is_private
+from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import AdviceGiven, Noted, PlanMeasured
 from workbench.foundation.formatting import format_count

@@ -28,8 +28,8 @@ from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.plan import Hardware
 from workbench.experiment.plan.dimension import size_bytes
-from workbench.experiment.private import is_private
 from workbench.experiment.schedules import averaged_from
+from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Noted
 from workbench.hardware.performance.profiler import StepProfiler

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from workbench.cluster.remote.code_origin import is_installed
 from workbench.experiment import Component, Experiment
-from workbench.experiment.pretrained import weights_of
+from workbench.experiment.trainings import weights_of
 from workbench.foundation.artifacts import is_url
 
 _WRITES = re.compile(

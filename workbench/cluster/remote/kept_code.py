@@ -38,7 +38,7 @@ from workbench.cluster.remote.code_dependencies import (
 from workbench.cluster.remote.code_origin import Origin, is_installed, user_modules
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
-from workbench.experiment.pretrained import weights_of
+from workbench.experiment.trainings import weights_of
 from workbench.foundation.files import sha256_of
 from workbench.foundation.known_secrets import is_secret
 from workbench.training.programs import kept_imports

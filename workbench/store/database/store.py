@@ -22,7 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from typing_extensions import Self
 
 from workbench.experiment import Experiment
-from workbench.experiment.stored import read_stored, write_stored
+from workbench.experiment.experiment import read_stored, write_stored
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import (
     ArtifactsError,

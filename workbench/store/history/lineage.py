@@ -101,7 +101,7 @@ def describe_continued(history: History) -> str | None:
 
 def _describe_levels(history: History) -> str | None:
     """Describe how many trials of a run were trained at each level of its fidelity."""
-    levels = Levels.of(history.experiment)
+    levels = Levels.of(history.experiment.fidelity)
     if levels is None or not history.trials:
         return None
     nums = Counter(

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan, Plan
-from workbench.experiment.private import is_private
+from workbench.experiment.trainings import is_private
 from workbench.training.exchanges.capabilities import USUAL
 from workbench.training.planning.settings import fitted_of
 from workbench.training.strategies import STRATEGIES

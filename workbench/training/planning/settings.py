@@ -168,7 +168,7 @@ def resolve(
     training = _override(experiment.training, "training", params)
     check_schedule(training)
     check_averaging(training)
-    federated = federated_with(experiment, params)
+    federated = federated_with(experiment.federated, params)
     written = _override(experiment.plan, "plan", params).decided | decided
     if num_loaders and federated is None:  # clients are too small to be read ahead
         written = PartialPlan.of(loaders=num_loaders) | written
