@@ -246,7 +246,7 @@ class Card(_Part):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        names = [one.name for one in self.inputs]
+        names = [taken.name for taken in self.inputs]
         if len(set(names)) < len(names):
             raise ValueError("two inputs have one name")
         if len(set(self.terms)) < len(self.terms):
@@ -258,7 +258,7 @@ class Card(_Part):
 
     def input(self, name: str) -> Input | None:
         """Return an input by its name; None if there is none."""
-        return next((one for one in self.inputs if one.name == name), None)
+        return next((taken for taken in self.inputs if taken.name == name), None)
 
     def write(self, folder: Path) -> None:
         """Write the card into a bundle, all of it or nothing."""

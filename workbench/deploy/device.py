@@ -67,7 +67,7 @@ def measure(
         RunError: If the machine cannot be reached, or the model cannot be run there.
     """
     card = read_card(folder)
-    found = time_model(
+    measured = time_model(
         folder / MODEL,
         example_feeds(card, folder, batch),
         device,
@@ -75,18 +75,19 @@ def measure(
         num_calls=num_calls,
         python=python,
     )
-    found.pop("mean_s")
+    measured.pop("mean_s")
     place = "" if device == HERE else f" ({device})"
+    host, processor = measured.pop("host"), measured.pop("processor")
     timing = Timing(
-        machine=(
-            f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}"
-        ),
+        machine=f"{host}, {processor}, {measured.pop('num_cores')} cores{place}",
         measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        **found,
+        **measured,
     )
     same = (timing.machine, timing.runtime, timing.threads, timing.batch)
     others = [
-        one for one in card.timings if (one.machine, one.runtime, one.threads, one.batch) != same
+        known
+        for known in card.timings
+        if (known.machine, known.runtime, known.threads, known.batch) != same
     ]
     card.model_copy(update={"timings": (*others, timing)}).write(folder)
     return timing
@@ -127,12 +128,12 @@ def time_model(
         np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
         if samples is not None:
             np.save(parcel / "samples.npy", samples)
-        found = run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
+        measured = run_parcel(parcel, device, [str(threads), str(num_calls)], python=python)
     if samples is not None:
-        found["answers"] = np.load(
-            io.BytesIO(base64.b64decode(found["answers"])), allow_pickle=False
+        measured["answers"] = np.load(
+            io.BytesIO(base64.b64decode(measured["answers"])), allow_pickle=False
         )
-    return found
+    return measured
 
 
 def run_parcel(
@@ -171,7 +172,8 @@ def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]
     predictor = Predictor(card, open_session(folder / MODEL, threads=1))
     shaped = predictor.shaped(feeds_of(card, columns)[0])
     return {
-        name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()
+        name: values.astype(str) if values.dtype.kind == "O" else values
+        for name, values in shaped.items()
     }
 
 

@@ -178,7 +178,7 @@ def answer(session: onnxruntime.InferenceSession, samples: np.ndarray) -> str:
 
 def read_energy(folder: str) -> dict[str, tuple[int, int]]:
     """Return the counter of each processor package and where it begins again, in microjoules."""
-    found: dict[str, tuple[int, int]] = {}
+    counters: dict[str, tuple[int, int]] = {}
     try:
         names = [
             name for name in os.listdir(folder) if name.count(":") == 1
@@ -187,10 +187,10 @@ def read_energy(folder: str) -> dict[str, tuple[int, int]]:
             with open(os.path.join(folder, name, "energy_uj"), encoding="ascii") as file:
                 energy = int(file.read())
             with open(os.path.join(folder, name, "max_energy_range_uj"), encoding="ascii") as file:
-                found[name] = energy, int(file.read())
+                counters[name] = energy, int(file.read())
     except (OSError, ValueError):
         return {}
-    return found
+    return counters
 
 
 def used_energy(

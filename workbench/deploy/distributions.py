@@ -35,13 +35,13 @@ def describe_samples(card: Card, samples: Mapping[str, Any]) -> dict[str, Statis
         samples: Training samples as users have them, by input.
     """
     feeds = feeds_of(card, samples)[0]
-    return {one.name: _of_input(one, feeds[one.name]) for one in card.inputs}
+    return {taken.name: _of_input(taken, feeds[taken.name]) for taken in card.inputs}
 
 
-def _of_input(one: Input, values: np.ndarray) -> Statistics:
-    if one.kind == "category":
+def _of_input(taken: Input, values: np.ndarray) -> Statistics:
+    if taken.kind == "category":
         return of_texts(values.tolist())
-    if one.kind == "text":
+    if taken.kind == "text":
         return of_numbers(np.array([num_words(text) or np.nan for text in values.tolist()]))
     return of_numbers(values.reshape(len(values), -1).mean(axis=1))
 

@@ -124,20 +124,20 @@ def add_mean(
     indices = some_of(len(data.train))[:_NUM_COMPARED] if reading is None else reading.indices
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
-        found = output_in(call_model(model, _first(tensors, 2)))
+        outputs = output_in(call_model(model, _first(tensors, 2)))
     pairing = _pairing_of(model, data, experiment)
     if pairing is not None:
-        found = pairing.scores(found)
-    if not isinstance(found, torch.Tensor):
+        outputs = pairing.scores(outputs)
+    if not isinstance(outputs, torch.Tensor):
         raise RunError(
-            f"the model returns {type(found).__name__}, and only a tensor is exported",
+            f"the model returns {type(outputs).__name__}, and only a tensor is exported",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
     task = "other" if pairing is None else data.task
-    output = output_of(task, tuple(found.shape[1:]), data.class_names, reading)
+    output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
     samples = _samples(tensors) if reading is None else reading.samples
     inputs = _inputs(samples, tensors, reading)
-    members = [(Member.of(each, reading, pairing), weight) for each, weight in models]
+    members = [(Member.of(trained, reading, pairing), weight) for trained, weight in models]
     made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
     member = members[0][0]
     answering = Answering(member, output)
@@ -146,7 +146,8 @@ def add_mean(
         some = _some(tensors, numbers)
         with torch.inference_mode():
             answers = [
-                weight * answering(output_in(call_model(each, some))) for each, weight in models
+                weight * answering(output_in(call_model(trained, some)))
+                for trained, weight in models
             ]
             return torch.stack(answers).sum(dim=0).numpy()
 
@@ -276,9 +277,9 @@ def compare(
     for size in (*BATCHES, total):
         places = np.arange(min(size, total))
         answers = predictor.predict({name: values[places] for name, values in samples.items()})
-        found = answers.values if answers.probabilities is None else answers.probabilities
-        assert found is not None
-        difference = difference_of(torch.from_numpy(found), torch.from_numpy(expected(places)))
+        answered = answers.values if answers.probabilities is None else answers.probabilities
+        assert answered is not None
+        difference = difference_of(torch.from_numpy(answered), torch.from_numpy(expected(places)))
         if not difference <= TOLERANCE:
             raise RunError(
                 f"the exported model differs from the trained one by {difference:.2g} for {size}"
@@ -374,15 +375,15 @@ def _samples(tensors: Any) -> dict[str, np.ndarray]:
     named = (
         tensors
         if isinstance(tensors, Mapping)
-        else {f"inputs_{n}": one for n, one in enumerate(tensors)}
+        else {f"inputs_{n}": values for n, values in enumerate(tensors)}
     )
-    wrong = [str(name) for name, one in named.items() if not isinstance(one, torch.Tensor)]
+    wrong = [str(name) for name, values in named.items() if not isinstance(values, torch.Tensor)]
     if wrong:
         raise RunError(
             f"the input {wrong[0]!r} of the model is not a tensor",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
-    return {str(name): one.numpy() for name, one in named.items()}
+    return {str(name): values.numpy() for name, values in named.items()}
 
 
 def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:
@@ -425,7 +426,7 @@ def _metric(name: str, value: float) -> Metric:
 
 def _distribution(answers: Answers) -> Any:
     if answers.boxes is not None:
-        return of_texts([name for found in answers.boxes for name in classes_in(found)])
+        return of_texts([name for boxes in answers.boxes for name in classes_in(boxes)])
     if answers.classes is not None:
         return of_texts([str(name) for name in answers.classes.ravel()])
     if answers.values is None or answers.values.ndim > 2:

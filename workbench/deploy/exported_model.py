@@ -106,9 +106,11 @@ def build(
     given: dict[str, str] = {}
     if terms:
         given[COUNTS] = graph.input(COUNTS, _FLOAT, (len(terms),))
-    for one in () if terms else inputs:
-        dtype = np.dtype(object if one.dtype == "string" else one.dtype)
-        given[one.name] = graph.input(one.name, dtype, one.shape if one.kind == "array" else (1,))
+    for taken in () if terms else inputs:
+        dtype = np.dtype(object if taken.dtype == "string" else taken.dtype)
+        given[taken.name] = graph.input(
+            taken.name, dtype, taken.shape if taken.kind == "array" else (1,)
+        )
     parts = [
         _answer(graph, add_member(graph, member, given, as_tensors(example), terms), member, output)
         for (member, _), example in zip(members, examples, strict=True)
@@ -222,9 +224,11 @@ def answering_program(
     parts: list[nn.Module] = [module, Answering(member, output)]
     if _is_encoded(member):
         parts.insert(0, _Encoding(member))
-        scale, mean = (torch.from_numpy(np.asarray(each)) for each in (member.scale, member.mean))
+        scale, mean = (
+            torch.from_numpy(np.asarray(numbers)) for numbers in (member.scale, member.mean)
+        )
         given = (given[0] * scale + mean,)
-    dtypes = [getattr(torch, one.dtype) for one in inputs]
+    dtypes = [getattr(torch, taken.dtype) for taken in inputs]
     given = tuple(values.to(dtype) for values, dtype in zip(given, dtypes, strict=True))
     return Program(_Chain(parts).eval(), given)
 
@@ -238,10 +242,10 @@ class _Chain(nn.Module):
 
     def forward(self, *given: torch.Tensor) -> torch.Tensor:
         first, *others = self.parts
-        found = first(*given)
+        values = first(*given)
         for part in others:
-            found = part(found)
-        return found
+            values = part(values)
+        return values
 
 
 class Answering(nn.Module):
@@ -322,51 +326,51 @@ class _Output(nn.Module):
         return output_in(self.model(inputs))
 
 
-def _scores(graph: Graph, found: str, member: Member, num_dims: int) -> str:
+def _scores(graph: Graph, scores: str, member: Member, num_dims: int) -> str:
     """Return scores with the classes last.
 
     A single one of two classes stands beside that of the first, 0.
     """
     pairing = member.pairing
     if pairing is None or pairing.form is None:
-        return found
+        return scores
     if pairing.class_dim is None:
-        found = graph.add("Unsqueeze", found, graph.constant(np.array([-1], dtype=np.int64)))
+        scores = graph.add("Unsqueeze", scores, graph.constant(np.array([-1], dtype=np.int64)))
     elif pairing.class_dim == 1 and num_dims > 2:
-        found = graph.add("Transpose", found, perm=[0, *range(2, num_dims), 1])
+        scores = graph.add("Transpose", scores, perm=[0, *range(2, num_dims), 1])
     if pairing.form != "binary":
-        return found
+        return scores
     if pairing.single_scores == "probabilities":  # the softmax of their logits gives them back
         low, high = (
             graph.constant(np.array(bound, np.float32))
             for bound in (MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         )
-        found = graph.add("Clip", found, low, high)
-        rest = graph.add("Sub", graph.constant(np.array(1, np.float32)), found)
-        found = graph.add("Sub", graph.add("Log", found), graph.add("Log", rest))
-    return graph.add("Concat", graph.add("Sub", found, found), found, axis=-1)
+        scores = graph.add("Clip", scores, low, high)
+        rest = graph.add("Sub", graph.constant(np.array(1, np.float32)), scores)
+        scores = graph.add("Sub", graph.add("Log", scores), graph.add("Log", rest))
+    return graph.add("Concat", graph.add("Sub", scores, scores), scores, axis=-1)
 
 
-def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
+def _answer(graph: Graph, value: str, member: Member, output: Output) -> str:
     if output.kind == "classes":
-        return graph.add("Softmax", _scores(graph, found, member, len(output.shape) + 1), axis=-1)
+        return graph.add("Softmax", _scores(graph, value, member, len(output.shape) + 1), axis=-1)
     if output.kind == "outputs":
-        return found
+        return value
     if output.kind == "boxes":
         places = (0, NUM_EDGES, output.shape[-1], -1)
         first, middle, end, last = (
-            graph.constant(np.array([one], dtype=np.int64)) for one in places
+            graph.constant(np.array([place], dtype=np.int64)) for place in places
         )
-        edges = graph.add("Slice", found, first, middle, last)
-        scores = graph.add("Sigmoid", graph.add("Slice", found, middle, end, last))
+        edges = graph.add("Slice", value, first, middle, last)
+        scores = graph.add("Sigmoid", graph.add("Slice", value, middle, end, last))
         return graph.add("Concat", edges, scores, axis=-1)
     scale, mean = (
-        np.asarray(each, np.float32) for each in (member.target_scale, member.target_mean)
+        np.asarray(numbers, np.float32) for numbers in (member.target_scale, member.target_mean)
     )
     if np.any(scale != 1.0) or np.any(mean):
-        found = graph.add(
-            "Add", graph.add("Mul", found, graph.constant(scale)), graph.constant(mean)
+        value = graph.add(
+            "Add", graph.add("Mul", value, graph.constant(scale)), graph.constant(mean)
         )
     if output.shape:
-        return found
-    return graph.add("Reshape", found, graph.constant(np.array([-1], dtype=np.int64)))
+        return value
+    return graph.add("Reshape", value, graph.constant(np.array([-1], dtype=np.int64)))

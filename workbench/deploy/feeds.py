@@ -36,14 +36,14 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
         DataError: If a column is missing, or a value is not of its kind; it names column and row,
             from 0.
     """
-    absent = [one.name for one in card.inputs if one.name not in columns]
+    absent = [column.name for column in card.inputs if column.name not in columns]
     if absent:
-        raise absent_columns(absent, [one.name for one in card.inputs])
+        raise absent_columns(absent, [column.name for column in card.inputs])
     feeds: dict[str, np.ndarray] = {}
     notes: list[str] = []
-    for one in card.inputs:
-        feeds[one.name], found = _feed(one, columns[one.name])
-        notes += found
+    for column in card.inputs:
+        feeds[column.name], column_notes = _feed(column, columns[column.name])
+        notes += column_notes
     lengths = {name: len(values) for name, values in feeds.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(
@@ -53,97 +53,98 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
     return feeds, notes
 
 
-def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
-    if one.kind == "array":
-        return _array(one, values), []
+def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
+    if column.kind == "array":
+        return _array(column, values), []
     values = list(values)
-    if one.kind in ("category", "text"):
-        return _texts(one, values)
-    convert = _number if one.kind == "number" else seconds_of
-    found = np.array(
-        [convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64
+    if column.kind in ("category", "text"):
+        return _texts(column, values)
+    convert = _number if column.kind == "number" else seconds_of
+    numbers = np.array(
+        [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
     )
-    rows = np.flatnonzero(np.isnan(found))
-    note = f"column {one.name!r} is missing in {_rows(rows)}, and was never missing in training"
+    rows = np.flatnonzero(np.isnan(numbers))
+    note = f"column {column.name!r} is missing in {_rows(rows)}, and was never missing in training"
     notes = (
         [f"{note}: the mean of the training data is used"]
-        if len(rows) and not one.has_missing
+        if len(rows) and not column.has_missing
         else []
     )
-    return found, notes
+    return numbers, notes
 
 
-def _array(one: Input, values: Any) -> np.ndarray:
+def _array(column: Input, values: Any) -> np.ndarray:
     try:
         given = (
             np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values
         )
-        found = ids_of(one, list(given)) if has_texts(one, given) else np.asarray(given)
-        if found.dtype.kind not in "biuf":
-            raise ValueError(f"numbers are needed, and these are of type {found.dtype}")
+        array = ids_of(column, list(given)) if has_texts(column, given) else np.asarray(given)
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"numbers are needed, and these are of type {array.dtype}")
         if (
-            one.dtype == "int64"
-            and found.dtype.kind == "f"
-            and not np.array_equal(found, np.round(found))
+            column.dtype == "int64"
+            and array.dtype.kind == "f"
+            and not np.array_equal(array, np.round(array))
         ):
             raise ValueError("whole numbers are needed")
     except ValueError as error:
-        raise DataError(f"the input {one.name!r} is not an array of numbers: {error}") from error
-    if not one.takes(found.shape[1:]):
+        raise DataError(f"the input {column.name!r} is not an array of numbers: {error}") from error
+    if not column.takes(array.shape[1:]):
         raise DataError(
-            f"the input {one.name!r} has samples of shape {found.shape[1:]}",
-            allowed=f"samples of shape {one.shape}, the sample first",
+            f"the input {column.name!r} has samples of shape {array.shape[1:]}",
+            allowed=f"samples of shape {column.shape}, the sample first",
         )
-    found = found.reshape(len(found), *one.shape)
-    wrong = np.flatnonzero(~np.isfinite(found).all(axis=tuple(range(1, found.ndim))))
+    array = array.reshape(len(array), *column.shape)
+    wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
     if len(wrong):
         raise DataError(
-            f"the input {one.name!r} holds numbers that are missing or infinite in {_rows(wrong)}",
+            f"the input {column.name!r} holds numbers that are missing or infinite in"
+            f" {_rows(wrong)}",
             next_step="Replace them.",
         )
-    return np.ascontiguousarray(found, dtype=one.dtype)
+    return np.ascontiguousarray(array, dtype=column.dtype)
 
 
-def has_texts(one: Input, values: Any) -> bool:
+def has_texts(column: Input, values: Any) -> bool:
     """Return whether values are texts, for an input that takes these as numbers of tokens."""
     return (
-        one.tokens is not None
+        column.tokens is not None
         and len(values) > 0
         and all(isinstance(value, str) for value in values)
     )
 
 
-def ids_of(one: Input, texts: Sequence[str]) -> np.ndarray:
+def ids_of(column: Input, texts: Sequence[str]) -> np.ndarray:
     """Return texts as numbers of tokens: (texts, context)."""
-    assert one.tokens is not None
+    assert column.tokens is not None
     return encode_texts(
-        [split_text(text, one.tokens) for text in texts], one.categories, one.shape[0]
+        [split_text(text, column.tokens) for text in texts], column.categories, column.shape[0]
     )
 
 
-def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
-    if one.kind == "text":
+def _texts(column: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
+    if column.kind == "text":
         return (
             np.array(["" if is_missing(value) else str(value) for value in values], dtype=object),
             [],
         )
-    categories = frozenset(one.categories)
-    missing = missing_text_of(one)
+    categories = frozenset(column.categories)
+    missing = missing_text_of(column)
     texts = [category_in(categories, value, missing) for value in values]
-    found = np.array(texts, dtype=object)
-    known = {*categories, *((missing, *MISSING_TEXTS) if one.has_missing else ())}
+    array = np.array(texts, dtype=object)
+    known = {*categories, *((missing, *MISSING_TEXTS) if column.has_missing else ())}
     unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
     if not len(unknown):
-        return found, []
+        return array, []
     row = int(unknown[0])
     first = "a missing value" if texts[row] == missing else repr(texts[row])
-    return found, [
-        f"column {one.name!r} holds values that training never saw in {_rows(unknown)}, such as"
+    return array, [
+        f"column {column.name!r} holds values that training never saw in {_rows(unknown)}, such as"
         f" {first}: they count as none of the known categories"
     ]
 
 
-def _number(one: Input, row: int, value: Any) -> float:
+def _number(column: Input, row: int, value: Any) -> float:
     if is_missing(value):
         return np.nan
     if isinstance(value, np.timedelta64):
@@ -151,41 +152,43 @@ def _number(one: Input, row: int, value: Any) -> float:
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
     try:
-        number = number_in(one, value) if isinstance(value, str) else float(value)
+        number = number_in(column, value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError):
         raise DataError(
-            f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
+            f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
         ) from None
     if np.isinf(number):
         raise DataError(
-            f"column {one.name!r}, row {row} (from 0) is infinite",
+            f"column {column.name!r}, row {row} (from 0) is infinite",
             allowed="finite numbers, or none where a value is missing",
         )
     return number
 
 
-def number_in(one: Input, text: str) -> float:
+def number_in(column: Input, text: str) -> float:
     """Return the number that a text stands for, as the training data wrote numbers.
 
     NaN if it is missing.
 
     Args:
-        one: The input that the number is for.
+        column: The input that the number is for.
         text: The text.
 
     Raises:
         ValueError: If it is not a number.
     """
     truth = _TRUTH.get(text.strip().lower())
-    form = NumberText(one.has_thousands, one.missing_texts, one.unit, one.has_decimal_comma)
+    form = NumberText(
+        column.has_thousands, column.missing_texts, column.unit, column.has_decimal_comma
+    )
     return form.parse(text) if truth is None else truth
 
 
-def seconds_of(one: Input, row: int, value: Any) -> float:
+def seconds_of(column: Input, row: int, value: Any) -> float:
     """Return a date as seconds since 1970; NaN if it is missing.
 
     Args:
-        one: The input that the date is for.
+        column: The input that the date is for.
         row: The number of its row, for the error.
         value: A date, or text that holds one.
 
@@ -199,18 +202,18 @@ def seconds_of(one: Input, row: int, value: Any) -> float:
     try:
         when = value
         if isinstance(value, str):
-            when = _read_date(value.strip(), one.date_format or "ISO8601")
+            when = _read_date(value.strip(), column.date_format or "ISO8601")
         elif isinstance(value, date) and not isinstance(value, datetime):
             when = datetime(value.year, value.month, value.day)
         if not isinstance(when, datetime):
             raise ValueError
     except ValueError:
-        form = one.date_format
+        form = column.date_format
         shown = (
             "such as 2026-01-31 or 2026-01-31T12:00" if form in (None, "ISO8601") else f"as {form}"
         )
         raise DataError(
-            f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
+            f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
         ) from None
     aware = when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)
     return (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
@@ -225,16 +228,16 @@ def _read_date(text: str, form: str) -> datetime:
     return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
 
 
-def missing_text_of(one: Input) -> str:
+def missing_text_of(column: Input) -> str:
     """Return the text by which a graph takes a missing value of a category.
 
     An empty one if that is none.
 
     Args:
-        one: An input of categories.
+        column: An input of categories.
     """
     texts = ("", *sorted(MISSING_TEXTS - {""}))
-    return next((text for text in texts if text not in one.categories), _NO_CATEGORY)
+    return next((text for text in texts if text not in column.categories), _NO_CATEGORY)
 
 
 def category_in(categories: Container[str], value: Any, missing: str = "") -> str:

@@ -102,14 +102,14 @@ def add_format(
     for size in SIZES:
         places = np.arange(size) % num_samples
         some = {key: values[places] for key, values in feeds.items()}
-        found, wanted = (
+        answers, wanted = (
             np.asarray(written.run(some), dtype=np.float64),
             compute(some).astype(np.float64),
         )
         difference = float("inf")
-        if found.shape == wanted.shape:
+        if answers.shape == wanted.shape:
             largest = max(1.0, float(np.abs(wanted).max(initial=0.0)))
-            difference = float(np.abs(found - wanted).max(initial=0.0)) / largest
+            difference = float(np.abs(answers - wanted).max(initial=0.0)) / largest
         if not difference <= _TOLERANCE:
             for file in written.files:
                 (folder / file).unlink(missing_ok=True)

@@ -89,13 +89,16 @@ class Graph:
         prefix = self._new("model") + "/"
         whole = inliner.inline_local_functions(model) if model.functions else model
         inner = compose.add_prefix(whole, prefix).graph
-        for one, name in zip(inner.input, given, strict=True):
+        for item, name in zip(inner.input, given, strict=True):
             self._nodes.append(
-                helper.make_node("Identity", [name], [one.name], name=f"{one.name}_given")
+                helper.make_node("Identity", [name], [item.name], name=f"{item.name}_given")
             )
         self._nodes.extend(inner.node)
         self._constants.extend(inner.initializer)
-        self._domains = {**{one.domain: one.version for one in whole.opset_import}, **self._domains}
+        self._domains = {
+            **{item.domain: item.version for item in whole.opset_import},
+            **self._domains,
+        }
         return inner.output[0].name
 
     def model(

@@ -49,25 +49,25 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
     files = image_files_of(predictor.card, samples)
     if files is None:
         return predictor.predict(columns_from(predictor.card, samples))
-    one = predictor.card.inputs[0]
+    taken = predictor.card.inputs[0]
     answered = [
         predictor.predict(
             {
-                one.name: np.stack(
-                    [_pixels(one, str(file)) for file in files[first : first + _BATCH]]
+                taken.name: np.stack(
+                    [_pixels(taken, str(file)) for file in files[first : first + _BATCH]]
                 )
             }
         )
         for first in range(0, len(files), _BATCH)
     ]
     return Answers(
-        classes=_joined([each.classes for each in answered]),
-        probabilities=_joined([each.probabilities for each in answered]),
-        values=_joined([each.values for each in answered]),
+        classes=_joined([part.classes for part in answered]),
+        probabilities=_joined([part.probabilities for part in answered]),
+        values=_joined([part.values for part in answered]),
         boxes=(
             None
             if answered[0].boxes is None
-            else list(itertools.chain.from_iterable(each.boxes or [] for each in answered))
+            else list(itertools.chain.from_iterable(part.boxes or [] for part in answered))
         ),
         files=tuple(map(str, files)),
     )
@@ -112,7 +112,9 @@ def _paths_in(card: Card, samples: Any) -> list[Path]:
         return []
     kinds = (str, Path) if takes_images(card) else (Path,)
     return (
-        [Path(each) for each in samples] if all(isinstance(each, kinds) for each in samples) else []
+        [Path(sample) for sample in samples]
+        if all(isinstance(sample, kinds) for sample in samples)
+        else []
     )
 
 
@@ -129,17 +131,17 @@ def _files_at(path: Path) -> list[Path]:
                 next_step=f"Relative paths start in {Path.cwd()}.",
             )
         return [path]
-    found = [file for file in visible_below(path) if file.suffix.lower() in ENDINGS]
-    if not found:
+    files = [file for file in visible_below(path) if file.suffix.lower() in ENDINGS]
+    if not files:
         raise DataError(f"the folder {path} holds no image", allowed=sorted(ENDINGS))
-    return found
+    return files
 
 
-def sent_pixels(one: Input, content: bytes) -> np.ndarray:
+def sent_pixels(taken: Input, content: bytes) -> np.ndarray:
     """Return the pixels of an image that a client sent, of the shape that the model takes.
 
     Args:
-        one: The input, which takes images.
+        taken: The input, which takes images.
         content: What the image file holds.
 
     Raises:
@@ -147,15 +149,15 @@ def sent_pixels(one: Input, content: bytes) -> np.ndarray:
             pixels.
     """
     return _pixels(
-        one, "the image", content=content, formats=_SENT_FORMATS, max_pixels=MAX_SENT_PIXELS
+        taken, "the image", content=content, formats=_SENT_FORMATS, max_pixels=MAX_SENT_PIXELS
     )
 
 
-def _pixels(one: Input, name: str, **options: Any) -> np.ndarray:
+def _pixels(taken: Input, name: str, **options: Any) -> np.ndarray:
     with needs("pillow"):
         from workbench.data.images import decode_image
 
-    channels, size, _ = one.shape
+    channels, size, _ = taken.shape
     return decode_image(name, size, cast("Literal[1, 3]", channels), **options)
 
 

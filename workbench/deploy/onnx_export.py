@@ -58,7 +58,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     model.eval()
     batch = torch.export.Dim("batch")
     # A batch of one would be taken for a constant.
-    arguments = tuple(_resized(one, max(2, len(one))) for one in arguments)
+    arguments = tuple(_resized(argument, max(2, len(argument))) for argument in arguments)
     try:
         with _quiet():
             _read_operators_once()
@@ -170,14 +170,14 @@ class OnnxModule(nn.Module):
         return onnx.load_from_string(self.content)
 
 
-def difference_of(found: Tensor, expected: Tensor) -> float:
+def difference_of(outputs: Tensor, expected: Tensor) -> float:
     """Return how far outputs are apart, relative to the largest expected one or 1."""
-    if found.shape != expected.shape:
+    if outputs.shape != expected.shape:
         return float("inf")
     if not expected.numel():
         return 0.0
     known = expected.detach().double()
-    return float((found.double() - known).abs().max()) / max(1.0, float(known.abs().max()))
+    return float((outputs.double() - known).abs().max()) / max(1.0, float(known.abs().max()))
 
 
 @functools.cache
@@ -196,9 +196,9 @@ def _read_operators_once() -> None:
 
 def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> None:
     session = open_session(path)
-    names = [one.name for one in session.get_inputs()]
+    names = [argument.name for argument in session.get_inputs()]
     for size in BATCHES:
-        given = tuple(_resized(one, size) for one in arguments)
+        given = tuple(_resized(argument, size) for argument in arguments)
         with torch.inference_mode():
             expected = model(*given)
         if not isinstance(expected, Tensor):
@@ -207,12 +207,12 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
                 " exported",
                 next_step=_AS_IT_IS,
             )
-        found = torch.from_numpy(
-            session.run(None, {name: one.numpy() for name, one in zip(names, given, strict=True)})[
-                0
-            ]
+        outputs = torch.from_numpy(
+            session.run(
+                None, {name: argument.numpy() for name, argument in zip(names, given, strict=True)}
+            )[0]
         )
-        difference = difference_of(found, expected)
+        difference = difference_of(outputs, expected)
         if not difference <= TOLERANCE:
             raise RunError(
                 f"{type(model).__name__} as ONNX differs from torch by {difference:.2g} for {size}"
@@ -249,16 +249,16 @@ def _quiet() -> Iterator[Any]:
     loggers = [
         logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
     ]
-    levels = [one.level for one in loggers]
-    for one in loggers:
-        one.setLevel(logging.ERROR)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:

@@ -284,8 +284,8 @@ def script(taken: Input, output: Output) -> str:
         taken: The first input of the model; all others are of its kind.
         output: What the model answers.
     """
-    found = _BEGIN + _reading(taken) + (_FIND_BOXES if output.kind == "boxes" else "") + _END
-    used = [name for name in _MODULES if f"{name}." in found]
+    text = _BEGIN + _reading(taken) + (_FIND_BOXES if output.kind == "boxes" else "") + _END
+    used = [name for name in _MODULES if f"{name}." in text]
     fewest, most = NUM_CHARACTERS_OF_PART
     values = {
         "FEWEST": str(fewest),
@@ -303,8 +303,8 @@ def script(taken: Input, output: Output) -> str:
         "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
     }
     for name, value in values.items():
-        found = found.replace(name, value)
-    return found
+        text = text.replace(name, value)
+    return text
 
 
 def _reading(taken: Input) -> str:

@@ -45,8 +45,8 @@ class Answers:
     files: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        found = self.values if self.probabilities is None else self.probabilities
-        return 0 if found is None else len(found)
+        answered = self.values if self.probabilities is None else self.probabilities
+        return 0 if answered is None else len(answered)
 
 
 class Predictor:
@@ -57,7 +57,7 @@ class Predictor:
         self.card = card
         self._session = session
         self._places = {term: place for place, term in enumerate(card.terms)}
-        self._shapes = {one.name: one.shape[1:] for one in session.get_inputs()}
+        self._shapes = {taken.name: taken.shape[1:] for taken in session.get_inputs()}
 
     @classmethod
     def open(cls, folder: str | Path, *, threads: int | None = None) -> Self:
@@ -107,8 +107,8 @@ class Predictor:
         A column as a table of one, texts as counts of terms.
         """
         if self.card.terms:
-            texts = zip(*(feeds[one.name] for one in self.card.inputs), strict=True)
-            return {COUNTS: count_terms([" ".join(each) for each in texts], self._places)}
+            texts = zip(*(feeds[column.name] for column in self.card.inputs), strict=True)
+            return {COUNTS: count_terms([" ".join(parts) for parts in texts], self._places)}
         return {
             name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
             for name, values in feeds.items()
@@ -120,7 +120,7 @@ class Predictor:
 
     def answers_of(
         self,
-        found: np.ndarray,
+        outputs: np.ndarray,
         notes: list[str] | None = None,
         feeds: Mapping[str, np.ndarray] | None = None,
     ) -> Answers:
@@ -131,16 +131,18 @@ class Predictor:
         output = self.card.outputs[0]
         given = tuple(notes or ())
         if output.kind == "boxes":
-            boxes = [[_named(box, output.classes) for box in find_boxes(cells)] for cells in found]
-            return Answers(values=found, boxes=boxes, notes=given)
+            boxes = [
+                [_named(box, output.classes) for box in find_boxes(cells)] for cells in outputs
+            ]
+            return Answers(values=outputs, boxes=boxes, notes=given)
         if output.kind != "classes":
-            return Answers(values=found, notes=given)
+            return Answers(values=outputs, notes=given)
         names = np.array(output.classes, dtype=object)
-        classes = names[found.argmax(axis=-1)]
+        classes = names[outputs.argmax(axis=-1)]
         first = self.card.inputs[0]
         if feeds is not None and first.tokens is not None and len(output.shape) == 2:
             classes = np.where(feeds[first.name] == 0, "", classes)
-        return Answers(classes, found, notes=given)
+        return Answers(classes, outputs, notes=given)
 
 
 def classes_in(boxes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -158,8 +160,8 @@ def _named(box: FoundBox, classes: Sequence[str]) -> dict[str, Any]:
 
 def _check_graph(card: Card, session: Any) -> None:
     """Refuse a card that describes other inputs or answers than the graph has."""
-    taken = {one.name: one.shape for one in session.get_inputs()}
-    described = {one.name for one in card.inputs} if not card.terms else {COUNTS}
+    taken = {item.name: item.shape for item in session.get_inputs()}
+    described = {item.name for item in card.inputs} if not card.terms else {COUNTS}
     output = card.outputs[0]
     if taken.keys() != described:
         names = ", ".join(sorted(taken))
@@ -187,9 +189,9 @@ def _difference_of_shapes(
 
     Sizes that a graph leaves open are not compared.
     """
-    arrays = [] if card.terms else [one for one in card.inputs if one.kind == "array"]
+    arrays = [] if card.terms else [array for array in card.inputs if array.kind == "array"]
     output = card.outputs[0]
-    stated = [(one.name, one.shape, taken[one.name][1:]) for one in arrays]
+    stated = [(array.name, array.shape, taken[array.name][1:]) for array in arrays]
     stated.append((output.name, output.shape, answered[1:]))
     for name, shape, actual in stated:
         is_same = len(shape) == len(actual) and all(

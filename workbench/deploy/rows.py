@@ -110,11 +110,11 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
         pairs = zip(answers.classes.tolist(), answers.probabilities.tolist(), strict=True)
         if answers.classes.ndim > 1:  # of each token or pixel
             return ["prediction"], [
-                [" ".join(filter(None, each.ravel()))] for each in answers.classes
+                [" ".join(filter(None, classes.ravel()))] for classes in answers.classes
             ]
         return header, [[name, *shares] for name, shares in pairs]
     if answers.boxes is not None:
-        return ["prediction"], [[json.dumps(found)] for found in answers.boxes]
+        return ["prediction"], [[json.dumps(boxes)] for boxes in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
     names = (
@@ -184,16 +184,18 @@ def _with_decimal_points(
     """Return the columns of numbers that had decimal commas in training, and have points in this
     file.
     """
-    written = [one for one in card.inputs if one.has_decimal_comma and one.name in columns]
-    cells = [str(cell) for one in written for cell in columns[one.name]]
+    written = [
+        column for column in card.inputs if column.has_decimal_comma and column.name in columns
+    ]
+    cells = [str(cell) for column in written for cell in columns[column.name]]
     if not has_decimal_points(cells, separator):
         return {}
     return {
-        one.name: [
-            _number_or_text(NumberText(missing=one.missing_texts, unit=one.unit), cell)
-            for cell in columns[one.name]
+        column.name: [
+            _number_or_text(NumberText(missing=column.missing_texts, unit=column.unit), cell)
+            for cell in columns[column.name]
         ]
-        for one in written
+        for column in written
     }
 
 
@@ -221,28 +223,34 @@ def _has_header(card: Card, names: Sequence[str]) -> bool:
     """Return whether the first row of a file names columns that the model's array or text is made
     of.
     """
-    one = card.inputs[0]
-    return one.name in names if one.tokens is not None else bool(set(one.columns) & set(names))
+    column = card.inputs[0]
+    return (
+        column.name in names
+        if column.tokens is not None
+        else bool(set(column.columns) & set(names))
+    )
 
 
 def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return all windows of successive rows; the last one ends with the last row."""
-    one = card.inputs[0]
-    absent = [name for name in one.columns if name not in columns]
+    column = card.inputs[0]
+    absent = [name for name in column.columns if name not in columns]
     if absent:
-        raise absent_columns(absent, one.columns)
+        raise absent_columns(absent, column.columns)
     try:
         table = np.stack(
-            [np.asarray(columns[name], dtype=np.float64) for name in one.columns], axis=1
+            [np.asarray(columns[name], dtype=np.float64) for name in column.columns], axis=1
         )
     except ValueError as error:
         raise DataError(f"a column of the series is not numeric: {error}") from error
-    num_windows = len(table) - one.shape[0] + 1
+    num_windows = len(table) - column.shape[0] + 1
     if num_windows < 1:
         raise DataError(
             f"{len(table)} rows are too few for a forecast",
-            allowed=f"at least {one.shape[0]} successive rows",
+            allowed=f"at least {column.shape[0]} successive rows",
         )
     return {
-        one.name: np.stack([table[first : first + one.shape[0]] for first in range(num_windows)])
+        column.name: np.stack(
+            [table[first : first + column.shape[0]] for first in range(num_windows)]
+        )
     }

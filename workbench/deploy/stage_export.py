@@ -109,16 +109,16 @@ def add_stages(
 def _validation_outputs(
     model: EarlyExits | TreeExits, data: Datasets
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    found: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
+    outputs: list[list[np.ndarray]] = [[] for _ in range(model.num_stages)]
     targets = []
     for first in range(0, len(data.validation), _BATCH):
         numbers = np.arange(first, min(first + _BATCH, len(data.validation)))
         given, expected = data.validation.batch(numbers)
         with torch.inference_mode():
-            for kept, each in zip(found, model.exit_outputs(as_tensors(given)), strict=True):
-                kept.append(each.double().numpy())
+            for kept, scores in zip(outputs, model.exit_outputs(as_tensors(given)), strict=True):
+                kept.append(scores.double().numpy())
         targets.append(class_of_each(expected, data.num_outputs))
-    return [np.concatenate(each) for each in found], np.concatenate(targets)
+    return [np.concatenate(scores) for scores in outputs], np.concatenate(targets)
 
 
 def _graph(
@@ -164,8 +164,8 @@ def _graph_of_trees(
     else:
         passed = graph.input(INPUTS, _FLOAT, (num_features + num_outputs,))
         begin, middle, end, last = (
-            graph.constant(np.array([one], dtype=np.int64))
-            for one in (0, num_features, num_features + num_outputs, -1)
+            graph.constant(np.array([place], dtype=np.int64))
+            for place in (0, num_features, num_features + num_outputs, -1)
         )
         rows = graph.add("Slice", passed, begin, middle, last)
         before = graph.add("Slice", passed, middle, end, last)
@@ -187,12 +187,12 @@ def _graph_of_trees(
 
 def _given(graph: Graph, inputs: Sequence[Input]) -> dict[str, str]:
     return {
-        one.name: graph.input(
-            one.name,
-            np.dtype(object if one.dtype == "string" else one.dtype),
-            one.shape if one.kind == "array" else (1,),
+        column.name: graph.input(
+            column.name,
+            np.dtype(object if column.dtype == "string" else column.dtype),
+            column.shape if column.kind == "array" else (1,),
         )
-        for one in inputs
+        for column in inputs
     }
 
 

@@ -146,7 +146,7 @@ class Evidence:
     def of(self, samples: np.ndarray) -> Evidence:
         """Return that of samples, by their numbers; those that are named twice count twice."""
         arrays = (self.confidence, self.is_correct, self.group_confidence, self.group_is_correct)
-        return Evidence(*(None if one is None else one[samples] for one in arrays))  # type: ignore[arg-type]
+        return Evidence(*(None if array is None else array[samples] for array in arrays))  # type: ignore[arg-type]
 
     def by_group(self) -> Evidence:
         """Return it with an answer as correct where its group is."""
@@ -163,12 +163,12 @@ class Evidence:
         confidence = np.zeros((len(self.confidence), num_exits))
         is_correct = np.zeros(confidence.shape, dtype=bool)
         confidence[:, -1], is_correct[:, -1] = self.confidence[:, -1], self.is_correct[:, -1]
-        found = Evidence(confidence, is_correct)
+        evidence = Evidence(confidence, is_correct)
         if self.group_confidence is None or self.group_is_correct is None:
-            return found
+            return evidence
         groups = Evidence(self.group_confidence, self.group_is_correct).last(num_exits)
         return replace(
-            found, group_confidence=groups.confidence, group_is_correct=groups.is_correct
+            evidence, group_confidence=groups.confidence, group_is_correct=groups.is_correct
         )
 
     def write(self, folder: Path) -> None:
@@ -213,11 +213,13 @@ class Calibration:
             outputs: For each exit (samples, classes): what goes into softmax.
             targets: (samples,): the right classes.
         """
-        temperatures = [temperature_of(each, targets) for each in outputs]
-        probabilities = [softmax(each / by) for each, by in zip(outputs, temperatures, strict=True)]
+        temperatures = [temperature_of(scores, targets) for scores in outputs]
+        probabilities = [
+            softmax(scores / by) for scores, by in zip(outputs, temperatures, strict=True)
+        ]
         evidence = Evidence(
-            np.stack([each.max(axis=1) for each in probabilities], axis=1),
-            np.stack([each.argmax(axis=1) == targets for each in probabilities], axis=1),
+            np.stack([scores.max(axis=1) for scores in probabilities], axis=1),
+            np.stack([scores.argmax(axis=1) == targets for scores in probabilities], axis=1),
         )
         thresholds = choose_thresholds(evidence)
         exits = exits_at(evidence, thresholds)
@@ -255,12 +257,12 @@ class Calibration:
     def write(self, folder: Path, stages: Sequence[Stage]) -> Stages:
         """Write stages, whose graphs are in a bundle, and how they did into it; return them."""
         self.evidence.write(folder)
-        found = Stages(
+        listed = Stages(
             stages=tuple(stages),
             accuracy=accuracy_at(self.evidence, self.exits),
             num_samples=len(self.exits),
         )
-        return found.write(folder)
+        return listed.write(folder)
 
 
 def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> tuple[float, ...]:

@@ -90,13 +90,15 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
     if numbers:
         parts += _encode_numbers(graph, numbers, given)
     parts += [
-        _encode_category(graph, one, given[one.name]) for one in columns if one.kind not in _NUMBERS
+        _encode_category(graph, column, given[column.name])
+        for column in columns
+        if column.kind not in _NUMBERS
     ]
     joined = graph.add("Concat", *(part.value for part in parts), axis=1)
     # All numbers are encoded at once, so the features are put back into the order of the columns.
-    found = [feature for part in parts for feature in part.features]
-    order = [(one.name, place) for one in columns for place in range(one.width)]
-    places = np.array([found.index(feature) for feature in order], dtype=np.int64)
+    features = [feature for part in parts for feature in part.features]
+    order = [(column.name, place) for column in columns for place in range(column.width)]
+    places = np.array([features.index(feature) for feature in order], dtype=np.int64)
     if not np.array_equal(places, np.arange(len(places))):
         joined = graph.add("Gather", joined, graph.constant(places), axis=1)
     return graph.add("Cast", joined, to=1)  # float32
@@ -114,14 +116,14 @@ def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], count
     Source: the formula of scikit-learn's `TfidfVectorizer` with `sublinear_tf`.
     """
     places = {term: place for place, term in enumerate(terms)}
-    one = graph.constant(np.float64(1.0))
+    unit = graph.constant(np.float64(1.0))
     parts = []
     for known, weights in encoder.weights():
         chosen = graph.constant(np.array([places[term] for term in known], dtype=np.int64))
-        found = graph.add("Cast", graph.add("Gather", counts, chosen, axis=1), to=_DOUBLE)
-        frequency = graph.add("Add", graph.add("Log", graph.add("Max", found, one)), one)
+        occurrences = graph.add("Cast", graph.add("Gather", counts, chosen, axis=1), to=_DOUBLE)
+        frequency = graph.add("Add", graph.add("Log", graph.add("Max", occurrences, unit)), unit)
         frequency = graph.add(
-            "Mul", graph.add("Min", found, one), frequency
+            "Mul", graph.add("Min", occurrences, unit), frequency
         )  # 0 for what does not occur
         weighted = graph.add(
             "Mul", frequency, graph.constant(np.asarray(weights, dtype=np.float64))
@@ -145,9 +147,11 @@ class _Part:
 
 
 def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) -> list[_Part]:
-    raw = graph.add("Concat", *(given[one.name] for one in columns), axis=1)
-    if any(one.kind == "time" for one in columns):  # given in seconds, and learnt in nanoseconds
-        units = np.array([_NS_PER_S if one.kind == "time" else 1.0 for one in columns])
+    raw = graph.add("Concat", *(given[column.name] for column in columns), axis=1)
+    if any(
+        column.kind == "time" for column in columns
+    ):  # given in seconds, and learnt in nanoseconds
+        units = np.array([_NS_PER_S if column.kind == "time" else 1.0 for column in columns])
         raw = graph.add("Mul", raw, graph.constant(units))
     missing = graph.add("IsNaN", raw)
     zero = graph.constant(np.float64(0.0))
@@ -155,10 +159,12 @@ def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) 
     def known(value: str, mask: str) -> str:
         return graph.add("Where", mask, zero, value)
 
-    centred = graph.add("Sub", raw, graph.constant(np.array([one.mean for one in columns])))
-    scaled = graph.add("Div", centred, graph.constant(np.array([one.deviation for one in columns])))
-    parts = [_Part(known(scaled, missing), [(one.name, 0) for one in columns])]
-    marked = [place for place, one in enumerate(columns) if one.marks_missing]
+    centred = graph.add("Sub", raw, graph.constant(np.array([column.mean for column in columns])))
+    scaled = graph.add(
+        "Div", centred, graph.constant(np.array([column.deviation for column in columns]))
+    )
+    parts = [_Part(known(scaled, missing), [(column.name, 0) for column in columns])]
+    marked = [place for place, column in enumerate(columns) if column.marks_missing]
     if marked:
         chosen = graph.add(
             "Gather", missing, graph.constant(np.array(marked, dtype=np.int64)), axis=1

@@ -244,7 +244,7 @@ class Compression:
         )
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> device_runner.Comparison:
-        sessions = [open_session(each, threads=self.threads) for each in (path, original)]
+        sessions = [open_session(model, threads=self.threads) for model in (path, original)]
         inputs = self._inputs(datasets)
         candidate, base = (
             device_runner.calls(session, {session.get_inputs()[0].name: inputs})

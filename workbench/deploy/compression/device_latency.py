@@ -97,7 +97,7 @@ def measure_there(
     known = kept.get(key)
     if known is not None and 0 <= time.time() - known["measured_unix_s"] < _REUSED_FOR_S:
         return OnDevice(**{**known, "compared": Comparison(**known["compared"])})
-    found = time_model(
+    timing = time_model(
         model,
         feeds,
         device,
@@ -107,14 +107,14 @@ def measure_there(
         base=base,
         samples=samples,
     )
-    values = {} if samples is None or evaluate is None else dict(evaluate(found["answers"]))
+    values = {} if samples is None or evaluate is None else dict(evaluate(timing["answers"]))
     kept[key] = {
-        "compared": found["in_turn"],
-        "runtime": found["runtime"],
-        "machine": f"{found['host']}, {found['processor']}, {found['num_cores']} cores",
-        "p95_s": found["p95_s"],
-        "memory_bytes": found["memory_bytes"],
-        "energy_j": found["energy_j"],
+        "compared": timing["in_turn"],
+        "runtime": timing["runtime"],
+        "machine": f"{timing['host']}, {timing['processor']}, {timing['num_cores']} cores",
+        "p95_s": timing["p95_s"],
+        "memory_bytes": timing["memory_bytes"],
+        "energy_j": timing["energy_j"],
         "measured_unix_s": time.time(),
         "values": values,
     }
@@ -130,10 +130,10 @@ def kept_file(device: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # what cannot be read is measured again
         return {}
-    return found if isinstance(found, dict) else {}
+    return kept if isinstance(kept, dict) else {}
 
 
 def _write(path: Path, kept: Mapping[str, Any]) -> None:

@@ -49,12 +49,12 @@ class Teacher:
         places = torch.from_numpy(indices)
         if self._outputs is None or not bool(self._is_known[places].all()):
             with torch.no_grad():
-                found = self._model(inputs)
-            if not self._is_kept or found[0].numel() * self._num_samples > _MAX_KEPT_NUMBERS:
-                return found
+                outputs = self._model(inputs)
+            if not self._is_kept or outputs[0].numel() * self._num_samples > _MAX_KEPT_NUMBERS:
+                return outputs
             if self._outputs is None:
-                self._outputs = torch.empty(self._num_samples, *found.shape[1:])
-            self._outputs[places] = found
+                self._outputs = torch.empty(self._num_samples, *outputs.shape[1:])
+            self._outputs[places] = outputs
             self._is_known[places] = True
         return self._outputs[places]
 
@@ -120,12 +120,11 @@ def fine_tune(
             value = loss(outputs, targets)
             if distillation > 0:
                 wanted = teacher.outputs(indices, inputs)
-                found, wanted = (
-                    each if scores is None else scores(each) for each in (outputs, wanted)
-                )
-                value = (1 - distillation) * value + distillation * _distance(
-                    found, wanted, classes
-                )
+                answers = outputs
+                if scores is not None:
+                    answers, wanted = scores(outputs), scores(wanted)
+                distance = _distance(answers, wanted, classes)
+                value = (1 - distillation) * value + distillation * distance
             if scales:
                 value = (
                     value + slimming * torch.stack([scale.abs().sum() for scale in scales]).sum()
@@ -140,9 +139,9 @@ def fine_tune(
             break
         if quality is not None and epoch >= epochs // 2:
             model.eval()
-            found = quality()
-            if found >= best:  # of equal ones the one that was trained for longest
-                best, kept = found, copy.deepcopy(model.state_dict())
+            reached = quality()
+            if reached >= best:  # of equal ones the one that was trained for longest
+                best, kept = reached, copy.deepcopy(model.state_dict())
     if kept is not None:
         model.load_state_dict(kept)
     model.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]

@@ -78,25 +78,25 @@ def find_channels(model: nn.Module) -> list[Channels]:
         if isinstance(module, nn.Sequential)
         for part, _ in module.named_children()
     }
-    found: list[Channels] = []
+    channels: list[Channels] = []
     for name, module in modules.items():
         prefix = f"{name}." if name else ""
         match module:
             case nn.Sequential() if name not in inner:
-                found += _in_chain(list(_flat(name, module)))
+                channels += _in_chain(list(_flat(name, module)))
             case ConvNet():
-                found += _in_chain(
+                channels += _in_chain(
                     [*_flat(f"{prefix}features", module.features), _part(prefix, "output", module)]
                 )
             case BasicBlock():
                 names = ("conv1", "norm1", "conv2")
-                found += _in_chain([_part(prefix, each, module) for each in names])
+                channels += _in_chain([_part(prefix, item, module) for item in names])
             case Block():
                 names = ("feedforward_input", "feedforward_output")
-                found += _in_chain([_part(prefix, each, module) for each in names])
+                channels += _in_chain([_part(prefix, item, module) for item in names])
     shared = _shared_layers(model)
-    unique = {each.producer: each for each in found}.values()
-    return [each for each in unique if not shared & {each.producer, each.consumer, *each.norms}]
+    unique = {item.producer: item for item in channels}.values()
+    return [item for item in unique if not shared & {item.producer, item.consumer, *item.norms}]
 
 
 def scales_of(model: nn.Module) -> list[nn.Parameter]:
@@ -131,7 +131,7 @@ def why_not_pruned(model: nn.Module) -> str | None:
             f"{type(model).__name__} has no channels that one linear or convolutional layer"
             " computes and only one other reads"
         )
-    if all(num_kept(each.count, 0.99) == each.count for each in channels):
+    if all(num_kept(group.count, 0.99) == group.count for group in channels):
         return f"{type(model).__name__} has too few channels: 8 of each layer are left in any case"
     return None
 
@@ -307,9 +307,9 @@ def _check_same(silenced: nn.Module, smaller: nn.Module, example: Tensor) -> Non
     problem = "another layer reads the channels that were removed"
     try:
         with torch.no_grad():
-            wanted, found = silenced(example), smaller(example)
+            wanted, outputs = silenced(example), smaller(example)
         if torch.allclose(
-            wanted, found, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)
+            wanted, outputs, rtol=_TOLERANCE, atol=_TOLERANCE * float(wanted.abs().max() + 1)
         ):
             return
     except (RuntimeError, ValueError) as error:

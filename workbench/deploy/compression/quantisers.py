@@ -100,8 +100,8 @@ def rounding(model: nn.Module) -> Iterator[None]:
     layers = _layers_of(model)
     ranges = [_Range() for _ in layers]
     handles = [
-        layer.register_forward_pre_hook(each.round)
-        for layer, each in zip(layers, ranges, strict=True)
+        layer.register_forward_pre_hook(limits.round)
+        for layer, limits in zip(layers, ranges, strict=True)
     ]
     for layer in layers:
         parametrize.register_parametrization(layer, "weight", _RoundedWeight())
@@ -206,19 +206,19 @@ def _quiet(names: Sequence[str] = ("root", "onnxruntime")) -> Iterator[None]:
     it.
     """
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
-    levels = [each.level for each in loggers]
-    for each in loggers:
-        each.setLevel(logging.ERROR)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for each, level in zip(loggers, levels, strict=True):
-            each.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _layers_of(model: nn.Module) -> list[nn.Module]:
     uses: dict[int, int] = {}
-    for parameter in (each for _, each in model.named_parameters(remove_duplicate=False)):
+    for parameter in (item for _, item in model.named_parameters(remove_duplicate=False)):
         uses[id(parameter)] = uses.get(id(parameter), 0) + 1
     return [
         module
@@ -251,7 +251,7 @@ class _Range:
     def round(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         values = inputs[0]
         if module.training or self._range is None:
-            low, high = (float(each) for each in torch.aminmax(values.detach()))
+            low, high = (float(bound) for bound in torch.aminmax(values.detach()))
             known = self._range or (low, high)
             self._range = (
                 known[0] + _MOMENTUM * (low - known[0]),

@@ -97,7 +97,11 @@ def experiment_for(
     not_aware = why_not_aware(model)
     calibrated = ["static"] if not_aware else ["static", "qat"]
     search: dict[str, Any] = {
-        "quantiser": {"choices": [each for each in QUANTISERS if each != "qat" or not not_aware]},
+        "quantiser": {
+            "choices": [
+                quantiser for quantiser in QUANTISERS if quantiser != "qat" or not not_aware
+            ]
+        },
         "calibration": {"choices": list(CALIBRATIONS), "when": {"quantiser": calibrated}},
         "calibration_samples": {"choices": [64, 256, 512], "when": {"quantiser": calibrated}},
     }
@@ -191,20 +195,21 @@ def first_configurations(
         "qat_epochs": qat_epochs,
         "qat_lr": 3e-4,
     }
-    found: list[dict[str, Any]] = [
-        {**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in (none, dynamic, static)
+    configurations: list[dict[str, Any]] = [
+        {**quantiser, "pruning": 0.0, "rank": 1.0, "epochs": 0}
+        for quantiser in (none, dynamic, static)
     ]
     if "pruning" in experiment.search.root:
         integers = qat if has_convolutions else dynamic
-        found += [
+        configurations += [
             {
-                **each,
+                **quantiser,
                 "pruning": share,
                 "rank": 1.0,
                 **_TUNED,
                 "epochs": most_epochs if share == _MUCH_PRUNED else epochs,
             }
-            for share, each in (
+            for share, quantiser in (
                 (0.5, none),
                 (0.5, integers),
                 (0.625, none),
@@ -214,10 +219,10 @@ def first_configurations(
             )
         ]
     elif "qat_lr" in experiment.search.root:
-        found.append({**qat, "pruning": 0.0, "rank": 1.0, "epochs": 0})
+        configurations.append({**qat, "pruning": 0.0, "rank": 1.0, "epochs": 0})
     return [
-        {key: value for key, value in each.items() if key in experiment.search.root}
-        for each in found
+        {key: value for key, value in quantiser.items() if key in experiment.search.root}
+        for quantiser in configurations
     ]
 
 
@@ -232,12 +237,12 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:
     """
     experiment = store.experiment(run_id)
     history = History.of(experiment, (stored.event for stored in store.events(run_id)))
-    found = compressed(history)
-    if found.recommended is None:
-        return Noted(level="info", message=found.words)
+    verdict = compressed(history)
+    if verdict.recommended is None:
+        return Noted(level="info", message=verdict.words)
     assert experiment.train is not None
-    tested = measure_on_test(store, run_id, experiment.train.load(), found.recommended)
-    return Noted(level="info", message=f"{found.words}; {tested}")
+    tested = measure_on_test(store, run_id, experiment.train.load(), verdict.recommended)
+    return Noted(level="info", message=f"{verdict.words}; {tested}")
 
 
 def measure_on_test(store: Store, run_id: str, compression: Compression, trial: Trial) -> str:
@@ -258,7 +263,7 @@ def measure_on_test(store: Store, run_id: str, compression: Compression, trial: 
         original = Path(folder, MODEL)
         original.write_bytes(base.onnx)
         values, before = (
-            measure(each, base.experiment, datasets, part="test") for each in (path, original)
+            measure(model, base.experiment, datasets, part="test") for model in (path, original)
         )
     metric = base.metric.replace("val_", "test_", 1)
     return (
@@ -285,15 +290,15 @@ def _parse(name: str, given: Any) -> float:
     try:
         if name == "drop":
             match = _PERCENT.fullmatch(text)
-            found = float(match[1]) / 100 if match else float(text)
+            limit = float(match[1]) / 100 if match else float(text)
         elif name == "latency":
-            found = float(parse_duration_s(text))
+            limit = float(parse_duration_s(text))
         else:
-            found = float(text) if isinstance(given, int | float) else float(parse_bytes(text))
+            limit = float(text) if isinstance(given, int | float) else float(parse_bytes(text))
     except (ValueError, ExperimentError):
-        found = -1.0
-    if not 0 <= found < float("inf") or (found == 0 and name != "drop"):
+        limit = -1.0
+    if not 0 <= limit < float("inf") or (limit == 0 and name != "drop"):
         examples = {"latency": "5ms", "drop": "0.5%", "size": "500KB", "memory": "100MB"}
         allowed = f"such as {examples[name]}"
         raise ArgumentError(f"{given!r} is not valid", field=f"limits.{name}", allowed=allowed)
-    return found
+    return limit

@@ -200,8 +200,8 @@ def _measure(
     metrics = _metrics_of(experiment, datasets)
     cpu = torch.device("cpu")
     worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
-    found = evaluate(model, Source(split, cpu), metrics, batch=AT_ONCE, worker=worker)
-    return {f"{part}_{name}": value for name, value in found.items()}
+    values = evaluate(model, Source(split, cpu), metrics, batch=AT_ONCE, worker=worker)
+    return {f"{part}_{name}": value for name, value in values.items()}
 
 
 def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
@@ -269,7 +269,9 @@ class _Exported(Predictor):
 def _refuse(model: nn.Module, datasets: Datasets) -> None:
     """Refuse what has no weights to compress, or not one tensor as its input."""
     example: Any = Source(datasets.train, torch.device("cpu")).fetch(np.arange(1))[0]
-    if isinstance(model, OwnSteps) or not any(each.dim() > 1 for each in model.parameters()):
+    if isinstance(model, OwnSteps) or not any(
+        parameter.dim() > 1 for parameter in model.parameters()
+    ):
         raise RunError(
             f"{type(model).__name__} has no layers with weights, so there is nothing to compress",
             next_step="Compress a trial of a network.",

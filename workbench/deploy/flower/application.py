@@ -253,14 +253,14 @@ def _programs(
     initial = {name: value.numpy() for name, value in model.state_dict().items() if name in sent}
     written = io.BytesIO()
     np.savez(written, **initial)
-    found = {INITIAL: packed(written.getvalue())}
+    programs = {INITIAL: packed(written.getvalue())}
     state = model.state_dict()
     for name in sent:  # every round brings them
         state[name].zero_()
     for name, is_training in ((TRAIN, True), (EVALUATE, False)):
         with_loss.train(is_training)
-        found[name] = packed(_exported(with_loss, (examples[0], examples[1])))
-    return found
+        programs[name] = packed(_exported(with_loss, (examples[0], examples[1])))
+    return programs
 
 
 def _exported(module: nn.Module, examples: tuple[Tensor, Tensor]) -> bytes:

@@ -54,8 +54,8 @@ class Learning:
 
     def initial(self) -> Weights:
         """Return the weights with which the first round begins."""
-        with np.load(io.BytesIO(unpacked(self._packed[INITIAL]))) as found:
-            return {name: found[name] for name in self.settings["sent"]}
+        with np.load(io.BytesIO(unpacked(self._packed[INITIAL]))) as stored:
+            return {name: stored[name] for name in self.settings["sent"]}
 
     def train(
         self, weights: Weights, inputs: np.ndarray, targets: np.ndarray, *, number: int, client: int

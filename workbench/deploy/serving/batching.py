@@ -182,12 +182,12 @@ class BatchQueue:
         self._has_rows.set()
         if len(parts) == 1:
             return await parts[0].answered
-        found = await asyncio.gather(*(part.answered for part in parts), return_exceptions=True)
+        outcomes = await asyncio.gather(*(part.answered for part in parts), return_exceptions=True)
         answers: list[Answer] = []
-        for each in found:
-            if isinstance(each, BaseException):
-                raise each
-            answers += each
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            answers += outcome
         return answers
 
     def replace(self, predict: Predict, times: BatchTimes) -> None:
@@ -230,7 +230,7 @@ class BatchQueue:
 
     async def _compute(self, batch: list[_Waiting]) -> None:
         predict, times = self._predict, self._times  # may be replaced meanwhile
-        rows = [row for each in batch for row in each.rows]
+        rows = [row for waiting in batch for row in waiting.rows]
         started_s = time.perf_counter()
         try:
             answers = await self._call(predict, times, rows)
@@ -238,8 +238,8 @@ class BatchQueue:
             if len(batch) == 1:
                 _fail(batch[0], error)
             else:  # one of them is to blame, and the others are answered
-                for each in batch:
-                    await self._compute([each])
+                for waiting in batch:
+                    await self._compute([waiting])
             return
         took_s = time.perf_counter() - started_s
         self._on_batch(len(rows), took_s)
@@ -247,10 +247,10 @@ class BatchQueue:
             correction = min(max(took_s / expected_s, _MIN_CORRECTION), _MAX_CORRECTION)
             self._slower += (correction - self._slower) / 16
         at = 0
-        for each in batch:
-            if not each.answered.done():  # its client may be gone
-                each.answered.set_result(answers[at : at + len(each.rows)])
-            at += len(each.rows)
+        for waiting in batch:
+            if not waiting.answered.done():  # its client may be gone
+                waiting.answered.set_result(answers[at : at + len(waiting.rows)])
+            at += len(waiting.rows)
 
     async def _call(self, predict: Predict, times: BatchTimes, rows: list[Row]) -> list[Answer]:
         if times.seconds(len(rows)) < INLINE_S:

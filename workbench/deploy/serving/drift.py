@@ -75,9 +75,9 @@ class DriftMonitor:
         self._card = card
         self._window_rows = window_rows
         self._columns = [
-            (at, one.name, card.statistics[one.name])
-            for at, one in enumerate(card.inputs)
-            if one.name in card.statistics and card.statistics[one.name].shares
+            (at, column.name, card.statistics[column.name])
+            for at, column in enumerate(card.inputs)
+            if column.name in card.statistics and card.statistics[column.name].shares
         ]
         self._now, self._before = self._zeros(), self._zeros()
         self._num_now = 0
@@ -102,14 +102,14 @@ class DriftMonitor:
 
     def columns(self) -> list[Drift]:
         """Return the drift of each column, the largest first."""
-        found = [
+        drifts = [
             drift_of(
                 name, statistics, self._counts(index), num_trained=self._card.num_train_samples
             )
             for index, (_, name, statistics) in enumerate(self._columns)
         ]
         return sorted(
-            (drift for drift in found if drift is not None), key=lambda drift: -drift.index
+            (drift for drift in drifts if drift is not None), key=lambda drift: -drift.index
         )
 
     def answers(self) -> Drift | None:
@@ -122,11 +122,11 @@ class DriftMonitor:
     def describe(self) -> dict[str, Any]:
         """Return the drift as plain values, with the next step where there is any."""
         columns, answers = self.columns(), self.answers()
-        drifted = any(each.has_drifted for each in [*columns, *([answers] if answers else [])])
+        drifted = any(drift.has_drifted for drift in [*columns, *([answers] if answers else [])])
         return {
             "rows": self.num_rows,
             "drifted": drifted,
-            "columns": [_plain(each) for each in columns],
+            "columns": [_plain(drift) for drift in columns],
             "answers": _plain(answers) if answers else None,
             "next_steps": list(next_steps(self._card)) if drifted else [],
         }
@@ -143,7 +143,7 @@ class DriftMonitor:
 
     def _counts(self, index: int) -> list[int]:
         return [
-            one + other for one, other in zip(self._now[index], self._before[index], strict=True)
+            now + before for now, before in zip(self._now[index], self._before[index], strict=True)
         ]
 
 

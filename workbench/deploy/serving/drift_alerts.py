@@ -53,13 +53,13 @@ class DriftAlerts:
         for model in models:
             if model.watch is None:
                 continue
-            found = model.watch.monitor.describe()
-            judged = [*found["columns"], *([found["answers"]] if found["answers"] else [])]
+            drift = model.watch.monitor.describe()
+            judged = [*drift["columns"], *([drift["answers"]] if drift["answers"] else [])]
             card = model.version.card
             reading = ServedReading(
                 model=f"{model.name} {model.version.sha256}",
-                drifted=tuple(each["name"] for each in judged if each["drifted"]),
-                num_rows=found["rows"],
+                drifted=tuple(column["name"] for column in judged if column["drifted"]),
+                num_rows=drift["rows"],
             )
             for alert in self._alerts.read(reading):
                 if isinstance(alert, AlertRaised):

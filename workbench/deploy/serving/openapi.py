@@ -78,49 +78,49 @@ def row_schema(card: Card) -> dict[str, Any]:
     """Return the JSON schema of one row."""
     return {
         "type": "object",
-        "properties": {one.name: _value_schema(one) for one in card.inputs},
-        "required": [one.name for one in card.inputs],
+        "properties": {column.name: _value_schema(column) for column in card.inputs},
+        "required": [column.name for column in card.inputs],
         "additionalProperties": False,
     }
 
 
-def _value_schema(one: Input) -> dict[str, Any]:
+def _value_schema(column: Input) -> dict[str, Any]:
     schema: dict[str, Any]
-    if one.kind == "array":
-        schema = {"type": "integer" if one.dtype == "int64" else "number"}
-        for size in reversed(one.shape):
+    if column.kind == "array":
+        schema = {"type": "integer" if column.dtype == "int64" else "number"}
+        for size in reversed(column.shape):
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
         schema["description"] = (
-            f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
+            f"Numbers of shape {list(column.shape)}; a flat list of them is taken, too."
         )
-        if one.is_image:
+        if column.is_image:
             schema = {
                 "anyOf": [{"type": "string", "contentEncoding": "base64"}, schema],
                 "description": (
                     "An image file in base64, or the numbers of its pixels, from 0 to 255."
                 ),
             }
-        elif one.tokens is not None:
+        elif column.tokens is not None:
             schema = {
                 "anyOf": [{"type": "string"}, schema],
                 "description": "A text, or the numbers of its tokens.",
             }
     else:
-        further = ["string"] if one.is_written_as_text else []
-        further += ["boolean"] if one.kind == "number" and takes_truth_values(one) else []
-        schema = {"type": [_NULLABLE[one.kind], *further, "null"]}
-    schema["x-kind"] = one.kind
-    if one.kind == "category":
+        further = ["string"] if column.is_written_as_text else []
+        further += ["boolean"] if column.kind == "number" and takes_truth_values(column) else []
+        schema = {"type": [_NULLABLE[column.kind], *further, "null"]}
+    schema["x-kind"] = column.kind
+    if column.kind == "category":
         schema["description"] = (
             "Values that training never saw are accepted, and noted in the answer."
         )
-        schema["x-known-values"] = list(one.categories)
-    elif one.is_written_as_text:
+        schema["x-known-values"] = list(column.categories)
+    elif column.is_written_as_text:
         schema["description"] = "A number, or text as the training data wrote it."
-    elif one.kind == "date":
-        schema["description"] = f"A date as text: {one.date_format or 'ISO8601'}."
-    if one.example is not None:
-        schema["examples"] = [one.example]
+    elif column.kind == "date":
+        schema["description"] = f"A date as text: {column.date_format or 'ISO8601'}."
+    if column.example is not None:
+        schema["examples"] = [column.example]
     return schema
 
 
@@ -180,7 +180,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
     def many(of: str) -> dict[str, Any]:
         return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}.{of}"}}
 
-    example = {one.name: one.example for one in card.inputs}
+    example = {column.name: column.example for column in card.inputs}
     body: dict[str, Any] = {
         "schema": {
             "type": "object",
@@ -227,14 +227,14 @@ def _get(
     kind: str = "application/json",
     more: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "summary": summary,
         "responses": {
             "200": {"description": f"{summary}.", "content": {kind: {}}},
             **{code: {"description": text} for code, text in (more or {}).items()},
         },
     }
-    return found if secured else found | {"security": []}
+    return operation if secured else operation | {"security": []}
 
 
 def _problem(description: str) -> dict[str, Any]:

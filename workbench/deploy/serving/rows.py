@@ -61,7 +61,7 @@ class RowsError(Exception):
             "field": field,
             "allowed": first.allowed,
             "next_step": "Correct the rows; /openapi.json describes them.",
-            "problems": [asdict(each) for each in self.problems],
+            "problems": [asdict(problem) for problem in self.problems],
         }
 
 
@@ -104,16 +104,20 @@ class RowReader:
         self.image = card.inputs[0].name if takes_images(card) else None
         """The name of the input that takes images; None where the model takes something else."""
         self._inputs = card.inputs
-        self._names = [one.name for one in card.inputs]
-        self._readers = [(one.name, _reader(one)) for one in card.inputs]
+        self._names = [column.name for column in card.inputs]
+        self._readers = [(column.name, _reader(column)) for column in card.inputs]
         self._arrays = {
-            one.name: _array_in_words(one) for one in card.inputs if one.kind == "array"
+            column.name: _array_in_words(column) for column in card.inputs if column.kind == "array"
         }
         self._known = {
-            one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
+            column.name: frozenset(column.categories)
+            for column in card.inputs
+            if column.kind == "category"
         }
         self._missing = {
-            one.name: missing_text_of(one) for one in card.inputs if one.kind == "category"
+            column.name: missing_text_of(column)
+            for column in card.inputs
+            if column.kind == "category"
         }
 
     def read(self, rows: Sequence[Any]) -> list[Row]:
@@ -123,10 +127,10 @@ class RowReader:
             RowsError: If a row lacks a column or has an unknown one, or a value is not of its kind.
         """
         problems: list[ValueProblem] = []
-        found = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
+        values = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
         if problems:
             raise RowsError(problems[:_MAX_PROBLEMS])
-        return found
+        return values
 
     def has_images(self, rows: Sequence[Any]) -> bool:
         """Return whether rows have images in them, which take long to read."""
@@ -136,18 +140,20 @@ class RowReader:
 
     def notes(self, row: Row) -> list[str]:
         """Return what a client should know about a row that was accepted."""
-        found = []
-        for one, value in zip(self._inputs, row, strict=True):
-            if one.kind in ("number", "date") and math.isnan(value) and not one.has_missing:
-                found.append(f"column {one.name!r} is missing, and was never missing in training")
-            elif one.kind == "category" and value not in self._known[one.name]:
-                if value != self._missing[one.name] and not is_missing(value):
-                    found.append(f"column {one.name!r}: training never saw {_shown(value)}")
-                elif not one.has_missing:
-                    found.append(
-                        f"column {one.name!r} is missing, and was never missing in training"
+        notes = []
+        for column, value in zip(self._inputs, row, strict=True):
+            if column.kind in ("number", "date") and math.isnan(value) and not column.has_missing:
+                notes.append(
+                    f"column {column.name!r} is missing, and was never missing in training"
+                )
+            elif column.kind == "category" and value not in self._known[column.name]:
+                if value != self._missing[column.name] and not is_missing(value):
+                    notes.append(f"column {column.name!r}: training never saw {_shown(value)}")
+                elif not column.has_missing:
+                    notes.append(
+                        f"column {column.name!r} is missing, and was never missing in training"
                     )
-        return found
+        return notes
 
     def _read_row(self, number: int, row: Any, problems: list[ValueProblem]) -> Row:
         if not isinstance(row, dict):
@@ -183,36 +189,38 @@ class _WrongValueError(Exception):
         self.problem, self.allowed, self.is_of_value = problem, allowed, is_of_value
 
 
-def _reader(one: Input) -> Callable[[Any], Any]:
+def _reader(column: Input) -> Callable[[Any], Any]:
     """Return what checks and converts one value of an input."""
-    if one.kind == "number":
-        read = _number_or_truth if takes_truth_values(one) else _number
-        return (lambda value: read(_read_number(one, value))) if one.is_written_as_text else read
-    if one.kind == "date":
-        return lambda value: _date(one, value)
-    if one.kind == "array":
-        return lambda value: _array(one, value)
-    if one.kind == "category":
-        categories, missing = frozenset(one.categories), missing_text_of(one)
+    if column.kind == "number":
+        read = _number_or_truth if takes_truth_values(column) else _number
+        return (
+            (lambda value: read(_read_number(column, value))) if column.is_written_as_text else read
+        )
+    if column.kind == "date":
+        return lambda value: _date(column, value)
+    if column.kind == "array":
+        return lambda value: _array(column, value)
+    if column.kind == "category":
+        categories, missing = frozenset(column.categories), missing_text_of(column)
         return lambda value: category_in(categories, _checked_text(value), missing)
     return _text
 
 
-def _read_number(one: Input, value: Any) -> Any:
+def _read_number(column: Input, value: Any) -> Any:
     """Return the number that a text stands for, as the table wrote it that the model was trained
     with.
     """
     try:
-        return number_in(one, value) if isinstance(value, str) else value
+        return number_in(column, value) if isinstance(value, str) else value
     except ValueError:
         return value
 
 
-def takes_truth_values(one: Input) -> bool:
+def takes_truth_values(column: Input) -> bool:
     """Return whether a column of numbers held true and false in training, which count as 1 and
     0.
     """
-    return isinstance(one.example, bool)
+    return isinstance(column.example, bool)
 
 
 def _number_or_truth(value: Any) -> float:
@@ -243,7 +251,7 @@ def _checked_text(value: Any) -> Any:
     return value
 
 
-def _date(one: Input, value: Any) -> float:
+def _date(column: Input, value: Any) -> float:
     if value is None:
         return math.nan
     if not isinstance(value, str):
@@ -251,45 +259,45 @@ def _date(one: Input, value: Any) -> float:
             "is not a date", "text that holds a date, or null where it is missing"
         )
     try:
-        return seconds_of(one, 0, value)
+        return seconds_of(column, 0, value)
     except DataError as error:
         raise _WrongValueError("is not a date", error.allowed or "a date") from error
 
 
-def _array(one: Input, value: Any) -> np.ndarray:
-    allowed = _array_in_words(one)
-    if one.tokens is not None and isinstance(value, str):
-        return ids_of(one, [value])[0]
-    if one.is_image and isinstance(value, str):
-        return _image(one, value, allowed)
+def _array(column: Input, value: Any) -> np.ndarray:
+    allowed = _array_in_words(column)
+    if column.tokens is not None and isinstance(value, str):
+        return ids_of(column, [value])[0]
+    if column.is_image and isinstance(value, str):
+        return _image(column, value, allowed)
     try:
-        found = np.array(value)
+        array = np.array(value)
     except ValueError as error:
         raise _WrongValueError(
             "is not an array: its parts have different lengths", allowed
         ) from error
-    if found.dtype.kind not in "iuf" or _has_truth_value(value):
+    if array.dtype.kind not in "iuf" or _has_truth_value(value):
         kind = (
             "neither an image nor an array of numbers"
-            if one.is_image
+            if column.is_image
             else "not an array of numbers"
         )
         raise _WrongValueError(f"is {kind}", allowed)
-    if not one.takes(found.shape):
-        raise _WrongValueError(f"has shape {list(found.shape)}", allowed)
-    found = found.reshape(one.shape)
-    if one.dtype == "int64":
-        if found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
+    if not column.takes(array.shape):
+        raise _WrongValueError(f"has shape {list(array.shape)}", allowed)
+    array = array.reshape(column.shape)
+    if column.dtype == "int64":
+        if array.dtype.kind == "f" and not np.array_equal(array, np.round(array)):
             raise _WrongValueError("has numbers that are not whole", "whole numbers")
     else:
         with np.errstate(over="ignore"):
-            found = found.astype(one.dtype)
-        if not np.isfinite(found).all():
+            array = array.astype(column.dtype)
+        if not np.isfinite(array).all():
             raise _WrongValueError("has numbers that are too large", "finite numbers")
-    return found
+    return array
 
 
-def _image(one: Input, text: str, allowed: str) -> np.ndarray:
+def _image(column: Input, text: str, allowed: str) -> np.ndarray:
     """Return the pixels of an image in base64, with or without the beginning of a data URL."""
     encoded = text.partition(",")[2] if text.startswith("data:") else text
     try:
@@ -297,7 +305,7 @@ def _image(one: Input, text: str, allowed: str) -> np.ndarray:
     except (binascii.Error, ValueError) as error:
         raise _WrongValueError("is not base64", allowed) from error
     try:
-        return sent_pixels(one, content).astype(one.dtype)
+        return sent_pixels(column, content).astype(column.dtype)
     except DataError as error:
         raise _WrongValueError(
             error.problem, error.allowed or allowed, is_of_value=False
@@ -312,12 +320,12 @@ def _has_truth_value(value: Any) -> bool:
     return bool in kinds or (list in kinds and any(map(_has_truth_value, value)))
 
 
-def _array_in_words(one: Input) -> str:
-    flat = f" or a flat list of {math.prod(one.shape)}" if len(one.shape) > 1 else ""
-    numbers = f"numbers of shape {list(one.shape)}{flat}"
-    if one.is_image:
+def _array_in_words(column: Input) -> str:
+    flat = f" or a flat list of {math.prod(column.shape)}" if len(column.shape) > 1 else ""
+    numbers = f"numbers of shape {list(column.shape)}{flat}"
+    if column.is_image:
         return f"an image file in base64, or {numbers}"
-    return f"{numbers}, or a text" if one.tokens else numbers
+    return f"{numbers}, or a text" if column.tokens else numbers
 
 
 def _shown(value: Any) -> str:
@@ -328,8 +336,8 @@ def _shown(value: Any) -> str:
 def feeds_of_rows(card: Card, rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return what the graph takes for rows that were checked."""
     return {
-        one.name: np.array(values, dtype=object if one.dtype == "string" else one.dtype)
-        for one, values in zip(card.inputs, zip(*rows, strict=True), strict=True)
+        column.name: np.array(values, dtype=object if column.dtype == "string" else column.dtype)
+        for column, values in zip(card.inputs, zip(*rows, strict=True), strict=True)
     }
 
 
@@ -339,7 +347,7 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
     if answers.classes is not None and answers.probabilities is not None:
         names = output.classes
         if answers.classes.ndim > 1:
-            return [{"classes": each} for each in answers.classes.tolist()]
+            return [{"classes": classes} for classes in answers.classes.tolist()]
         return [
             {"class": name, "probabilities": dict(zip(names, row, strict=True))}
             for name, row in zip(
@@ -347,18 +355,18 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
             )
         ]
     if answers.boxes is not None:
-        return [{"boxes": found} for found in answers.boxes]
+        return [{"boxes": boxes} for boxes in answers.boxes]
     assert answers.values is not None
-    found = answers.values.reshape(len(answers.values), *output.shape)
+    values = answers.values.reshape(len(answers.values), *output.shape)
     if output.kind == "values" and len(output.targets) == math.prod(output.shape):
-        flat = _plain(found.reshape(len(found), -1))
+        flat = _plain(values.reshape(len(values), -1))
         return [{"values": dict(zip(output.targets, row, strict=True))} for row in flat]
-    return [{"values": row} for row in _plain(found)]
+    return [{"values": row} for row in _plain(values)]
 
 
-def _plain(found: np.ndarray) -> list[Any]:
-    if found.dtype.kind != "f" or (finite := np.isfinite(found)).all():
-        return found.tolist()
-    plain = found.astype(object)
+def _plain(numbers: np.ndarray) -> list[Any]:
+    if numbers.dtype.kind != "f" or (finite := np.isfinite(numbers)).all():
+        return numbers.tolist()
+    plain = numbers.astype(object)
     plain[~finite] = None
     return plain.tolist()

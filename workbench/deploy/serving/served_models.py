@@ -61,7 +61,7 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
         >>> name_bundles(["models/digits", "new=models/digits-2"])["new"].name
         'digits-2'
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for text in given:
         name, equals, folder = text.partition("=")
         if not equals or "/" in name:
@@ -73,14 +73,14 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
                 allowed="letters, digits, _, . and -",
                 next_step=f"Name it: NAME={shlex.quote(folder)}",
             )
-        if name in found:
+        if name in folders:
             raise ArgumentError(
-                f"{found[name]} and {folder} would both be served as {name!r}",
+                f"{folders[name]} and {folder} would both be served as {name!r}",
                 field="BUNDLE",
                 next_step=f"Name one of them: NAME={shlex.quote(folder)}",
             )
-        found[name] = Path(folder)
-    return found
+        folders[name] = Path(folder)
+    return folders
 
 
 @dataclass(frozen=True)
@@ -127,13 +127,13 @@ class Version:
 
 def _example_row(card: Card, reader: RowReader) -> Row:
     """Return the example of the card, or where it has none a row of zeros and empty texts."""
-    example = {one.name: one.example for one in card.inputs}
+    example = {column.name: column.example for column in card.inputs}
     if None not in example.values():
         return reader.read([example])[0]
     empty = {"number": 0.0, "date": 0.0, "category": "", "text": ""}
     return tuple(
-        np.zeros(one.shape, dtype=one.dtype) if one.kind == "array" else empty[one.kind]
-        for one in card.inputs
+        np.zeros(column.shape, dtype=column.dtype) if column.kind == "array" else empty[column.kind]
+        for column in card.inputs
     )
 
 
@@ -233,11 +233,20 @@ def check_same_interface(served: Card, newer: Card) -> None:
 
 
 def _inputs_of(card: Card) -> dict[str, object]:
-    return {one.name: (one.kind, one.shape, one.dtype, one.date_format) for one in card.inputs}
+    return {
+        column.name: (column.kind, column.shape, column.dtype, column.date_format)
+        for column in card.inputs
+    }
 
 
 def _outputs_of(card: Card) -> dict[str, object]:
     return {
-        one.name: (one.kind, one.shape, sorted(one.classes), sorted(one.targets), one.unit)
-        for one in card.outputs
+        output.name: (
+            output.kind,
+            output.shape,
+            sorted(output.classes),
+            sorted(output.targets),
+            output.unit,
+        )
+        for output in card.outputs
     }

@@ -100,7 +100,7 @@ def assemble(
     profiles = _profiles(file, folder, bundle, measure)
     tiers = list(file.tiers.items())
     times = [_stage_times(name, tier, profiles[name], bundle, stages) for name, tier in tiers]
-    stage_s = np.array([each for each, _ in times])
+    stage_s = np.array([seconds for seconds, _ in times])
     if file.place.models:
         stage_s = _with_own_models(stage_s)
     batches = np.array([tier.batch for _, tier in tiers])
@@ -140,9 +140,9 @@ def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
     """Return the times where the first tier has only the first model, and the last only the
     last.
     """
-    found = np.full(stage_s.shape, np.inf)
-    found[0, 0], found[-1, :-1], found[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
-    return found
+    own_s = np.full(stage_s.shape, np.inf)
+    own_s[0, 0], own_s[-1, :-1], own_s[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
+    return own_s
 
 
 def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> dict[str, Profile]:
@@ -162,7 +162,7 @@ def _stage_times(
     name: str, tier: Tier, profile: Profile, bundle: Path, stages: Stages
 ) -> tuple[list[float], float]:
     """Return the time of each stage for one request, and by how much it varies."""
-    found, spreads, used_bytes = [], [], 0
+    seconds, spreads, used_bytes = [], [], 0
     for number, stage in enumerate(stages.stages):
         path = bundle / stage.file
         timing = profile.timing(sha256_of(path), tier.batch)
@@ -185,6 +185,6 @@ def _stage_times(
             )
         # The median, as of what is cut: what else a machine does reaches few calls, and a mean by
         # much.
-        found.append(timing.p50_s / tier.batch if fits else np.inf)
+        seconds.append(timing.p50_s / tier.batch if fits else np.inf)
         spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
-    return found, float(np.clip(np.mean(spreads), 0.03, 0.3))
+    return seconds, float(np.clip(np.mean(spreads), 0.03, 0.3))

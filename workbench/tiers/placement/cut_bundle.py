@@ -46,9 +46,9 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
         for name, part in zip(names, graph.parts(is_there), strict=True):
             onnx.save(part, str(folder / name))
     values = _compare(bundle / MODEL, [folder / name for name in names])
-    found = evidence.last(num_parts)
-    found.write(folder)
-    accuracy = float(found.is_correct[:, -1].mean())
+    parts_evidence = evidence.last(num_parts)
+    parts_evidence.write(folder)
+    accuracy = float(parts_evidence.is_correct[:, -1].mean())
     stages = Stages(
         stages=tuple(
             Stage(
@@ -63,7 +63,7 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
             for name, given, is_last in zip(names, values, [False, True][-num_parts:], strict=True)
         ),
         accuracy=accuracy,
-        num_samples=len(found.is_correct),
+        num_samples=len(parts_evidence.is_correct),
     )
     return stages.write(folder)
 

@@ -42,8 +42,12 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
         return None
     nodes_s, num_nodes = measured.nodes_s, len(measured.graph.nodes)
     values = [
-        Value(one.producer, one.consumers, _send_s(one, sending) if one.can_be_sent else np.inf)
-        for one in measured.graph.passed
+        Value(
+            value.producer,
+            value.consumers,
+            _send_s(value, sending) if value.can_be_sent else np.inf,
+        )
+        for value in measured.graph.passed
     ]
     ways = {
         "end": np.zeros(num_nodes, bool),
@@ -71,7 +75,7 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
     return Cut(
         scheduler,
         is_there,
-        tuple(one.name for one in measured.graph.sent(is_there)),
+        tuple(value.name for value in measured.graph.sent(is_there)),
         np.stack([nodes_s @ part + measured.calls_s for part in parts], axis=1),
         sent.send_s,
         sent.received_s,
@@ -167,14 +171,14 @@ class _Measured:
 
     def alone_s(self, is_there: np.ndarray, sending: Sending) -> float:
         """Return the time of one request on an idle system."""
-        found = float(np.where(is_there, self.nodes_s[-1], self.nodes_s[0]).sum())
+        total_s = float(np.where(is_there, self.nodes_s[-1], self.nodes_s[0]).sum())
         if not is_there.all():
-            found += float(self.calls_s[0])
+            total_s += float(self.calls_s[0])
         if is_there.any():
             sent = sending.frame(_bytes_of(self.graph, is_there, sending))
             there_s = self.calls_s[-1] + sent.received_s[-1]
-            found += float(there_s + sent.send_s[-1] + sending.ways(ANSWER_BYTES)[-1])
-        return found
+            total_s += float(there_s + sent.send_s[-1] + sending.ways(ANSWER_BYTES)[-1])
+        return total_s
 
 
 def _measured(bundle: Path, sending: Sending) -> _Measured | None:
@@ -186,25 +190,25 @@ def _measured(bundle: Path, sending: Sending) -> _Measured | None:
     if len(tiers) == 1 or not (bundle / MODEL).exists():
         return None
     sha256 = sha256_of(bundle / MODEL)
-    found = [sending.profiles[name].graph(sha256, tier.batch) for name, tier in tiers.items()]
-    timings = [one for one in found if one is not None]
+    graphs = [sending.profiles[name].graph(sha256, tier.batch) for name, tier in tiers.items()]
+    timings = [timing for timing in graphs if timing is not None]
     graph = cuttable(bundle / MODEL) if len(timings) == len(tiers) else None
     if graph is None:
         return None
     names = [name for name, _ in graph.nodes]
-    if any(set(names) - set(one.nodes_s) for one in timings):
+    if any(set(names) - set(timing.nodes_s) for timing in timings):
         return None  # another version of ONNX Runtime fuses other nodes
     return _Measured(
         graph,
-        np.array([[one.nodes_s[name] / one.batch for name in names] for one in timings]),
-        np.array([one.beyond_nodes_s / one.batch for one in timings]),
+        np.array([[timing.nodes_s[name] / timing.batch for name in names] for timing in timings]),
+        np.array([timing.beyond_nodes_s / timing.batch for timing in timings]),
     )
 
 
 def _bytes_of(graph: CuttableGraph, is_there: np.ndarray, sending: Sending) -> int:
     sent = graph.sent(is_there)
     dtype = sent[0].dtype.name if sent else "float32"
-    return sending.bytes_of(sum(one.num_values for one in sent), dtype)
+    return sending.bytes_of(sum(value.num_values for value in sent), dtype)
 
 
 def _send_s(value: Passed, sending: Sending) -> float:

@@ -78,17 +78,21 @@ class CuttableGraph:
     def sent(self, is_there: np.ndarray) -> list[Passed]:
         """Return the values that are sent, by which nodes are computed on the last tier."""
         return [
-            one
-            for one in self.passed
-            if (one.producer is None or not is_there[one.producer])
-            and is_there[list(one.consumers)].any()
+            value
+            for value in self.passed
+            if (value.producer is None or not is_there[value.producer])
+            and is_there[list(value.consumers)].any()
         ]
 
     def weight_bytes(self, is_used: np.ndarray) -> int:
         """Return the bytes of the constants that some nodes take, by whether each is among them."""
         nodes = [node for node, used in zip(self.model.graph.node, is_used, strict=True) if used]
         taken = {name for node in nodes for name in node.input}
-        return sum(one.ByteSize() for one in self.model.graph.initializer if one.name in taken)
+        return sum(
+            constant.ByteSize()
+            for constant in self.model.graph.initializer
+            if constant.name in taken
+        )
 
     def parts(self, is_there: np.ndarray) -> tuple[onnx.ModelProto, onnx.ModelProto]:
         """Return both parts; what the first sends are the values in one row, as the second takes
@@ -99,31 +103,31 @@ class CuttableGraph:
                 not.
         """
         sent, nodes, graph = self.sent(is_there), list(self.model.graph.node), self.model.graph
-        width = sum(one.num_values for one in sent)
+        width = sum(value.num_values for value in sent)
         helper = onnx.helper
-        rows = [f"{one.name}/row" for one in sent]
+        rows = [f"{value.name}/row" for value in sent]
         row = helper.make_tensor_value_info(FEATURES, onnx.TensorProto.FLOAT, [BATCH, width])
         first = [
             *(node for node, there in zip(nodes, is_there, strict=True) if not there),
             *(
-                helper.make_node("Flatten", [one.name], [flat], axis=1)
-                for one, flat in zip(sent, rows, strict=True)
+                helper.make_node("Flatten", [value.name], [flat], axis=1)
+                for value, flat in zip(sent, rows, strict=True)
             ),
             helper.make_node("Concat", rows, [FEATURES], axis=1),
         ]
         numpy_helper = onnx.numpy_helper
         constants = [
-            numpy_helper.from_array(np.array([one.num_values for one in sent]), "sent/widths"),
+            numpy_helper.from_array(np.array([value.num_values for value in sent]), "sent/widths"),
             *(
-                numpy_helper.from_array(np.array([-1, *(one.shape or ())]), f"{one.name}/shape")
-                for one in sent
+                numpy_helper.from_array(np.array([-1, *(value.shape or ())]), f"{value.name}/shape")
+                for value in sent
             ),
         ]
         second = [
             helper.make_node("Split", [FEATURES, "sent/widths"], rows, axis=1),
             *(
-                helper.make_node("Reshape", [flat, f"{one.name}/shape"], [one.name])
-                for one, flat in zip(sent, rows, strict=True)
+                helper.make_node("Reshape", [flat, f"{value.name}/shape"], [value.name])
+                for value, flat in zip(sent, rows, strict=True)
             ),
             *(node for node, there in zip(nodes, is_there, strict=True) if there),
         ]
@@ -140,7 +144,7 @@ class CuttableGraph:
         constants: Sequence[Any],
     ) -> onnx.ModelProto:
         taken = {name for node in nodes for name in node.input}
-        kept = [one for one in self.model.graph.initializer if one.name in taken]
+        kept = [constant for constant in self.model.graph.initializer if constant.name in taken]
         graph = onnx.helper.make_graph(nodes, "part", inputs, outputs, [*kept, *constants])
         return onnx.helper.make_model(
             graph,
@@ -179,7 +183,7 @@ def cuttable(path: Path) -> CuttableGraph | None:
         node.name = node.name or node.output[0]  # by which its time is known
     inputs = session.get_inputs()
     is_one = len(inputs) == 1 and "string" not in inputs[0].type
-    if not is_one or [one.name for one in session.get_outputs()] != [PROBABILITIES]:
+    if not is_one or [output.name for output in session.get_outputs()] != [PROBABILITIES]:
         return None
     return CuttableGraph(model, tuple(_passed(model, inputs[0])))
 
@@ -199,7 +203,7 @@ def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
     runs = [_run(model, given, list(consumers), batch) for batch in _BATCHES]
     for name, takers in consumers.items():
         small, large = (run[name] for run in runs)
-        is_by_sample = small.ndim > 0 and [one.shape[:1] for one in (small, large)] == [
+        is_by_sample = small.ndim > 0 and [values.shape[:1] for values in (small, large)] == [
             (batch,) for batch in _BATCHES
         ]
         is_by_sample &= small.shape[1:] == large.shape[1:]
@@ -216,7 +220,7 @@ def _run(
     model: onnx.ModelProto, given: Any, names: Sequence[str], batch: int
 ) -> dict[str, np.ndarray]:
     watched = onnx.ModelProto.FromString(model.SerializeToString())
-    known = {one.name for one in watched.graph.output}
+    known = {output.name for output in watched.graph.output}
     watched.graph.output.extend(
         onnx.helper.make_empty_tensor_value_info(name)
         for name in names
@@ -229,8 +233,8 @@ def _run(
     )
     values = np.ones((batch, *given.shape[1:]), dtype=dtype_of(given.type))
     wanted = [name for name in names if name != given.name]
-    found = session.run(wanted, {given.name: values})
-    return {given.name: values, **dict(zip(wanted, map(np.asarray, found), strict=True))}
+    outputs = session.run(wanted, {given.name: values})
+    return {given.name: values, **dict(zip(wanted, map(np.asarray, outputs), strict=True))}
 
 
 def _options() -> Any:

@@ -42,7 +42,7 @@ def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> li
         >>> groups_of({"pet": ["cat", "dog"]}, ["cat", "car", "dog"])
         [[0, 2], [1]]
     """
-    found, named = [], set[str]()
+    groups, named = [], set[str]()
     for group, names in labels.items():
         for name in names:
             if name not in classes or name in named:
@@ -56,8 +56,8 @@ def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> li
                     allowed=list(classes),
                 )
             named.add(name)
-        found.append([classes.index(name) for name in names])
-    return found + [[number] for number, name in enumerate(classes) if name not in named]
+        groups.append([classes.index(name) for name in names])
+    return groups + [[number] for number, name in enumerate(classes) if name not in named]
 
 
 def group_probabilities(probabilities: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
@@ -67,10 +67,10 @@ def group_probabilities(probabilities: np.ndarray, groups: Sequence[Sequence[int
 
 def group_numbers(groups: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the number of the group of each class."""
-    found = np.empty(sum(map(len, groups)), dtype=np.int64)
+    numbers = np.empty(sum(map(len, groups)), dtype=np.int64)
     for number, group in enumerate(groups):
-        found[list(group)] = number
-    return found
+        numbers[list(group)] = number
+    return numbers
 
 
 def choose_group_threshold(evidence: Evidence) -> float:

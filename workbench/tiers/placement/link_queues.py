@@ -63,7 +63,8 @@ def _request_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> np
 def _by_link(system: System, values: np.ndarray) -> dict[str, float]:
     names = zip(system.names, system.names[1:], strict=False)
     return {
-        f"{one}-{other}": value for (one, other), value in zip(names, values.tolist(), strict=False)
+        f"{first}-{second}": value
+        for (first, second), value in zip(names, values.tolist(), strict=False)
     }
 
 
@@ -87,12 +88,12 @@ def link_waits(
     slowest: dict[int, float] = {}
     for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
         slowest[number] = max(link_s, slowest.get(number, 0.0))
-    found = []
+    waits = []
     for number, link_s in slowest.items():
         if link_s > 0 and not (number == system.counts[0] and link_s <= before_s):
             wait = wait_of(sent_per_s / number, link_s)
-            found.append(Wait(wait.probability, wait.mean_s, constant_s=link_s))
-    return found
+            waits.append(Wait(wait.probability, wait.mean_s, constant_s=link_s))
+    return waits
 
 
 def bounded_waits(
@@ -189,7 +190,13 @@ class PlayedLinks:
             for number, link_s in zip(num_links(system), system.links_s.tolist(), strict=False)
         ]
         return [
-            cls([one for one in links[:tier] if sent_per_s * one[1] / one[0] >= _NEGLIGIBLE_LOAD])
+            cls(
+                [
+                    link
+                    for link in links[:tier]
+                    if sent_per_s * link[1] / link[0] >= _NEGLIGIBLE_LOAD
+                ]
+            )
             for tier in range(len(system.names))
         ]
 

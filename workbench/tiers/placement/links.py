@@ -88,7 +88,7 @@ def occupied_s(num_bytes: float, file: TiersFile, folder: Path) -> np.ndarray:
         ExperimentError: If a trace cannot be read.
     """
     tls_bytes = TLS_BYTES if file.privacy.transport == "mtls" else 0
-    names = [f"{one}-{other}" for one, other in pairwise(file.tiers)]
+    names = [f"{first}-{second}" for first, second in pairwise(file.tiers)]
     return np.array(
         [
             (num_bytes + tls_bytes) * 8 / bandwidth_of(link, folder, field=f"links.{name}")

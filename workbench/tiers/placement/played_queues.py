@@ -146,13 +146,13 @@ def ends_at_servers(ready_s: np.ndarray, service_s: np.ndarray, num_servers: int
         ends[order] = _ends_with_equal_service(ready_s, float(service_s[0]), num_servers)
         return ends
     free_s = [0.0] * num_servers
-    found = []
+    ends_in_order = []
     for ready, service in zip(ready_s.tolist(), service_s.tolist(), strict=True):
         begin = free_s[0]
         end = (ready if ready > begin else begin) + service
         heapq.heapreplace(free_s, end)
-        found.append(end)
-    ends[order] = found
+        ends_in_order.append(end)
+    ends[order] = ends_in_order
     return ends
 
 

@@ -232,15 +232,15 @@ class Mapping:
         ]
         charges_s += [-advantage_s * part for part in _CREDITS if advantage_s > 0]
         charges_s.sort(key=abs)
-        found = [self._expect(system, float(charge_s)) for charge_s in charges_s]
-        times_s = np.array([outcome.quantile_s(0.95) for outcome in found])
-        is_stable = np.array([outcome.highest_load < 1.0 for outcome in found])
+        outcomes = [self._expect(system, float(charge_s)) for charge_s in charges_s]
+        times_s = np.array([outcome.quantile_s(0.95) for outcome in outcomes])
+        is_stable = np.array([outcome.highest_load < 1.0 for outcome in outcomes])
         if is_stable.any():
             times_s[~is_stable] = np.inf
         if np.isinf(times_s).all():
-            return float(charges_s[int(np.argmin([outcome.highest_load for outcome in found]))])
+            return float(charges_s[int(np.argmin([outcome.highest_load for outcome in outcomes]))])
         is_best = times_s <= _EQUAL * times_s.min()
-        means_s = np.where(is_best, [outcome.response_s.mean() for outcome in found], np.inf)
+        means_s = np.where(is_best, [outcome.response_s.mean() for outcome in outcomes], np.inf)
         return float(charges_s[int(np.argmax(means_s <= _EQUAL * means_s.min()))])
 
     def expect(self, system: System) -> Outcome:

@@ -123,21 +123,24 @@ class Profile(_Part):
 
     def timing(self, sha256: str, batch: int) -> StageTiming | None:
         """Return how long a stage takes; None where it was not measured with that batch."""
-        found = [each for each in self.timings if (each.sha256, each.batch) == (sha256, batch)]
-        return found[0] if found else None
+        for timing in self.timings:
+            if (timing.sha256, timing.batch) == (sha256, batch):
+                return timing
+        return None
 
     def graph(self, sha256: str, batch: int) -> GraphTiming | None:
         """Return how long a whole model takes; None where it was not measured with that batch."""
-        found = [each for each in self.graphs if (each.sha256, each.batch) == (sha256, batch)]
-        return found[0] if found else None
+        for graph in self.graphs:
+            if (graph.sha256, graph.batch) == (sha256, batch):
+                return graph
+        return None
 
     def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:
         """Return how long a frame takes; None where it was not measured."""
-        wanted = (what, features, transport)
-        found = [
-            each for each in self.frames if (each.what, each.features, each.transport) == wanted
-        ]
-        return found[0] if found else None
+        for frame in self.frames:
+            if (frame.what, frame.features, frame.transport) == (what, features, transport):
+                return frame
+        return None
 
 
 def read_profile(path: Path, *, field: str) -> Profile:

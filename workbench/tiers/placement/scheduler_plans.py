@@ -110,7 +110,7 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
     requests = draw_requests(
         num_requests, system.counts[0], system.arrivals_per_s, len(system.exits), seed=seed
     )
-    found = []
+    plans = []
     for name, policy in policies_for(system).items():
         outcome = policy.play(system, requests)
         blocks = [
@@ -121,8 +121,8 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
         by_group = (
             None if system.group_threshold is None else policy.play(system.by_group(), requests)
         )
-        found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half), by_group))
-    return found
+        plans.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half), by_group))
+    return plans
 
 
 def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
@@ -178,7 +178,7 @@ def exit_curve(system: System) -> list[ExitPoint]:
     first, *others = system.thresholds
     levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
     schedulers = policies_for(system)
-    found = []
+    points = []
     for threshold in sorted({0.0, *np.clip(levels, 0, 1).tolist(), first, 1.0}):
         changed = replace(system, thresholds=(threshold, *others))
         outcomes = {name: scheduler.expect(changed) for name, scheduler in schedulers.items()}
@@ -188,8 +188,8 @@ def exit_curve(system: System) -> list[ExitPoint]:
             by_group = {
                 name: scheduler.expect(grouped).accuracy for name, scheduler in schedulers.items()
             }
-        found.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes, by_group))
-    return found
+        points.append(ExitPoint(threshold, float((changed.exits == 0).mean()), outcomes, by_group))
+    return points
 
 
 def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
@@ -382,11 +382,11 @@ def _plan(
 
 def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:
     random = np.random.default_rng(seed)
-    found = []
+    quantiles_s = []
     for _ in range(_NUM_RESAMPLES):
         drawn = random.integers(len(system.exits), size=len(system.exits))
         factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
         varied = system.of_samples(drawn).with_times(factors)
-        found.append(policy.expect(varied).quantile_s(0.95))
-    low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+        quantiles_s.append(policy.expect(varied).quantile_s(0.95))
+    low, high = np.quantile(quantiles_s, [0.025, 0.975], method="nearest")
     return float(low), float(high)

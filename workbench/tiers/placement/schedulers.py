@@ -115,7 +115,7 @@ def responses(routes: Sequence[Route], *, seed: int = 0) -> np.ndarray:
         seed: Seed of the draws.
     """
     random = np.random.default_rng(seed)
-    found = []
+    drawn_s = []
     for route in routes:
         number = round(route.share * _NUM_DRAWN)
         if not number or not len(route.fixed_s):
@@ -124,5 +124,5 @@ def responses(routes: Sequence[Route], *, seed: int = 0) -> np.ndarray:
         for wait in route.waits:
             if wait.probability > 0:
                 times_s += wait.draw(number, random)
-        found.append(times_s)
-    return np.concatenate(found)
+        drawn_s.append(times_s)
+    return np.concatenate(drawn_s)

@@ -132,17 +132,21 @@ class Sending:
         if len(self.stages.stages) > 1:
             kinds.setdefault(self.input_bytes(self.stages.stages[1]), "features")
         known = sorted(kinds)
-        found = []
+        busy_s = []
         for name, profile in self.profiles.items():
             timings = [self._timing(name, profile, kinds[size]) for size in known]
-            times_s = [(one.sender_busy_s, one.receiver_busy_s, one.idle_s) for one in timings]
-            found.append([np.interp(num_bytes, known, each) for each in zip(*times_s, strict=True)])
-        sender_s, receiver_s, idle_s = np.array(found).T
+            times_s = [
+                (timing.sender_busy_s, timing.receiver_busy_s, timing.idle_s) for timing in timings
+            ]
+            busy_s.append(
+                [np.interp(num_bytes, known, seconds) for seconds in zip(*times_s, strict=True)]
+            )
+        sender_s, receiver_s, idle_s = np.array(busy_s).T
         return sender_s, receiver_s, idle_s
 
     def _timing(self, name: str, profile: Profile, what: str) -> FrameTiming:
-        found = profile.frame(what, self.file.privacy.features, self.file.privacy.transport)
-        if found is None:
+        timing = profile.frame(what, self.file.privacy.features, self.file.privacy.transport)
+        if timing is None:
             raise ExperimentError(
                 "its profile has no times of frames",
                 field=f"tiers.{name}.machine",
@@ -150,4 +154,4 @@ class Sending:
                     "Measure the bundle there again: workbench place profile BUNDLE --to FILE"
                 ),
             )
-        return found
+        return timing

@@ -134,8 +134,8 @@ class System:
         assert self.cut is not None
         cut, num_parts = self.cut, self.cut.stage_s.shape[1]
         last = [
-            None if one is None else one.last(num_parts)
-            for one in (self.evidence, self.raw_evidence)
+            None if evidence is None else evidence.last(num_parts)
+            for evidence in (self.evidence, self.raw_evidence)
         ]
         assert last[0] is not None
         finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
@@ -161,7 +161,7 @@ class System:
     def by_group(self) -> Self:
         """Return it with answers as correct where their group is."""
         kinds = (self.evidence, self.sent_evidence, self.raw_evidence)
-        evidence, sent, raw = (None if one is None else one.by_group() for one in kinds)
+        evidence, sent, raw = (None if known is None else known.by_group() for known in kinds)
         assert evidence is not None
         cut = self.cut
         if cut is not None and cut.sent_evidence is not None:

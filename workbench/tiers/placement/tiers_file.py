@@ -290,8 +290,8 @@ class TiersFile(Section):
         Those of `models`, or else that of `from`.
         """
         names, place = list(self.tiers), self.place
-        found = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
-        return {name: model for name, model in found.items() if model is not None}
+        models = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
+        return {name: model for name, model in models.items() if model is not None}
 
     def links_in_order(self) -> list[Link]:
         """Return the links, that of the first and second tier first."""

@@ -87,11 +87,11 @@ def best_decoder(known: Pairs, *, seed: int = 0) -> Decoder:
 
     learned = Pairs(standard(learned.sent), learned.inputs)
     chosen_by = Pairs(standard(chosen_by.sent), chosen_by.inputs)
-    found = min(
+    best = min(
         (linear_decoder(learned, chosen_by), network_decoder(learned, chosen_by, seed=seed)),
-        key=lambda each: each.error,
+        key=lambda decoder: decoder.error,
     )
-    return Decoder(found.name, lambda sent: found.decode(standard(sent)), found.error)
+    return Decoder(best.name, lambda sent: best.decode(standard(sent)), best.error)
 
 
 def linear_decoder(learned: Pairs, chosen_by: Pairs) -> Decoder:
@@ -110,7 +110,9 @@ def linear_decoder(learned: Pairs, chosen_by: Pairs) -> Decoder:
         return right.T @ ((singular / (singular**2 + penalty * mean))[:, None] * projected)
 
     given = chosen_by.sent - center
-    errors = [_error(given @ weights_at(each) + offset, chosen_by.inputs) for each in _PENALTIES]
+    errors = [
+        _error(given @ weights_at(penalty) + offset, chosen_by.inputs) for penalty in _PENALTIES
+    ]
     best = int(np.argmin(errors))
     weights = weights_at(float(_PENALTIES[best]))
     return Decoder("linear", lambda sent: (sent - center) @ weights + offset, errors[best])
@@ -151,10 +153,10 @@ def network_decoder(learned: Pairs, chosen_by: Pairs, *, seed: int = 0) -> Decod
                 optimizer.zero_grad()
                 nn.functional.mse_loss(network(sent[numbers]), wanted[numbers]).backward()
                 optimizer.step()
-            found, since = _error(decode(chosen_by.sent), chosen_by.inputs), since + 1
-            if found < error:
+            epoch_error, since = _error(decode(chosen_by.sent), chosen_by.inputs), since + 1
+            if epoch_error < error:
                 best = {name: value.clone() for name, value in network.state_dict().items()}
-                error, since = found, 0
+                error, since = epoch_error, 0
             if since == _PATIENCE:
                 break
     network.load_state_dict(best)

@@ -113,6 +113,7 @@ def received(values: np.ndarray, outgoing: Outgoing, *, stage: int) -> np.ndarra
         stage: The stage that computes with them.
     """
     frames = (
-        outgoing.request(number, each, sender=0, stage=stage) for number, each in enumerate(values)
+        outgoing.request(number, sample, sender=0, stage=stage)
+        for number, sample in enumerate(values)
     )
     return np.stack([restore(decode(encode(frame))) for frame in frames])

@@ -153,20 +153,20 @@ def encode(frame: Frame) -> bytes:
     return header + payload
 
 
-def decode_header(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Header:
+def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Header:
     """Check the header of a frame.
 
     Args:
-        found: Its first bytes, `HEADER_BYTES` of them.
+        content: Its first bytes, `HEADER_BYTES` of them.
         max_bytes: How large the tensor may be.
 
     Raises:
         FrameError: If it is not a header of this version, contradicts itself, or names a larger
             tensor.
     """
-    if len(found) != HEADER_BYTES:
-        raise FrameError(f"a header has {HEADER_BYTES} bytes, not {len(found)}")
-    magic, version, kind, code, num_dims, request, sender, stage, *rest = _HEADER.unpack(found)
+    if len(content) != HEADER_BYTES:
+        raise FrameError(f"a header has {HEADER_BYTES} bytes, not {len(content)}")
+    magic, version, kind, code, num_dims, request, sender, stage, *rest = _HEADER.unpack(content)
     dims, (scale, zero, num_bytes) = rest[:MAX_DIMS], rest[MAX_DIMS:]
     if magic != MAGIC:
         raise FrameError("this is not a frame of this protocol")
@@ -186,22 +186,22 @@ def decode_header(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Header
     return Header(Kind(kind), request, sender, stage, dtype, shape, scale, zero, num_bytes)
 
 
-def decode(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:
+def decode(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:
     """Return the frame that bytes hold, and nothing but it.
 
     Args:
-        found: Header and payload.
+        content: Header and payload.
         max_bytes: How large the tensor may be.
 
     Raises:
         FrameError: If they are anything else.
     """
-    header = decode_header(found[:HEADER_BYTES], max_bytes=max_bytes)
-    if len(found) - HEADER_BYTES != header.num_bytes:
+    header = decode_header(content[:HEADER_BYTES], max_bytes=max_bytes)
+    if len(content) - HEADER_BYTES != header.num_bytes:
         raise FrameError(
-            f"the payload has {len(found) - HEADER_BYTES} bytes instead of {header.num_bytes}"
+            f"the payload has {len(content) - HEADER_BYTES} bytes instead of {header.num_bytes}"
         )
-    return _frame(header, found[HEADER_BYTES:])
+    return _frame(header, content[HEADER_BYTES:])
 
 
 async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:

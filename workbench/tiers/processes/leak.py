@@ -120,7 +120,7 @@ def measure_leak(
     _, known_features = _first_stage(first, known.inputs)
     answers, features = _first_stage(first, held_out.inputs)
     leaves = answers.max(axis=1) >= stages.stages[0].threshold
-    found = []
+    leaks = []
     for kind in ("float32", "uint8"):
         for amount in sorted({*COMPARED_NOISE, noise}):
             outgoing = Outgoing(kind, amount, np.random.default_rng(seed))
@@ -133,7 +133,7 @@ def measure_leak(
             classes = answers.argmax(axis=1)
             classes[~leaves] = _classes(rest, sent[~leaves])
             num_bytes = len(encode(outgoing.request(0, features[0], sender=0, stage=1)))
-            found.append(
+            leaks.append(
                 Leak(
                     kind,
                     amount,
@@ -145,7 +145,7 @@ def measure_leak(
                     num_bytes,
                 )
             )
-    return found
+    return leaks
 
 
 def _settings(bundle: Path, stages: Stages) -> list[StageSettings]:
@@ -157,9 +157,9 @@ def _settings(bundle: Path, stages: Stages) -> list[StageSettings]:
 
 def _first_stage(model: StageModel, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the answers of the first exit and the features of all samples."""
-    found = [model.run(part.astype(model.dtype, copy=False)) for part in _batches(inputs)]
-    answers = [each for each, _ in found if each is not None]
-    return np.concatenate(answers), np.concatenate([features for _, features in found])
+    results = [model.run(part.astype(model.dtype, copy=False)) for part in _batches(inputs)]
+    answers = [scores for scores, _ in results if scores is not None]
+    return np.concatenate(answers), np.concatenate([features for _, features in results])
 
 
 def _batches(values: np.ndarray) -> Iterator[np.ndarray]:
@@ -168,8 +168,8 @@ def _batches(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _classes(rest: StageModels, sent: np.ndarray) -> list[int]:
-    results = rest.predict([(1, each, None, 0, None) for each in sent]) if len(sent) else []
-    return [int(one.probabilities.argmax()) for one in results]
+    results = rest.predict([(1, features, None, 0, None) for features in sent]) if len(sent) else []
+    return [int(result.probabilities.argmax()) for result in results]
 
 
 def _recovered(known: Pairs, held_out: Pairs, seed: int) -> tuple[str, float, float, float]:
@@ -198,14 +198,14 @@ def sentences(leaks: Sequence[Leak], *, features: str, noise: float, first_tier:
         noise: The noise that it adds.
         first_tier: The name of the tier that sends.
     """
-    now = next(one for one in leaks if (one.features, one.noise) == (features, noise))
+    now = next(leak for leak in leaks if (leak.features, leak.noise) == (features, noise))
     lines = [
         f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of"
         " the inputs, or more: encryption protects it on the way, not from those who receive it."
     ]
-    fewer = [one for one in leaks if one.recovered < now.low]
+    fewer = [leak for leak in leaks if leak.recovered < now.low]
     if fewer:
-        best = max(fewer, key=lambda one: (one.accuracy, -one.bytes_per_sample))
+        best = max(fewer, key=lambda leak: (leak.accuracy, -leak.bytes_per_sample))
         lines.append(
             f"With privacy.noise: {best.noise:g} and features: {best.features} it recovers"
             f" {best.recovered:.0%}, and the accuracy is {best.accuracy:.4f} instead of"

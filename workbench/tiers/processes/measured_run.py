@@ -246,16 +246,16 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
         1 / rate_per_s, int(2 * rate_per_s * time_s) + 50
     )
     moments_s = np.cumsum(gaps_s)
-    found = moments_s[moments_s < time_s].tolist()
-    if len(found) < MIN_REQUESTS:
+    kept_s = moments_s[moments_s < time_s].tolist()
+    if len(kept_s) < MIN_REQUESTS:
         raise ArgumentError(
-            f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are"
+            f"{rate_per_s:g} requests per second are {len(kept_s)} in {time_s:g} s, which are"
             " too few",
             field="--time",
             allowed=f"at least {MIN_REQUESTS} requests",
             next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
         )
-    return found
+    return kept_s
 
 
 def measure_tiers(
@@ -294,16 +294,16 @@ def measure_tiers(
         running = _Running(file, folder, bundle, scheduler)
         with running.started(Path(temporary), charge_s=charge_s, groups=groups):
             try:
-                found = asyncio.run(
+                results = asyncio.run(
                     _measure(running, samples, moments_s, on_status, empty_frame_s(file, folder))
                 )
             except OSError as error:
                 raise _unreachable(running, error) from error
             ended = running.ended
-            if not found[2].alone or not found[2].hops_s:
+            if not results[2].alone or not results[2].hops_s:
                 raise _unreachable(running, "too early to measure anything")
-        summary = _summary(*found, file=file, scheduler=scheduler, targets=targets)
-        by_group = None if groups is None else _by_group(found[0], targets, groups)
+        summary = _summary(*results, file=file, scheduler=scheduler, targets=targets)
+        by_group = None if groups is None else _by_group(results[0], targets, groups)
         return replace(summary, ended=ended, groups=by_group)
 
 
@@ -334,7 +334,8 @@ async def _measure(
     # often.
     drawn_s = np.random.default_rng(0).uniform(0.0, moments_s[-1], num_alone + 2 * num_probes)
     alone_s, near_s, far_s = (
-        np.sort(each).tolist() for each in np.split(drawn_s, [num_alone, num_alone + num_probes])
+        np.sort(values).tolist()
+        for values in np.split(drawn_s, [num_alone, num_alone + num_probes])
     )
     waited_s = _processor_wait_s(running)
     steps = asyncio.gather(
@@ -351,18 +352,20 @@ async def _measure(
         await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)
     ]
     changes = [(late - early).tolist() for early, late in zip(before, after, strict=True)]
-    reports: list[dict[str, float]] = [dict(zip(STATUS, each, strict=True)) for each in changes]
+    reports: list[dict[str, float]] = [dict(zip(STATUS, values, strict=True)) for values in changes]
     last = reports[-1]
     last["busy_s"] *= 1.0 - min(
         1.0, num_alone / max(1.0, last["num_requests"])
     )  # less that of the probes
-    answered = tuple((one.stage, one.took_s) for one in alone if one.probabilities is not None)
-    links_s = tuple(one - empty_s for one in over_links_s)
+    answered = tuple(
+        (reply.stage, reply.took_s) for reply in alone if reply.probabilities is not None
+    )
+    links_s = tuple(hop_s - empty_s for hop_s in over_links_s)
     probes = Probes(
         tuple(hops_s),
         answered,
         links_s,
-        tuple(one.sample for one in replies),
+        tuple(reply.sample for reply in replies),
         waited_s / len(moments_s),
     )
     return replies, reports, probes
@@ -405,25 +408,25 @@ async def _watched(
             raise RunError("the measurement was stopped")
         return await steps
     finally:
-        for one in (steps, following):
-            one.cancel()
+        for future in (steps, following):
+            future.cancel()
         await asyncio.gather(steps, following, return_exceptions=True)
 
 
 def _by_group(replies: Sequence[Reply], targets: np.ndarray, groups: Groups) -> GroupsMeasured:
     numbers = group_numbers(groups.classes)
     final = [
-        one.probabilities is not None
-        and numbers[one.probabilities.argmax()] == numbers[targets[one.sample]]
-        for one in replies
+        reply.probabilities is not None
+        and numbers[reply.probabilities.argmax()] == numbers[targets[reply.sample]]
+        for reply in replies
     ]
-    early = [one for one in replies if one.groups is not None]
+    early = [reply for reply in replies if reply.groups is not None]
     right = [
-        one.groups.argmax() == numbers[targets[one.sample]]
-        for one in early
-        if one.groups is not None
+        reply.groups.argmax() == numbers[targets[reply.sample]]
+        for reply in early
+        if reply.groups is not None
     ]
-    times_s = [one.groups_s for one in early]
+    times_s = [reply.groups_s for reply in early]
     return GroupsMeasured(
         float(np.mean(final)),
         len(early) / len(replies),
@@ -441,37 +444,37 @@ def _summary(
     scheduler: str,
     targets: np.ndarray,
 ) -> Measured:
-    answered = [one for one in replies if one.probabilities is not None]
+    answered = [reply for reply in replies if reply.probabilities is not None]
     if not answered:
         raise RunError("no request was answered", next_step="Try `--scheduler end` first.")
-    times_s = np.array([one.took_s for one in answered])
+    times_s = np.array([reply.took_s for reply in answered])
     right = sum(
-        one.probabilities is not None
-        and int(one.probabilities.argmax()) == int(targets[one.sample])
-        for one in answered
+        reply.probabilities is not None
+        and int(reply.probabilities.argmax()) == int(targets[reply.sample])
+        for reply in answered
     )
     drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))
     low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), [0.025, 0.975])
     return Measured(
-        scheduler,
-        right / len(replies),
-        float(times_s.mean()),
-        float(np.quantile(times_s, 0.5)),
-        float(np.quantile(times_s, 0.95)),
-        float(low),
-        float(high),
-        reports[0]["sent_bytes"] / len(replies),
-        {
-            name: one["busy_s"] / one["now_s"] if one["now_s"] else 0.0
-            for name, one in zip(file.tiers, reports, strict=True)
+        scheduler=scheduler,
+        accuracy=right / len(replies),
+        mean_s=float(times_s.mean()),
+        p50_s=float(np.quantile(times_s, 0.5)),
+        p95_s=float(np.quantile(times_s, 0.95)),
+        low=float(low),
+        high=float(high),
+        bytes_per_sample=reports[0]["sent_bytes"] / len(replies),
+        load={
+            name: report["busy_s"] / report["now_s"] if report["now_s"] else 0.0
+            for name, report in zip(file.tiers, reports, strict=True)
         },
-        len(replies),
-        len(replies) - len(answered),
-        int(sum(one["num_fallbacks"] for one in reports)),
-        {
-            name: sum(one.tier == number for one in answered) / len(answered)
+        num_requests=len(replies),
+        num_unanswered=len(replies) - len(answered),
+        num_fallbacks=int(sum(report["num_fallbacks"] for report in reports)),
+        answered_by={
+            name: sum(reply.tier == number for reply in answered) / len(answered)
             for number, name in enumerate(file.tiers)
         },
-        int(sum(one["num_refused"] for one in reports)),
-        probes,
+        refused=int(sum(report["num_refused"] for report in reports)),
+        probes=probes,
     )

@@ -129,7 +129,7 @@ class NextTier:
         try:
             connection.send(replace(frame, request=number))
             self.sent_bytes += connection.sent_bytes - before
-            found = await answered
+            answer = await answered
         except asyncio.TimeoutError as error:
             raise NotAnsweredError(
                 f"{self.route.name} did not answer in {timeout_s:g} s"
@@ -139,9 +139,9 @@ class NextTier:
         finally:
             timer.cancel()
             self._waiting.pop(number, None)
-        if found.kind not in (Kind.ANSWER, Kind.FALLBACK):
+        if answer.kind not in (Kind.ANSWER, Kind.FALLBACK):
             raise NotAnsweredError(f"{self.route.name} has refused the request")
-        return replace(found, request=frame.request)
+        return replace(answer, request=frame.request)
 
     async def run(self) -> None:
         """Keep the connection until cancelled; a lost one is made again."""
@@ -174,12 +174,12 @@ class NextTier:
         probing = asyncio.ensure_future(self._probe(connection))
         try:
             await asyncio.wait({reading, probing}, return_when=asyncio.FIRST_COMPLETED)
-            for one in (reading, probing):
-                if one.done():
-                    one.result()
+            for future in (reading, probing):
+                if future.done():
+                    future.result()
         finally:
-            for one in (reading, probing):
-                one.cancel()
+            for future in (reading, probing):
+                future.cancel()
             with contextlib.suppress(Exception):
                 await asyncio.gather(reading, probing, return_exceptions=True)
 
@@ -211,14 +211,14 @@ class NextTier:
     def _note_load(self, frame: Frame) -> None:
         if frame.tensor.shape != (len(STATUS),):
             return
-        found: dict[str, float] = dict(zip(STATUS, frame.tensor.tolist(), strict=True))
-        before, self._status = self._status, found
-        self._num_waiting_there = int(found["num_waiting"])
-        if before is None or found["now_s"] <= before["now_s"]:
+        status: dict[str, float] = dict(zip(STATUS, frame.tensor.tolist(), strict=True))
+        before, self._status = self._status, status
+        self._num_waiting_there = int(status["num_waiting"])
+        if before is None or status["now_s"] <= before["now_s"]:
             return
-        busy_s = found["busy_s"] - before["busy_s"]
-        self.load += (busy_s / (found["now_s"] - before["now_s"]) - self.load) * _LOAD_MEMORY
-        if (number := found["num_answered"] - before["num_answered"]) > 0:
+        busy_s = status["busy_s"] - before["busy_s"]
+        self.load += (busy_s / (status["now_s"] - before["now_s"]) - self.load) * _LOAD_MEMORY
+        if (number := status["num_answered"] - before["num_answered"]) > 0:
             self._service_s += (busy_s / number - self._service_s) * _LOAD_MEMORY
 
     def _lose(self) -> None:

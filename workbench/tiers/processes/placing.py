@@ -49,13 +49,13 @@ def placed(
     given = file.models_of_ends() if place.models else {next(iter(file.tiers)): place.source or ""}
     bundles = [
         _bundle(
-            one,
+            model,
             folder,
             temporary / f"exported_{number}",
             export,
             field=f"place.models.{name}" if name in place.models else "place.from",
         )
-        for number, (name, one) in enumerate(given.items())
+        for number, (name, model) in enumerate(given.items())
     ]
     if place.models or not (bundles[0] / STAGES).exists():
         made = temporary / "placed"
@@ -120,21 +120,21 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
 
 
 def _check(card: Card, last: Card) -> None:
-    takes = [(one.kind, one.shape, one.dtype) for one in card.inputs]
+    takes = [(taken.kind, taken.shape, taken.dtype) for taken in card.inputs]
     if card.outputs[0].kind != "classes":
         raise ExperimentError(
             f"{card.name} does not answer with one class",
             field="place",
             next_step="Use a classifier.",
         )
-    if [one.kind for one in card.inputs] != ["array"]:
+    if [taken.kind for taken in card.inputs] != ["array"]:
         raise ExperimentError(
             f"{card.name} takes columns of a table, and what tiers send each other is one array,"
             " with early exits or without",
             field="place",
             allowed="models of images, of texts, or of other samples that are single arrays",
         )
-    if takes != [(one.kind, one.shape, one.dtype) for one in last.inputs]:
+    if takes != [(taken.kind, taken.shape, taken.dtype) for taken in last.inputs]:
         raise ExperimentError(
             f"{card.name} and {last.name} do not take the same inputs", field="place.models"
         )
@@ -152,15 +152,15 @@ def _answers(model: Path, inputs: np.ndarray) -> np.ndarray:
     )
     batches = np.array_split(inputs, max(1, len(inputs) // _BATCH))
     return np.concatenate(
-        [session.run(None, {given.name: each.astype(dtype)})[0] for each in batches]
+        [session.run(None, {given.name: batch.astype(dtype)})[0] for batch in batches]
     )
 
 
 def _calibrated(model: Path, card: Card, temperature: float) -> onnx.ModelProto:
     graph, (given,), (answer,) = Graph(), card.inputs, card.outputs
     values = graph.input(given.name, np.dtype(given.dtype), given.shape)
-    found = graph.inline(onnx.load(str(model)), (values,))
-    likely = graph.add("Log", graph.add("Max", found, graph.constant(_LEAST)))
+    outputs = graph.inline(onnx.load(str(model)), (values,))
+    likely = graph.add("Log", graph.add("Max", outputs, graph.constant(_LEAST)))
     divided = graph.add("Div", likely, graph.constant(np.float32(temperature)))
     return graph.model(
         graph.add("Softmax", divided, axis=-1), PROBABILITIES, np.dtype("float32"), answer.shape

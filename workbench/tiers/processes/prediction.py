@@ -162,15 +162,15 @@ def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
         privacy: How they are sent.
     """
     random = np.random.default_rng(0)
-    found = []
+    framings_s = []
     for stage in (stages.stages[0], stages.stages[min(1, len(stages.stages) - 1)]):
         values = random.normal(size=(1, *stage.input_shape)).astype(stage.input_dtype)
         outgoing = Outgoing(privacy.features, privacy.noise, random)
         times_s = timeit.repeat(
             partial(received, values, outgoing, stage=1), number=1, repeat=_NUM_FRAMES
         )
-        found.append(statistics.median(times_s))
-    return found[0], found[1]
+        framings_s.append(statistics.median(times_s))
+    return framings_s[0], framings_s[1]
 
 
 def expected_of(
@@ -202,15 +202,15 @@ def expected_of(
     means = _responses(system, _Steps.of(probes, beyond_s, np.mean), framings_s)
     medians = _responses(system, _Steps.of(probes, beyond_s, np.median), framings_s)
     random = np.random.default_rng(0)
-    found = {}
+    expected = {}
     for name, outcome in medians.items():
         # Each request is answered by at least one process.
         response_s = outcome.response_s + random.choice(beyond_s, len(outcome.response_s))
         p50_s, p95_s = np.quantile(response_s, [0.5, 0.95], method="lower")
         mean_s = float(means[name].response_s.mean() + beyond_s.mean())
         full = about_full(system, outcome, (mean_s, float(p95_s)))
-        found[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy, full)
-    return found
+        expected[name] = Expected(mean_s, float(p50_s), float(p95_s), outcome.accuracy, full)
+    return expected
 
 
 def _beside_probes(system: System, probes: Probes) -> System:

@@ -57,12 +57,12 @@ async def _run(settings: TierSettings) -> None:
     waiting = asyncio.ensure_future(ended.wait())
     try:
         await asyncio.wait({waiting, *work}, return_when=asyncio.FIRST_COMPLETED)
-        for one in work:
-            if one.done():
-                one.result()  # raises what ended it
+        for future in work:
+            if future.done():
+                future.result()  # raises what ended it
     finally:
-        for one in (waiting, *work):
-            one.cancel()
+        for future in (waiting, *work):
+            future.cancel()
         await asyncio.gather(waiting, *work, return_exceptions=True)
         bound.close()
         with contextlib.suppress(BrokenPipeError):

@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
     request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     with np.load(folder / "inputs.npz") as stored:
         inputs = [stored[str(number)] for number in range(len(request["stages"]))]
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "host": name_of_host(),
         "processor": name_of_processor(),
         "num_cores": os.cpu_count(),
@@ -63,12 +63,12 @@ def main(folder: Path) -> None:
         "frames": [],
     }
     if request["nodes"]:
-        found["graphs"] = _time_graph(folder, request, inputs[0])
+        measured["graphs"] = _time_graph(folder, request, inputs[0])
     for transport in ("mtls", "plain"):
-        found["frames"] += asyncio.run(
+        measured["frames"] += asyncio.run(
             _time_frames(folder, transport, inputs[: 2 if len(inputs) > 1 else 1])
         )
-    print(json.dumps(found))
+    print(json.dumps(measured))
 
 
 def _time_stages(
@@ -84,20 +84,20 @@ def _time_stages(
         ],
         threads=request["threads"],
     )
-    found = []
+    timings = []
     for number, values in enumerate(inputs):
         for batch in request["batches"]:
             rows = [(number, values, None, 0, number)] * batch
             times_s = _timed(lambda rows=rows: models.predict(rows), request["num_calls"])
-            found.append({"stage": number, "batch": batch, **_summary(times_s)})
-    return found
+            timings.append({"stage": number, "batch": batch, **_summary(times_s)})
+    return timings
 
 
 def _time_graph(folder: Path, request: dict[str, Any], values: np.ndarray) -> list[dict[str, Any]]:
     """Time the whole model and its nodes with each batch."""
     threads, num_calls = request["threads"], request["num_calls"]
     model = StageModels([StageSettings(0, str(folder / GRAPH))], threads=threads)
-    found = []
+    timings = []
     for batch in request["batches"]:
         rows = [(0, values, None, 0, 0)] * batch
         times_s = _timed(lambda rows=rows: model.predict(rows), num_calls)
@@ -109,8 +109,8 @@ def _time_graph(folder: Path, request: dict[str, Any], values: np.ndarray) -> li
             threads=threads,
             num_calls=min(num_calls, _NUM_PROFILED),
         )
-        found.append({"batch": batch, "call_s": statistics.median(times_s), "nodes_s": nodes_s})
-    return found
+        timings.append({"batch": batch, "call_s": statistics.median(times_s), "nodes_s": nodes_s})
+    return timings
 
 
 def node_times_s(
@@ -134,7 +134,7 @@ def node_times_s(
         num_calls: Number of calls.
     """
     profiled = _profile(idle, None, threads, num_calls)
-    added_us = float(np.mean([_typical(each) for each in profiled.values()]))
+    added_us = float(np.mean([_typical(times_us) for times_us in profiled.values()]))
     names = {name: name for name, _ in nodes} | {
         f"{output}{_BLOCKED}": name for name, output in nodes
     }
@@ -164,11 +164,11 @@ def _profile(
     with open(path, encoding="utf-8") as file:
         events = json.load(file)
     os.remove(path)
-    found: dict[str, list[int]] = defaultdict(list)
+    durations_us: dict[str, list[int]] = defaultdict(list)
     for event in sorted(events, key=lambda event: event.get("ts", 0)):
         if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
-            found[event["name"].removesuffix(_KERNEL)].append(event["dur"])
-    return {name: times[_NUM_WARM_UP:] for name, times in found.items()}
+            durations_us[event["name"].removesuffix(_KERNEL)].append(event["dur"])
+    return {name: times_us[_NUM_WARM_UP:] for name, times_us in durations_us.items()}
 
 
 def _typical(times_us: Sequence[int]) -> float:
@@ -210,13 +210,15 @@ async def _time_frames(
         port = int(receiver.stdout.readline())
         identity = Identity.in_folder(folder, SENDER) if is_encrypted else None
         connection = await connect("127.0.0.1", port, identity=identity, name=RECEIVER)
-        found = []
+        timings = []
         for what, values in zip(("inputs", "features"), inputs, strict=False):
             for features in ("float32", "uint8"):
                 timing = await _time_kind(connection, values, Outgoing(features))
-                found.append({"what": what, "features": features, "transport": transport, **timing})
+                timings.append(
+                    {"what": what, "features": features, "transport": transport, **timing}
+                )
         connection.close()
-        return found
+        return timings
     finally:
         receiver.kill()
         receiver.wait()
@@ -248,8 +250,8 @@ async def _there_and_back(connection: Connection, frame: Frame) -> Frame:
 
 
 async def _processor_time_s(connection: Connection) -> float:
-    found = await _there_and_back(connection, Frame(Kind.HEARTBEAT))
-    return float(found.tensor[0])
+    answer = await _there_and_back(connection, Frame(Kind.HEARTBEAT))
+    return float(answer.tensor[0])
 
 
 async def _receive(folder: Path, transport: str) -> None:

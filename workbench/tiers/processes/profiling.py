@@ -75,27 +75,33 @@ def profile_stages(
             "threads": threads,
             "batches": batches,
             "num_calls": num_calls,
-            "stages": [{"file": one.file, "threshold": one.threshold} for one in stages.stages],
+            "stages": [
+                {"file": timing.file, "threshold": timing.threshold} for timing in stages.stages
+            ],
             "nodes": _pack_graph(parcel, folder),
             "input": read_card(folder).inputs[0].name,
         }
         (parcel / "request.json").write_text(json.dumps(request), encoding="utf-8")
-        found = run_parcel(parcel, device, python=python)
+        measured = run_parcel(parcel, device, python=python)
     hashes = [sha256_of(folder / stage.file) for stage in stages.stages]
     timings = []
-    for one in found["stages"]:
-        number = one.pop("stage")
-        timings.append(StageTiming(file=stages.stages[number].file, sha256=hashes[number], **one))
+    for timing in measured["stages"]:
+        number = timing.pop("stage")
+        timings.append(
+            StageTiming(file=stages.stages[number].file, sha256=hashes[number], **timing)
+        )
     place = "" if device == HERE else f" ({device})"
     return Profile(
-        machine=f"{found['host']}, {found['processor']}, {found['num_cores']} cores{place}",
+        machine=(
+            f"{measured['host']}, {measured['processor']}, {measured['num_cores']} cores{place}"
+        ),
         device=device,
-        runtime=found["runtime"],
+        runtime=measured["runtime"],
         threads=threads,
         timings=tuple(timings),
-        frames=tuple(FrameTiming(**one) for one in found["frames"]),
+        frames=tuple(FrameTiming(**timing) for timing in measured["frames"]),
         graphs=tuple(
-            GraphTiming(sha256=sha256_of(folder / MODEL), **one) for one in found["graphs"]
+            GraphTiming(sha256=sha256_of(folder / MODEL), **timing) for timing in measured["graphs"]
         ),
     )
 
@@ -130,7 +136,8 @@ def _pack(parcel: Path, folder: Path, stages: Stages) -> None:
     random = np.random.default_rng(0)
     first = next(iter(example_feeds(read_card(folder), folder, 1).values()))[0]
     others = [
-        random.normal(size=one.input_shape).astype(one.input_dtype) for one in stages.stages[1:]
+        random.normal(size=stage.input_shape).astype(stage.input_dtype)
+        for stage in stages.stages[1:]
     ]
     inputs = {str(number): values for number, values in enumerate([first, *others])}
     np.savez(parcel / "inputs.npz", **inputs)  # type: ignore[arg-type]

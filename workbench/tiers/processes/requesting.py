@@ -98,21 +98,21 @@ async def send_requests(
                     link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
                     for link, view in zip(links, samples[sample], strict=True)
                 ]
-                found = await _first(requests, patience_s)
+                answer = await _first(requests, patience_s)
             else:
                 request = Frame(Kind.REQUEST, number, samples[sample])
-                found = await _answer_of(links[number % len(links)], request, timeout_s)
+                answer = await _answer_of(links[number % len(links)], request, timeout_s)
             took_s = loop.time() - sent_s
-            if found is None:
+            if answer is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
             at_s, groups = early.get(number, (sent_s, None))
             return Reply(
                 sample,
                 sent_s - began_s,
                 took_s,
-                found.tensor,
-                found.sender,
-                found.stage,
+                answer.tensor,
+                answer.sender,
+                answer.stage,
                 groups,
                 at_s - sent_s,
             )
@@ -134,7 +134,7 @@ async def _answer_of(link: NextTier, request: Frame, timeout_s: float) -> Frame 
 
 
 async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: float) -> Frame | None:
-    tasks = {asyncio.ensure_future(one) for one in requests}
+    tasks = {asyncio.ensure_future(task) for task in requests}
     running, fallback = tasks, None
     until_s = math.inf
     loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: flo
                 return_when=asyncio.FIRST_COMPLETED,
             )
             answers = [
-                one.result() for one in done if not isinstance(one.exception(), NotAnsweredError)
+                task.result() for task in done if not isinstance(task.exception(), NotAnsweredError)
             ]
             for answer in answers:
                 if answer.kind is Kind.ANSWER:
@@ -240,9 +240,9 @@ async def follow_status(
         while True:
             for connection in connections:
                 connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
-            found = [await _receive(one) for one in connections]
+            frames = [await _receive(connection) for connection in connections]
             if not on_status(
-                [dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in found]
+                [dict(zip(STATUS, frame.tensor.tolist(), strict=True)) for frame in frames]
             ):
                 return
             await asyncio.sleep(period_s)

@@ -71,8 +71,8 @@ def samples_of(
             "only classifiers whose samples are single arrays run on tiers",
             next_step="Use `workbench place plan`, or a model of images.",
         )
-    found = np.asarray(inputs)
+    values = np.asarray(inputs)
     if reading is not None and (np.any(reading.mean) or np.any(np.asarray(reading.scale) != 1.0)):
         # The first stage standardises what it takes.
-        found = (found * reading.scale + reading.mean).astype(np.float32)
-    return found, class_of_each(targets, data.num_outputs)
+        values = (values * reading.scale + reading.mean).astype(np.float32)
+    return values, class_of_each(targets, data.num_outputs)

@@ -124,8 +124,8 @@ def _evidence(
                     group_confidence[rows, number] = group_probabilities(answers, groups).max(
                         axis=1
                     )
-                    found = numbers[answers.argmax(axis=1)] == numbers[targets[rows]]
-                    group_is_correct[rows, number] = found
+                    is_right = numbers[answers.argmax(axis=1)] == numbers[targets[rows]]
+                    group_is_correct[rows, number] = is_right
     if not groups:
         return Evidence(confidence, is_correct)
     return Evidence(confidence, is_correct, group_confidence, group_is_correct)

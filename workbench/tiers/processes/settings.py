@@ -151,14 +151,14 @@ def read_settings(path: Path) -> TierSettings:
                 "stages": tuple(
                     StageSettings(
                         **{
-                            **one,
-                            "eased": tuple(one["eased"]),
-                            "groups": tuple(map(tuple, one["groups"])),
+                            **item,
+                            "eased": tuple(item["eased"]),
+                            "groups": tuple(map(tuple, item["groups"])),
                         }
                     )
-                    for one in document["stages"]
+                    for item in document["stages"]
                 ),
-                "routes": tuple(Route(**one) for one in document["routes"]),
+                "routes": tuple(Route(**item) for item in document["routes"]),
                 **{name: tuple(document[name]) for name in ("accepts", "devices", "sent_dtypes")},
             }
         )

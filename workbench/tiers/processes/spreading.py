@@ -107,8 +107,10 @@ def settings_of(
         )
     eased = _eased(stages, evidence) if scheduler == "threshold" else ()
     parts = tuple(
-        StageSettings(number, str(bundle / one.file), one.threshold, eased if number == 0 else ())
-        for number, one in enumerate(stages.stages)
+        StageSettings(
+            number, str(bundle / stage.file), stage.threshold, eased if number == 0 else ()
+        )
+        for number, stage in enumerate(stages.stages)
     )
     if groups is not None:
         early = replace(parts[0], groups=groups.classes, group_threshold=groups.threshold)
@@ -130,7 +132,7 @@ def settings_of(
             sends_all=scheduler == "cloud" and number == 0,
             features=file.privacy.features,
             noise=file.privacy.noise,
-            sent_dtypes=tuple(one.wire_dtype for one in stages.stages),
+            sent_dtypes=tuple(stage.wire_dtype for stage in stages.stages),
             monitoring=file.place.monitoring,
             heartbeat_s=period_s,
             timeout_s=file.place.timeout,
@@ -185,7 +187,7 @@ def empty_frame_s(file: TiersFile, folder: Path) -> float:
         folder: The folder of the file.
     """
     there_and_back_s = sum(
-        occupied_s(one, file, folder).sum() for one in (HEADER_BYTES, ALIVE_BYTES)
+        occupied_s(num_bytes, file, folder).sum() for num_bytes in (HEADER_BYTES, ALIVE_BYTES)
     )
     return float(there_and_back_s) + sum(link.rtt for link in file.links_in_order())
 
@@ -199,5 +201,6 @@ def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:
     if not below.size:
         return ()
     return tuple(
-        float(one) for one in np.quantile(below, np.linspace(1.0, 0.0, _NUM_EASED + 1)[1:])
+        float(threshold)
+        for threshold in np.quantile(below, np.linspace(1.0, 0.0, _NUM_EASED + 1)[1:])
     )

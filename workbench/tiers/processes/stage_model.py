@@ -72,9 +72,9 @@ class StageModel:
         self._session = onnxruntime.InferenceSession(
             settings.path, options, providers=["CPUExecutionProvider"]
         )
-        given = {one.name: one for one in self._session.get_inputs()}
+        given = {item.name: item for item in self._session.get_inputs()}
         self.takes_mask = given.pop(MASK, None) is not None
-        names = [one.name for one in self._session.get_outputs()]
+        names = [item.name for item in self._session.get_outputs()]
         answers = [name for name in names if name != FEATURES]
         if len(given) != 1 or len(answers) > 1:
             raise ValueError(
@@ -84,7 +84,7 @@ class StageModel:
         if taken.type not in _DTYPES:
             raise ValueError(f"{settings.path} takes {taken.type}, which is not sent between tiers")
         self.name, self.dtype = taken.name, np.dtype(_DTYPES[taken.type])
-        self.shape = tuple(one if isinstance(one, int) else 1 for one in taken.shape[1:])
+        self.shape = tuple(item if isinstance(item, int) else 1 for item in taken.shape[1:])
         self._outputs = [*answers, *(name for name in names if name == FEATURES)]
         self._has_exit, self._has_features = bool(answers), FEATURES in names
 
@@ -100,9 +100,9 @@ class StageModel:
         feeds: dict[str, Any] = {self.name: batch}
         if self.takes_mask:
             feeds[MASK] = masks
-        found: list[Any] = list(self._session.run(self._outputs, feeds))
-        onward = found[-1] if self._has_features else batch
-        return (found[0] if self._has_exit else None), onward
+        outputs: list[Any] = list(self._session.run(self._outputs, feeds))
+        onward = outputs[-1] if self._has_features else batch
+        return (outputs[0] if self._has_exit else None), onward
 
 
 Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
@@ -116,7 +116,7 @@ class StageModels:
 
     def __init__(self, settings: Sequence[StageSettings], *, threads: int) -> None:
         """Load stages; arguments and errors as of `StageModel`."""
-        self._models = {one.number: StageModel(one, threads=threads) for one in settings}
+        self._models = {stage.number: StageModel(stage, threads=threads) for stage in settings}
         self._times_s = {number: _time_of(model) for number, model in self._models.items()}
 
     @property
@@ -190,8 +190,8 @@ def _is_final(answer: np.ndarray | None, settings: StageSettings, *, level: int)
 def _groups(answer: np.ndarray | None, settings: StageSettings) -> np.ndarray | None:
     if answer is None or not settings.groups:
         return None
-    found = np.array([answer[list(group)].sum() for group in settings.groups], dtype=np.float32)
-    return found if found.max() >= settings.group_threshold else None
+    shares = np.array([answer[list(group)].sum() for group in settings.groups], dtype=np.float32)
+    return shares if shares.max() >= settings.group_threshold else None
 
 
 def _time_of(model: StageModel) -> float:

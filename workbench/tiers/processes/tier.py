@@ -98,7 +98,7 @@ class Tier:
             self._watch(),
             self._time.run(),
         ]
-        tasks = [asyncio.ensure_future(one) for one in work]
+        tasks = [asyncio.ensure_future(task) for task in work]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -108,7 +108,7 @@ class Tier:
 
     def status(self) -> dict[str, float]:
         """Return what the tier reports of itself, by the names of `STATUS`."""
-        found = {
+        status = {
             **self.counts,
             "now_s": time.monotonic(),
             "busy_s": self._busy_s,
@@ -119,7 +119,7 @@ class Tier:
             "num_refused": self.listener.refused.total(),
             "num_masked": self._scenes.num_masked,
         }
-        return {name: float(found.get(name, 0.0)) for name in STATUS}
+        return {name: float(status.get(name, 0.0)) for name in STATUS}
 
     def _measure(self) -> BatchTimes:
         if not self.settings.stages:
@@ -156,14 +156,14 @@ class Tier:
         self.counts["num_requests"] += 1
         try:
             if self.settings.devices:
-                found = await self._scenes.add(frame, restore(frame))
+                answer = await self._scenes.add(frame, restore(frame))
             else:
-                found = await self._answer(frame, restore(frame), early=connection.send)
+                answer = await self._answer(frame, restore(frame), early=connection.send)
         except Exception:  # also those of ONNX Runtime, whose errors have no common base class
-            found = Frame(Kind.FAILURE)
-        self.counts["num_failed"] += found.kind is Kind.FAILURE
+            answer = Frame(Kind.FAILURE)
+        self.counts["num_failed"] += answer.kind is Kind.FAILURE
         with contextlib.suppress(OSError):
-            connection.send(replace(found, request=frame.request))
+            connection.send(replace(answer, request=frame.request))
 
     async def _answer_scene(self, frame: Frame, values: np.ndarray, mask: np.ndarray) -> Frame:
         return await self._answer(frame, values, mask)
@@ -294,11 +294,15 @@ class Tier:
         if self.settings.monitoring != "heartbeat":
             return set(self.settings.devices)
         limit_s = self._time.now_s() - MISSED * self.settings.heartbeat_s
-        return {one for one in self.settings.devices if self._seen_s.get(one, -math.inf) >= limit_s}
+        return {
+            device
+            for device in self.settings.devices
+            if self._seen_s.get(device, -math.inf) >= limit_s
+        }
 
     async def _watch(self) -> None:
         """Follow the load of the next tier, and which devices are alive."""
-        most = max((len(one.eased) for one in self.settings.stages), default=0)
+        most = max((len(stage.eased) for stage in self.settings.stages), default=0)
         for number in itertools.count(1):
             await asyncio.sleep(self.settings.heartbeat_s)
             self._scenes.recount()

@@ -92,9 +92,9 @@ class Connection:
 
     def send(self, frame: Frame) -> None:
         """Send a frame; it is on its way when `drain` returns, or later."""
-        found = encode(frame)
-        self.sent_bytes += len(found)
-        self._writer.write(found)
+        content = encode(frame)
+        self.sent_bytes += len(content)
+        self._writer.write(content)
 
     async def drain(self) -> None:
         """Wait while more is to be sent than the other side takes."""
@@ -258,6 +258,6 @@ def _reason_of(error: Exception) -> str:
 
 
 def _peer_of(writer: asyncio.StreamWriter) -> str | None:
-    found = writer.get_extra_info("peercert") or {}
-    names = [value for kind, value in found.get("subjectAltName", ()) if kind == "DNS"]
+    certificate = writer.get_extra_info("peercert") or {}
+    names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
     return names[0] if names else None
