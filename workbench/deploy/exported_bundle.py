@@ -372,18 +372,15 @@ def _samples(tensors: Any) -> dict[str, np.ndarray]:
     """Return inputs as arrays by the name that the graph gives them."""
     if isinstance(tensors, torch.Tensor):
         return {"inputs": tensors.numpy()}
-    named = (
-        tensors
-        if isinstance(tensors, Mapping)
-        else {f"inputs_{n}": values for n, values in enumerate(tensors)}
-    )
-    wrong = [str(name) for name, values in named.items() if not isinstance(values, torch.Tensor)]
+    if not isinstance(tensors, Mapping):
+        tensors = {f"inputs_{number}": values for number, values in enumerate(tensors)}
+    wrong = [str(name) for name, values in tensors.items() if not isinstance(values, torch.Tensor)]
     if wrong:
         raise RunError(
             f"the input {wrong[0]!r} of the model is not a tensor",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
-    return {str(name): values.numpy() for name, values in named.items()}
+    return {str(name): values.numpy() for name, values in tensors.items()}
 
 
 def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:

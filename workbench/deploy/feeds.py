@@ -64,13 +64,10 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
         [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
     )
     rows = np.flatnonzero(np.isnan(numbers))
+    if column.has_missing or not len(rows):
+        return numbers, []
     note = f"column {column.name!r} is missing in {_rows(rows)}, and was never missing in training"
-    notes = (
-        [f"{note}: the mean of the training data is used"]
-        if len(rows) and not column.has_missing
-        else []
-    )
-    return numbers, notes
+    return numbers, [f"{note}: the mean of the training data is used"]
 
 
 def _array(column: Input, values: Any) -> np.ndarray:

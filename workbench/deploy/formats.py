@@ -102,10 +102,8 @@ def add_format(
     for size in SIZES:
         places = np.arange(size) % num_samples
         some = {key: values[places] for key, values in feeds.items()}
-        answers, wanted = (
-            np.asarray(written.run(some), dtype=np.float64),
-            compute(some).astype(np.float64),
-        )
+        answers = np.asarray(written.run(some), dtype=np.float64)
+        wanted = compute(some).astype(np.float64)
         difference = float("inf")
         if answers.shape == wanted.shape:
             largest = max(1.0, float(np.abs(wanted).max(initial=0.0)))

@@ -7,7 +7,6 @@ Decoding is left to `workbench.data.images`, all other samples to `rows`.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -60,15 +59,14 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
         )
         for first in range(0, len(files), _BATCH)
     ]
+    boxes = None
+    if answered[0].boxes is not None:
+        boxes = [of_image for part in answered for of_image in part.boxes or []]
     return Answers(
         classes=_joined([part.classes for part in answered]),
         probabilities=_joined([part.probabilities for part in answered]),
         values=_joined([part.values for part in answered]),
-        boxes=(
-            None
-            if answered[0].boxes is None
-            else list(itertools.chain.from_iterable(part.boxes or [] for part in answered))
-        ),
+        boxes=boxes,
         files=tuple(map(str, files)),
     )
 
@@ -111,11 +109,9 @@ def _paths_in(card: Card, samples: Any) -> list[Path]:
     if not isinstance(samples, Sequence):
         return []
     kinds = (str, Path) if takes_images(card) else (Path,)
-    return (
-        [Path(sample) for sample in samples]
-        if all(isinstance(sample, kinds) for sample in samples)
-        else []
-    )
+    if not all(isinstance(sample, kinds) for sample in samples):
+        return []
+    return [Path(sample) for sample in samples]
 
 
 def takes_images(card: Card) -> bool:

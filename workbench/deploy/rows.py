@@ -165,11 +165,8 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
                     " (.npy)"
                 ),
             ) from error
-        step = (
-            "Save it as UTF-8."
-            if isinstance(error, UnicodeDecodeError)
-            else "Open it in an editor."
-        )
+        is_encoding = isinstance(error, UnicodeDecodeError)
+        step = "Save it as UTF-8." if is_encoding else "Open it in an editor."
         raise DataError(
             f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step
         ) from error
@@ -224,11 +221,9 @@ def _has_header(card: Card, names: Sequence[str]) -> bool:
     of.
     """
     column = card.inputs[0]
-    return (
-        column.name in names
-        if column.tokens is not None
-        else bool(set(column.columns) & set(names))
-    )
+    if column.tokens is not None:
+        return column.name in names
+    return not set(column.columns).isdisjoint(names)
 
 
 def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:

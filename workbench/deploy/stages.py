@@ -150,11 +150,9 @@ class Evidence:
 
     def by_group(self) -> Evidence:
         """Return it with an answer as correct where its group is."""
-        return (
-            self
-            if self.group_is_correct is None
-            else replace(self, is_correct=self.group_is_correct)
-        )
+        if self.group_is_correct is None:
+            return self
+        return replace(self, is_correct=self.group_is_correct)
 
     def last(self, num_exits: int) -> Evidence:
         """Return that of the last exit alone, as the last of some exits at which nothing leaves

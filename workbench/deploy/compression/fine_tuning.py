@@ -133,7 +133,8 @@ def fine_tune(
             value.backward()
             optimizer.step()
             schedule.step()
-            total, count = total + value.item() * len(indices), count + len(indices)
+            total += value.item() * len(indices)
+            count += len(indices)
         if report(epoch + 1, total / count):
             stops = True
             break

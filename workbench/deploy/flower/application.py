@@ -165,6 +165,9 @@ def _settings(
 ) -> dict[str, Any]:
     federated, training = settings.federated, settings.training
     assert federated is not None
+    server_lr = federated.server_lr
+    if server_lr == "auto":
+        server_lr = default_server_lr(federated.server)
     frozen = {name for name, item in model.named_parameters() if not item.requires_grad}
     trained = {name: item for name, item in model.named_parameters() if item.requires_grad}
     sent = [
@@ -185,11 +188,7 @@ def _settings(
         "optimizer": _optimizer(settings, trained),
         "server": {
             "rule": federated.server,
-            "lr": (
-                default_server_lr(federated.server)
-                if federated.server_lr == "auto"
-                else federated.server_lr
-            ),
+            "lr": server_lr,
             "momentum": federated.server_momentum,
             "second_moment": federated.server_second_moment,
             "tau": federated.server_tau,

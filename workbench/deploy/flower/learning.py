@@ -97,10 +97,8 @@ class Learning:
                     nn.utils.clip_grad_norm_(list(parameters.values()), settings["clip_norm"])
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-                loss_sum, num_trained = (
-                    loss_sum + float(loss.detach()) * len(chosen),
-                    num_trained + len(chosen),
-                )
+                loss_sum += float(loss.detach()) * len(chosen)
+                num_trained += len(chosen)
         state = _state(program)
         sent = {name: state[name].detach().float().numpy().copy() for name in settings["sent"]}
         return Update(sent, len(targets), loss_sum / num_trained if num_trained else 0.0)

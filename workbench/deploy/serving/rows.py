@@ -277,12 +277,8 @@ def _array(column: Input, value: Any) -> np.ndarray:
             "is not an array: its parts have different lengths", allowed
         ) from error
     if array.dtype.kind not in "iuf" or _has_truth_value(value):
-        kind = (
-            "neither an image nor an array of numbers"
-            if column.is_image
-            else "not an array of numbers"
-        )
-        raise _WrongValueError(f"is {kind}", allowed)
+        kind = "neither an image nor an" if column.is_image else "not an"
+        raise _WrongValueError(f"is {kind} array of numbers", allowed)
     if not column.takes(array.shape):
         raise _WrongValueError(f"has shape {list(array.shape)}", allowed)
     array = array.reshape(column.shape)

@@ -148,14 +148,13 @@ def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
 def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> dict[str, Profile]:
     here = tuple(sorted({tier.batch for tier in file.tiers.values() if tier.machine == HERE}))
     measured = measure(bundle, batches=here) if here else None
-    return {
-        name: (
-            read_profile(folder / tier.machine, field=f"tiers.{name}.machine")
-            if tier.machine != HERE or measured is None
-            else measured
-        )
-        for name, tier in file.tiers.items()
-    }
+    profiles = {}
+    for name, tier in file.tiers.items():
+        if tier.machine == HERE and measured is not None:
+            profiles[name] = measured
+        else:
+            profiles[name] = read_profile(folder / tier.machine, field=f"tiers.{name}.machine")
+    return profiles
 
 
 def _stage_times(

@@ -46,12 +46,11 @@ def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> li
     for group, names in labels.items():
         for name in names:
             if name not in classes or name in named:
+                problem = f"the model has no class {name!r}"
+                if name in named:
+                    problem = f"{name!r} is in two groups"
                 raise ExperimentError(
-                    (
-                        f"{name!r} is in two groups"
-                        if name in named
-                        else f"the model has no class {name!r}"
-                    ),
+                    problem,
                     field=f"place.labels.{group}",
                     allowed=list(classes),
                 )

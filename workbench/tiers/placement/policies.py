@@ -363,11 +363,8 @@ def _map(
     here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
     num_requests = len(requests.arrival_s)
     ends, where = np.empty(num_requests), np.zeros(num_requests, dtype=np.int64)
-    devices, leaves_here, leaves_there = (
-        requests.device.tolist(),
-        exits_here.tolist(),
-        exits_there.tolist(),
-    )
+    devices = requests.device.tolist()
+    leaves_here, leaves_there = exits_here.tolist(), exits_there.tolist()
     replace = heapq.heapreplace
     for request, done in first_stages(requests, first_s, device_free):
         device, leaves = devices[request], leaves_here[request]

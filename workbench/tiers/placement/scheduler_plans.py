@@ -226,11 +226,9 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
     if loads[busiest] < 1.0 and has_steady_times:
         return None
     what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
-    times = (
-        "times grow with the requests"
-        if has_steady_times
-        else f"there are no steady times ({MISSING})"
-    )
+    times = f"there are no steady times ({MISSING})"
+    if has_steady_times:
+        times = "times grow with the requests"
     return (
         f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without"
         f" end and {times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])}"
@@ -347,12 +345,14 @@ def _about_changes(system: System) -> list[str]:
     if goes_on.any() and system.can_finish_here:
         saved_s = float((system.rest_s[0] - system.rest_s[last])[system.exits[goes_on]].mean())
         link_s = float(system.send_s[last] + system.back_s[last])
-        lines.append(
-            f"Sending pays for a request while the link takes less than {format_duration(saved_s)}"
-            f" there and back; it takes {format_duration(link_s)}."
-            if saved_s > 0
-            else f"Sending never pays: {system.names[last]} is not faster than {system.names[0]}."
-        )
+        if saved_s > 0:
+            lines.append(
+                "Sending pays for a request while the link takes less than"
+                f" {format_duration(saved_s)} there and back; it takes {format_duration(link_s)}."
+            )
+        else:
+            slower, faster = system.names[last], system.names[0]
+            lines.append(f"Sending never pays: {slower} is not faster than {faster}.")
     return lines
 
 

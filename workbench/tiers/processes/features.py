@@ -90,11 +90,9 @@ def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
         return values
     # What is no number of the vocabulary must fail there, and not become another.
     limits = np.iinfo(dtypes[0])
-    return (
-        values.astype(dtypes[0])
-        if limits.min <= values.min() and values.max() <= limits.max
-        else values
-    )
+    if values.min() < limits.min or values.max() > limits.max:
+        return values
+    return values.astype(dtypes[0])
 
 
 def restore(frame: Frame) -> np.ndarray:

@@ -133,18 +133,8 @@ def measure_leak(
             classes = answers.argmax(axis=1)
             classes[~leaves] = _classes(rest, sent[~leaves])
             num_bytes = len(encode(outgoing.request(0, features[0], sender=0, stage=1)))
-            leaks.append(
-                Leak(
-                    kind,
-                    amount,
-                    share,
-                    low,
-                    high,
-                    decoder,
-                    float(np.mean(classes == held_out.targets)),
-                    num_bytes,
-                )
-            )
+            accuracy = float(np.mean(classes == held_out.targets))
+            leaks.append(Leak(kind, amount, share, low, high, decoder, accuracy, num_bytes))
     return leaks
 
 

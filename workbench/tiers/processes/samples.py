@@ -58,11 +58,10 @@ def samples_of(
         DataError: If a sample has several classes.
     """
     component = experiment.data
-    reading = (
-        None
-        if component is None or component.is_reference
-        else check_options(component.name, component.options).reading(seed=experiment.seed)
-    )
+    reading = None
+    if component is not None and not component.is_reference:
+        options = check_options(component.name, component.options)
+        reading = options.reading(seed=experiment.seed)
     split = data.train if part == "train" else data.validation
     inputs, targets = split.batch(np.arange(min(_MAX_SAMPLES, len(split))))
     is_table = reading is not None and bool(reading.columns)
