@@ -9,8 +9,13 @@ import pytest
 from tests.services.served import write_table_bundle
 from workbench.cli.entry import run_command
 from workbench.deploy.card import Statistics, read_card
-from workbench.deploy.serving.drift import DriftMonitor, Watch, drift_of_kept
-from workbench.deploy.serving.kept_samples import KeptSamples, read_samples
+from workbench.deploy.serving.drift import (
+    DriftMonitor,
+    KeptSamples,
+    Watch,
+    drift_of_kept,
+    read_samples,
+)
 from workbench.deploy.serving.rows import RowReader
 from workbench.foundation.errors import DataError
 
