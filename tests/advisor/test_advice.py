@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from workbench.advisor.advice import Advice, Candidate, Estimate
+from workbench.advisor.advice import Advice, Candidate
+from workbench.advisor.stored_advice import Estimate
 from workbench.experiment.plan import Plan
 
 

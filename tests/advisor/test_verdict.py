@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.advice import Advice, Candidate, Estimate
+from workbench.advisor.advice import Advice, Candidate
 from workbench.advisor.candidates import describe_contradiction, doubt_of_runner_up
 from workbench.advisor.choices import believed_rate, choices_of, drawn_params
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
 from workbench.advisor.recommend import describe_overrun
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import plan_with
 from workbench.advisor.verdict import (
     Findings,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from workbench.advisor.advice import Estimate
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice_card import html_of
 from workbench.advisor.advice_lines import lines_of
+from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import SIZES, PartialPlan, Plan
 from workbench.experiment.space import Space
@@ -22,48 +23,6 @@ from workbench.foundation.errors import ExperimentError
 
 Goal = Literal["time", "money", "energy", "throughput"]
 NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number, where nine of ten truths should lie, and whether that is beyond what was
-    measured.
-    """
-
-    value: float
-    low: float
-    high: float
-    extrapolated: bool = False
-
-    def times(self, factor: float) -> Estimate:
-        """Return the estimate of a multiple, `factor` > 0."""
-        return Estimate(
-            self.value * factor, self.low * factor, self.high * factor, self.extrapolated
-        )
-
-    def at_least(self, least: float) -> Estimate:
-        """Return the estimate of a number that is known to be `least` or more."""
-        low, value, high = (max(least, number) for number in (self.low, self.value, self.high))
-        return Estimate(value, low, high, self.extrapolated)
-
-    def at_most(self, most: float) -> Estimate:
-        """Return the estimate of a number that is known to be `most` or less."""
-        low, value, high = (min(most, number) for number in (self.low, self.value, self.high))
-        return Estimate(value, low, high, self.extrapolated)
-
-    def widened(self, spread: float) -> Estimate:
-        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is
-        further off.
-
-        The low end is divided by the factor by which `spread` would lengthen it, so that it stays
-        above 0.
-        """
-        low = self.low**2 / (self.low + spread) if spread else self.low
-        return Estimate(self.value, low, self.high + spread, self.extrapolated)
-
-    def inverse(self, of: float) -> Estimate:
-        """Return the estimate of `of` divided by this."""
-        return Estimate(of / self.value, of / self.high, of / self.low, self.extrapolated)
 
 
 @dataclass(frozen=True)

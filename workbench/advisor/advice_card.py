@@ -25,7 +25,7 @@ from workbench.advisor.advice_lines import (
     rows_of,
     yaml_lines,
 )
-from workbench.advisor.stored_advice import Interval, finite, mapping, texts
+from workbench.advisor.stored_advice import Estimate, finite, mapping, texts
 
 _HEADLINE = ("global batch", "computing", "learning rate")
 _UNKNOWN = "not predicted"
@@ -127,10 +127,10 @@ def _gain(
     is_trained_alike = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
     has_times = objective != "throughput" and not is_trained_alike
     times = (
-        Interval.of(reference.get("time_to_target_s")),
-        Interval.of(choice.get("time_to_target_s")),
+        Estimate.of(reference.get("time_to_target_s")),
+        Estimate.of(choice.get("time_to_target_s")),
     )
-    speeds = Interval.of(choice.get("samples_per_s")), Interval.of(reference.get("samples_per_s"))
+    speeds = Estimate.of(choice.get("samples_per_s")), Estimate.of(reference.get("samples_per_s"))
     for (better, worse), words, counts in (
         (times, "as fast to the target as without advice", has_times),
         (speeds, "the samples/s of the experiment without advice", not is_same),

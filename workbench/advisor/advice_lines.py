@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan, texts
+from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
 from workbench.foundation.formatting import (
     counted_noun,
@@ -146,13 +146,13 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("step time", "step_time_s", format_duration),
         ("epoch time", "epoch_time_s", format_duration),
     ):
-        interval = Interval.of(candidate.get(key))
+        interval = Estimate.of(candidate.get(key))
         if interval is not None:
             named.append((name, _describe_interval(interval, write)))
     memory = describe_memory(candidate)
     if memory:
         named.append(("memory", memory))
-    target = Interval.of(candidate.get("time_to_target_s"))
+    target = Estimate.of(candidate.get("time_to_target_s"))
     power_w = finite(candidate.get("power_w"))
     if power_w is not None:
         whole = f", {format_number(power_w * target.value)} J to the target" if target else ""
@@ -256,7 +256,7 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
 
 
 def _both(key: str, *candidates: Mapping[str, Any]) -> list[float]:
-    intervals = [Interval.of(candidate.get(key)) for candidate in candidates]
+    intervals = [Estimate.of(candidate.get(key)) for candidate in candidates]
     values = [
         interval.value for interval in intervals if interval is not None and interval.value > 0
     ]
@@ -276,7 +276,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _describe_interval(interval: Interval, write: Callable[[float], str]) -> str:
+def _describe_interval(interval: Estimate, write: Callable[[float], str]) -> str:
     low, high = write(interval.low), write(interval.high)
     width = f"  ({low} to {high})" if interval.has_width else ""
     if interval.has_width and interval.value in (interval.low, interval.high):
@@ -341,7 +341,7 @@ def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
         gain: How many times as many steps it makes in the same time.
     """
     cost = mapping(offer.get("cost"))
-    factor, count = Interval.of(cost.get("factor")), finite(cost.get("num_pairs"))
+    factor, count = Estimate.of(cost.get("factor")), finite(cost.get("num_pairs"))
     if factor is None or count is None:
         return "not known, search plan.exchange to race it"
     pairs = format_count(int(count), "pair of trainings", "pairs of trainings")
@@ -355,12 +355,12 @@ def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
     )
 
 
-def _step(offer: Mapping[str, Any]) -> Interval | None:
-    step = Interval.of(offer.get("step_time_s"))
+def _step(offer: Mapping[str, Any]) -> Estimate | None:
+    step = Estimate.of(offer.get("step_time_s"))
     return step if step is not None and step.is_time else None
 
 
-def _describe_step(offer: Mapping[str, Any], step: Interval) -> str:
+def _describe_step(offer: Mapping[str, Any], step: Estimate) -> str:
     how = "measured" if offer.get("is_measured") is True else "predicted"
     return (
         f"{format_duration(step.value)} a step "

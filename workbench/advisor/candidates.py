@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from workbench.advisor.advice import Candidate, Estimate
+from workbench.advisor.advice import Candidate
 from workbench.advisor.plans import Knowledge
+from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
 from workbench.training.planning.learning_rate import rule_in_force

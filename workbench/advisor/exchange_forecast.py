@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.advisor.advice import Estimate
 from workbench.advisor.advice_lines import CLEARLY_FASTER
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 from workbench.foundation.errors import RunError

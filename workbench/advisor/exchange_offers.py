@@ -13,10 +13,11 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 
-from workbench.advisor.advice import Estimate, ExchangeOffer, StepCost
+from workbench.advisor.advice import ExchangeOffer, StepCost
 from workbench.advisor.exchange_forecast import forecast_exchanges
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Course, Race
+from workbench.advisor.stored_advice import Estimate
 from workbench.experiment.plan import EXCHANGE_OPTIONS, PartialPlan, Plan
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured

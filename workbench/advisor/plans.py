@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from workbench.advisor.advice import Estimate, Goal, MemoryNeed
+from workbench.advisor.advice import Goal, MemoryNeed
 from workbench.advisor.choices import Choices
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import Variant, is_possible_on, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment.plan import Plan
@@ -39,11 +40,8 @@ _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
 # Where it was not measured, the noise scale is taken to be this many reference batches.
 _NOISE_PRIOR = 4.0
+# Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
 SAME = 0.03
-"""Plans whose predicted times differ by less are equal.
-
-Then the one with fewer workers is taken.
-"""
 
 
 class Knowledge:

@@ -1,9 +1,7 @@
-"""Reading advice as it is stored.
+"""Estimates, and reading advice as it is stored.
 
-JSON in which a number may be missing, or a text because it is not finite.
-
-What the fields mean is documented where they are written; showing them is left to the card and the
-figures.
+That is JSON in which a number may be missing, or a text because it is not finite. What the fields
+mean is documented where they are written; showing them is left to the card and the figures.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ SHORTEST_S, LONGEST_S = 1e-12, 1e12
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A predicted number.
+class Estimate:
+    """A predicted or measured number, and where nine of ten truths should lie.
 
     Attributes:
         value: The prediction.
@@ -61,6 +59,36 @@ class Interval:
     def has_width(self) -> bool:
         """Whether there is an interval."""
         return self.low < self.high
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate of a multiple, `factor` > 0."""
+        return Estimate(
+            self.value * factor, self.low * factor, self.high * factor, self.extrapolated
+        )
+
+    def at_least(self, least: float) -> Estimate:
+        """Return the estimate of a number that is known to be `least` or more."""
+        low, value, high = (max(least, number) for number in (self.low, self.value, self.high))
+        return Estimate(value, low, high, self.extrapolated)
+
+    def at_most(self, most: float) -> Estimate:
+        """Return the estimate of a number that is known to be `most` or less."""
+        low, value, high = (min(most, number) for number in (self.low, self.value, self.high))
+        return Estimate(value, low, high, self.extrapolated)
+
+    def widened(self, spread: float) -> Estimate:
+        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is
+        further off.
+
+        The low end is divided by the factor by which `spread` would lengthen it, so that it stays
+        above 0.
+        """
+        low = self.low**2 / (self.low + spread) if spread else self.low
+        return Estimate(self.value, low, self.high + spread, self.extrapolated)
+
+    def inverse(self, of: float) -> Estimate:
+        """Return the estimate of `of` divided by this."""
+        return Estimate(of / self.value, of / self.high, of / self.low, self.extrapolated)
 
 
 def finite(stored: Any) -> float | None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
+from workbench.advisor.advice import Advice, Candidate, Goal, NoiseStatus
 from workbench.advisor.advice_lines import COMPARED, NOT_SHOWN
 from workbench.advisor.candidates import (
     PREDICTED,
@@ -34,6 +34,7 @@ from workbench.advisor.loaders import describe_loading, describe_missing_cores
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import is_possible_on, plan_of, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment

@@ -12,14 +12,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.advice import Candidate, Estimate, Goal, apply_settings
+from workbench.advisor.advice import Candidate, Goal, apply_settings
 from workbench.advisor.advice_lines import compare, rows_of
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, choices_of, is_open, with_divided_models
 from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
 from workbench.advisor.scale import nodes_of
 from workbench.advisor.speed_history import hardware_of
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows
+from workbench.advisor.stored_advice import Estimate, finite, mapping, rows
 from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
@@ -237,10 +237,10 @@ class WhatIf:
         choice = mapping(self._advice.get("choice"))
         named = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
         for candidate in (*named, *rows(self._advice.get("others"))):
-            known = Interval.of(candidate.get("time_to_target_s"))
+            known = Estimate.of(candidate.get("time_to_target_s"))
             if known is not None and read_plan(mapping(candidate.get("plan"))) == plan:
-                return Estimate(known.value, known.low, known.high, known.extrapolated), None
-        of_choice = Interval.of(choice.get("time_to_target_s"))
+                return known, None
+        of_choice = Estimate.of(choice.get("time_to_target_s"))
         if of_choice is None:
             return None, "no training reached the target, so the time to it is not known"
         chosen = plan_of(mapping(choice.get("plan")))

@@ -24,7 +24,7 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
-    from workbench.advisor.advice import Estimate
+    from workbench.advisor.stored_advice import Estimate
     from workbench.runs.provisioning.offers import Offer, Requirements
 
 MAX_LINES = 12

@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import base_params, drawn_params
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import variant_of
 from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
 from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.events import PlanMeasured
@@ -24,7 +24,7 @@ class CurveStep:
 
     workers: int
     micro_batch: int
-    step: Interval
+    step: Estimate
 
 
 class Predictions:
@@ -39,19 +39,19 @@ class Predictions:
         found = [step for row in stored if (step := _curve_step(row)) is not None]
         self.curve = sorted(found, key=lambda step: (step.workers, step.micro_batch))
 
-    def of_plan(self, stored: PartialPlan) -> Interval | None:
+    def of_plan(self, stored: PartialPlan) -> Estimate | None:
         """Return the predicted step time of a plan, or None if the advice does not cover it."""
         plan = stored.complete()
         if plan is None:
             return None
         for candidate in self._candidates:
             if stored_plan(candidate).complete() == plan:
-                return _time(Interval.of(candidate.get("step_time_s")))
+                return _time(Estimate.of(candidate.get("step_time_s")))
         return (
             self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
         )
 
-    def _on_curve(self, workers: float, micro_batch: float) -> Interval | None:
+    def _on_curve(self, workers: float, micro_batch: float) -> Estimate | None:
         line = [row for row in self.curve if row.workers == workers]
         if not line or not line[0].micro_batch <= micro_batch <= line[-1].micro_batch:
             return None
@@ -62,7 +62,7 @@ class Predictions:
             for column in columns
         )
         nearest = min(line, key=lambda row: abs(row.micro_batch - micro_batch))
-        return Interval(value, low, high, nearest.step.extrapolated)
+        return Estimate(value, low, high, nearest.step.extrapolated)
 
 
 def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Variant | None:
@@ -86,7 +86,7 @@ def is_usual(plan: Plan | None, usual: Variant | None) -> bool:
 def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
     workers, micro_batch = finite(row.get("workers")), finite(row.get("micro_batch"))
     step = _time(
-        Interval.of(
+        Estimate.of(
             {
                 "value": row.get("step_time_s"),
                 "low": row.get("low_s"),
@@ -102,5 +102,5 @@ def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
     return CurveStep(int(workers), int(micro_batch), step)
 
 
-def _time(interval: Interval | None) -> Interval | None:
+def _time(interval: Estimate | None) -> Estimate | None:
     return interval if interval is not None and interval.is_time else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
 from workbench.advisor.variants import read_plan
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import PlanMeasured
@@ -69,7 +69,7 @@ class Fit:
     beyond: tuple[bool, ...] = ()
 
     @classmethod
-    def of(cls, steps: Iterable[tuple[float, Interval]]) -> Fit:
+    def of(cls, steps: Iterable[tuple[float, Estimate]]) -> Fit:
         """Make columns of intervals by x, in order of x."""
         found = sorted(steps, key=lambda step: step[0])
         return cls(
@@ -122,7 +122,7 @@ class MemoryData:
 
 
 # Converts seconds per step and samples per step to the unit of the axis.
-_Shown = Callable[[Interval, float], Interval]
+_Shown = Callable[[Estimate, float], Estimate]
 
 
 def prepare_step_time(run: RunData) -> BatchData:
@@ -138,7 +138,7 @@ def prepare_step_time(run: RunData) -> BatchData:
         title="Step time by micro batch",
         subtitle="Flat while the device has spare capacity, then rising" + _of_dashes(curve),
         y_title=f"Step time ({unit})",
-        groups=(groups := _groups(run, lambda step, _: scaled(step, 1.0 / unit_s))),
+        groups=(groups := _groups(run, lambda step, _: step.times(1.0 / unit_s))),
         choice=choice_points(choice, choice.get("step_time_s") if is_comparable else None, unit_s),
         empty="" if groups else _TO_MEASURE,
     )
@@ -147,7 +147,7 @@ def prepare_step_time(run: RunData) -> BatchData:
 def prepare_throughput_by_batch(run: RunData) -> BatchData:
     """Prepare samples per second against the micro batch, one line per number of workers."""
     choice, curve = run.advice.choice, Predictions(run.advice.advice).curve
-    groups = _groups(run, lambda step, samples: inverse(step, samples))
+    groups = _groups(run, lambda step, samples: step.inverse(samples))
     return BatchData(
         title="Throughput by micro batch",
         subtitle="A larger micro batch raises throughput until its line flattens"
@@ -196,35 +196,23 @@ def prepare_memory(run: RunData) -> MemoryData:
     )
 
 
-def measured_step(event: PlanMeasured) -> Interval | None:
+def measured_step(event: PlanMeasured) -> Estimate | None:
     """Return the median step of a measured plan, with half of the interquartile range either
     way.
     """
     value_s, spread_s = finite(event.step_time_s), max(finite(event.step_time_spread_s) or 0.0, 0.0)
     if value_s is None:
         return None
-    step = Interval(value_s, max(value_s - spread_s / 2, value_s / 10), value_s + spread_s / 2)
+    step = Estimate(value_s, max(value_s - spread_s / 2, value_s / 10), value_s + spread_s / 2)
     return step if step.is_time else None
-
-
-def scaled(step: Interval, factor: float) -> Interval:
-    """Return an interval in another unit."""
-    return Interval(step.value * factor, step.low * factor, step.high * factor, step.extrapolated)
-
-
-def inverse(step: Interval, numerator: float) -> Interval:
-    """Return the rate per second of work that takes an interval of seconds."""
-    return Interval(
-        numerator / step.value, numerator / step.high, numerator / step.low, step.extrapolated
-    )
 
 
 def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
     """Return the recommended plan as a point over its micro batch, or none."""
-    found, plan = Interval.of(stored), stored_plan(choice)
+    found, plan = Estimate.of(stored), stored_plan(choice)
     if found is None:
         return Points()
-    shown = scaled(found, 1.0 / unit)
+    shown = found.times(1.0 / unit)
     text = f"recommended: {plan.batch_text}"
     return Points.of([Point(plan.micro_batch, shown.value, shown.low, shown.high, text)])
 

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
 from workbench.experiment.goals import Goal
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import CandidateTried
 from workbench.foundation.formatting import format_duration, format_number
 from workbench.hardware.performance.noise import critical_batch
 from workbench.runs.plots.prepare import Values, time_unit
-from workbench.runs.plots.prepare_advice import Fit, Point, Points, scaled
+from workbench.runs.plots.prepare_advice import Fit, Point, Points
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import Curve, Floats
 
@@ -189,10 +189,10 @@ def _critical_batches(curve: Curve, batch: float) -> Values:
 def prepare_time_to_target(run: RunData) -> TargetData:
     """Prepare the predicted time to the target against the global batch, with the candidates."""
     advice = run.advice.advice
-    found: list[tuple[float, Interval]] = []
+    found: list[tuple[float, Estimate]] = []
     for row in rows(mapping(advice.get("curves")).get("time_to_target")):
         batch = finite(row.get("global_batch"))
-        time_s = Interval.of(
+        time_s = Estimate.of(
             {"value": row.get("time_s"), "low": row.get("low_s"), "high": row.get("high_s")}
         )
         if batch and time_s:
@@ -214,14 +214,14 @@ def prepare_time_to_target(run: RunData) -> TargetData:
     )
     marks = []
     for name, candidate, time_s in times:
-        plan, shown = stored_plan(candidate), scaled(time_s, 1.0 / unit_s)
+        plan, shown = stored_plan(candidate), time_s.times(1.0 / unit_s)
         text = f"{plan.batch_text}: {format_duration(time_s.value)}"
         at = plan.global_batch
         marks.append((name, Points.of([Point(at, shown.value, shown.low, shown.high, text)])))
     return TargetData(
         subtitle=subtitle,
         unit=unit,
-        fit=Fit.of((batch, scaled(time_s, 1.0 / unit_s)) for batch, time_s in found),
+        fit=Fit.of((batch, time_s.times(1.0 / unit_s)) for batch, time_s in found),
         marks=tuple((name, points) for name, points in marks if points.x),
         empty=(
             ""
@@ -323,8 +323,8 @@ def _candidate_line(events: Sequence[CandidateTried], metric: str, unit_s: float
     )
 
 
-def _time_to_target(candidate: Mapping[str, Any]) -> Interval | None:
-    return Interval.of(candidate.get("time_to_target_s"))
+def _time_to_target(candidate: Mapping[str, Any]) -> Estimate | None:
+    return Estimate.of(candidate.get("time_to_target_s"))
 
 
 def _loss_at(pairs: Sequence[tuple[float, float]], rate: float) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.advisor.speed_history import work_params
-from workbench.advisor.stored_advice import Interval, stored_plan
+from workbench.advisor.stored_advice import Estimate, stored_plan
 from workbench.advisor.variants import read_plan, variant_of
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.formatting import format_percent
@@ -22,9 +22,7 @@ from workbench.runs.plots.prepare_advice import (
     Point,
     Points,
     describe,
-    inverse,
     measured_step,
-    scaled,
     size_of,
     time_unit_of_steps,
 )
@@ -89,7 +87,7 @@ def prepare_scaling(run: RunData) -> ScalingData:
             and is_usual(read_plan(event.plan), usual)
         ):
             measured.setdefault(micro_batch, {})[workers] = step.value
-    predicted: dict[int, dict[int, Interval]] = {}
+    predicted: dict[int, dict[int, Estimate]] = {}
     for row in Predictions(run.advice.advice).curve:
         predicted.setdefault(row.micro_batch, {})[row.workers] = row.step
 
@@ -147,7 +145,7 @@ def prepare_predictions(run: RunData) -> PredictionData:
     Of measured plans, and of trials with their own.
     """
     predictions = Predictions(run.advice.advice)
-    probes: list[tuple[float, Interval, str]] = []
+    probes: list[tuple[float, Estimate, str]] = []
     for event in run.advice.of_one_setting():
         predicted, step = (
             predictions.of_plan(PartialPlan.from_json(event.plan)),
@@ -155,7 +153,7 @@ def prepare_predictions(run: RunData) -> PredictionData:
         )
         if event.fits and predicted and step:
             probes.append((step.value, predicted, describe(event)))
-    trials: list[tuple[float, Interval, str]] = []
+    trials: list[tuple[float, Estimate, str]] = []
     for curve in run.series.curves(THROUGHPUT):
         plan = run.history.trials[curve.trial].plan
         predicted, step_s = predictions.of_plan(plan), _step_of_trial(run, curve)
@@ -165,9 +163,9 @@ def prepare_predictions(run: RunData) -> PredictionData:
     unit, unit_s = time_unit_of_steps(step_s for step_s, _, _ in both)
     num_within = sum(abs(predicted.value / step_s - 1.0) <= BAND for step_s, predicted, _ in both)
 
-    def points(found: list[tuple[float, Interval, str]]) -> Points:
+    def points(found: list[tuple[float, Estimate, str]]) -> Points:
         shown = [
-            (step_s / unit_s, scaled(predicted, 1.0 / unit_s), text)
+            (step_s / unit_s, predicted.times(1.0 / unit_s), text)
             for step_s, predicted, text in found
         ]
         return Points.of(Point(x, step.value, step.low, step.high, text) for x, step, text in shown)
@@ -188,7 +186,7 @@ def _line(
     micro_batch: int,
     measured: Mapping[int, float],
     trials: Mapping[int, float],
-    predicted: Mapping[int, Interval],
+    predicted: Mapping[int, Estimate],
 ) -> ScalingLine:
     fewest = min({*measured, *trials, *predicted})
     # Compare like with like where possible: unlike probes, trials may share the hardware with
@@ -211,7 +209,7 @@ def _line(
             (
                 float(workers),
                 # The fewest workers are the baseline, so their efficiency is exact.
-                Interval(1.0, 1.0, 1.0) if workers == fewest else inverse(step, predicted_s),
+                Estimate(1.0, 1.0, 1.0) if workers == fewest else step.inverse(predicted_s),
             )
             for workers, step in predicted.items()
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.advisor.advice import Estimate
+from workbench.advisor.stored_advice import Estimate
 from workbench.runs.provisioning.catalogue import Device
 
 DEVICE_SLACK = 1.5

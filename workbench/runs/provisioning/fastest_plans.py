@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from workbench.advisor.advice import Estimate, apply_settings
+from workbench.advisor.advice import apply_settings
 from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import Knowledge, enumerate_plans
+from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import variant_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Hardware, Plan

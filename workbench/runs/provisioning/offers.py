@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import drawn_params
+from workbench.advisor.stored_advice import Estimate
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
 from workbench.foundation.formatting import format_bytes, format_duration
