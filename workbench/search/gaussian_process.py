@@ -160,13 +160,6 @@ class GaussianProcess:
     def _likeliest_scale(self) -> float:
         return math.sqrt(max(float(self._whitened @ self._whitened) / len(self._whitened), 1e-12))
 
-    @property
-    def log_evidence(self) -> float:
-        """The log density of the values, for their likeliest variance and up to a constant."""
-        return -len(self._whitened) * math.log(self.scale) - float(
-            np.log(np.diag(self._factor)).sum()
-        )
-
     def left_out_errors(self) -> np.ndarray:
         """Return by how much each observation differs from what the others predict, shape [n].
 

@@ -166,25 +166,6 @@ def _check_grid(experiment: Experiment) -> None:
         )
 
 
-class _Knowing(BaseSampler):
-    """A sampler that receives the parameters of the space.
-
-    Optuna's samplers collect them from all earlier trials, which takes a new sampler longer than
-    everything else that it does.
-    """
-
-    searched: Mapping[str, BaseDistribution]
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return dict(self.searched)
-
-
-class _KnowingTPE(_Knowing, TPESampler):
-    pass
-
-
 class _GP(GPSampler):
     """Optuna's, on one thread.
 
@@ -198,22 +179,6 @@ class _GP(GPSampler):
 
         with threadpool_limits(limits=1):  # of what is loaded: from the second proposal on
             return super().sample_relative(study, trial, search_space)
-
-
-class _KnowingGP(_Knowing, _GP):
-    pass
-
-
-class _KnowingCmaEs(_Knowing, CmaEsSampler):
-    pass
-
-
-class _KnowingNSGA2(_Knowing, NSGAIISampler):
-    pass
-
-
-class _KnowingNSGA3(_Knowing, NSGAIIISampler):
-    pass
 
 
 @dataclass(frozen=True)
@@ -372,13 +337,13 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     multivariate = options.setdefault("multivariate", True)
     grouped = options.setdefault("group", request.searched is None and multivariate)
     searched = request.searched if multivariate and not grouped else None
-    return _known(TPESampler, _KnowingTPE, request, searched, options)
+    return _known(TPESampler, request, searched, options)
 
 
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
     options["warn_independent_sampling"] = False
-    return _known(_GP, _KnowingGP, request, request.searched, options)
+    return _known(_GP, request, request.searched, options)
 
 
 _MIN_SOURCE_TRIALS = 10
@@ -399,7 +364,7 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         if len(ranges) >= _MIN_SOURCE_TRIALS:
             options["source_trials"] = ranges
     options["warn_independent_sampling"] = False
-    return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
+    return _known(CmaEsSampler, request, searched, options)
 
 
 def _in_ranges(
@@ -417,26 +382,28 @@ def _in_ranges(
 
 def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-II sampler."""
-    return _known(NSGAIISampler, _KnowingNSGA2, request, request.searched, options)
+    return _known(NSGAIISampler, request, request.searched, options)
 
 
 def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-III sampler."""
-    return _known(NSGAIIISampler, _KnowingNSGA3, request, request.searched, options)
+    return _known(NSGAIIISampler, request, request.searched, options)
 
 
 def _known(
-    plain: Callable[..., BaseSampler],
-    knowing: Callable[..., _Knowing],
+    kind: Callable[..., BaseSampler],
     request: SamplerRequest,
     searched: dict[str, BaseDistribution] | None,
     options: dict[str, Any],
 ) -> BaseSampler:
-    options |= limit_options(plain) if request.learns_limits else {}
-    if searched is None:
-        return plain(seed=request.seed, **options)
-    sampler = knowing(seed=request.seed, **options)
-    sampler.searched = searched
+    """Make a sampler of a kind that knows the searched parameters, unless conditions decide."""
+    if request.learns_limits:
+        options |= limit_options(kind)
+    sampler = kind(seed=request.seed, **options)
+    if searched is not None:
+        # Optuna's own way is to collect them from all earlier trials, which takes a new sampler
+        # longer than everything else that it does.
+        sampler.infer_relative_search_space = lambda study, trial: dict(searched)
     return sampler
 
 
