@@ -80,8 +80,9 @@ class Forecast:
 
 
 def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | None:
-    """Forecast the last value of a curve by Bayesian linear regression on its level and its last
-    doubling.
+    """Forecast the last value of a curve by Bayesian linear regression.
+
+    The regression is on the level of the curve and on its last doubling.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data,
     conjugate prior); a curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first

@@ -23,6 +23,9 @@ from workbench.search.export import is_feasible
 from workbench.search.records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
 
+KEPT = 2
+"""Of this many configurations at a level one goes on. Chosen by `make bench WHAT=search`."""
+
 
 def next_confirmation(
     experiment: Experiment, configurations: Sequence[ConfigurationRecord]
@@ -85,10 +88,6 @@ def _contenders(
 
 def _sign(experiment: Experiment) -> float:
     return 1.0 if experiment.objectives[0].goal == "maximize" else -1.0
-
-
-KEPT = 2
-"""Of this many configurations at a level one goes on. Chosen by `make bench WHAT=search`."""
 
 
 class Promotions:

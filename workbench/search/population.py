@@ -21,6 +21,10 @@ from workbench.foundation.events import Segment
 from workbench.search.population_move import Move, Moves
 from workbench.search.samplers import stable_seed
 
+_FACTORS = (0.8, 1.2)
+_MIN_MOVES = 4
+"""Parts that have continued others before a Gaussian process is fitted to what they gained."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -210,11 +214,6 @@ class Population:
                     Move(self._places[trial][0], self._params[trial], before, score - before)
                 )
         return moves
-
-
-_FACTORS = (0.8, 1.2)
-_MIN_MOVES = 4
-"""Parts that have continued others before a Gaussian process is fitted to what they gained."""
 
 
 class Explorer:

@@ -36,6 +36,17 @@ from workbench.search.transfer import Related, Relation, Source, relate
 
 # How many standard deviations above the mean what is possible lies: by `make bench WHAT=search`.
 _OPTIMISM = 2.0
+# Threads cost small matrices more than they save; the libraries are looked up once.
+ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
+# The weight of what a user believes, before it is divided by the square of the number of results.
+_PRIOR_WEIGHT = 10.0
+_GROWTH = 1.15
+# Observations of curves that hyper-parameters are fitted to at most.
+_MAX_FITTED = 160
+# Results of this run before they decide whether an earlier one is related to it.
+_MIN_RELATED = 2
+_Worth = Callable[[np.ndarray], np.ndarray]
+"""Values configurations, given their features."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +94,6 @@ class Quantity:
         """Return the logarithm of the probability that the quantity is at most `bound`."""
         mean, deviation = self.process.predict(features)
         return log_ndtr((self.scale.standardize(np.array(bound)) - mean) / deviation)
-
-
-# Threads cost small matrices more than they save; the libraries are looked up once.
-ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
-# The weight of what a user believes, before it is divided by the square of the number of results.
-_PRIOR_WEIGHT = 10.0
-_GROWTH = 1.15
-# Observations of curves that hyper-parameters are fitted to at most.
-_MAX_FITTED = 160
-# Results of this run before they decide whether an earlier one is related to it.
-_MIN_RELATED = 2
-
-_Worth = Callable[[np.ndarray], np.ndarray]
-"""Values configurations, given their features."""
 
 
 class ProcessSampler(DesignSampler):

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from workbench.search.proposals import ProcessSampler
 
 LARGEST_GRID = 100_000
+_MIN_SOURCE_TRIALS = 10
+"""CMA-ES begins from the best tenth of earlier trials, which has to hold one."""
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -344,10 +346,6 @@ def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
     options["warn_independent_sampling"] = False
     return _known(_GP, request, request.searched, options)
-
-
-_MIN_SOURCE_TRIALS = 10
-"""CMA-ES begins from the best tenth of earlier trials, which has to hold one."""
 
 
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:

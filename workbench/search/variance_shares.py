@@ -512,9 +512,7 @@ class _Rest:
     def condition(
         self, precision: np.ndarray, target: np.ndarray, at: slice
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return precision and target of a group's coefficients when these columns have explained
-        theirs.
-        """
+        """Return precision and target of a group, after what these columns explain."""
         shared = solve_triangular(
             self.factor, precision[self.columns, at], lower=True, check_finite=False
         )

@@ -14,6 +14,8 @@ from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 
 CHECK_EVERY_S = 2.0
+REPORT_AFTER_S = 10.0
+"""How long a run waits before that is reported: as long as workers may take to start."""
 
 
 class Hardware:
@@ -83,10 +85,6 @@ def _by_id(cluster: ClusterInventory) -> dict[str, NodeInventory]:
 def _describe(node: NodeInventory) -> str:
     gpus = f" and {node.num_gpus:g} GPUs" if node.num_gpus else ""
     return f"node {node.host} ({node.node_id[:8]}) with {node.num_cpus:g} CPUs{gpus}"
-
-
-REPORT_AFTER_S = 10.0
-"""How long a run waits before that is reported: as long as workers may take to start."""
 
 
 class Waiting:

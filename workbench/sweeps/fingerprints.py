@@ -1,5 +1,4 @@
-"""What a run depends on and cannot serve from a copy, such as data and packages, as it was for each
-version.
+"""What a run depends on and cannot serve from a copy, as it was for each version.
 
 Of each file its size and time of change are kept, and its hash. What is small is stored by its
 hash, too, so that a bundle holds the data and the configuration that its trial read. When hashes
@@ -24,9 +23,7 @@ MAX_STORED_FILES = 200
 
 @dataclass
 class Fingerprints:
-    """The stamps and hashes of files, and the hashes that they had before each version that changed
-    them.
-    """
+    """The stamps and hashes of files, and their hashes before each version that changed them."""
 
     stamps: dict[str, Stamp | None] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)

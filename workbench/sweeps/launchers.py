@@ -58,6 +58,8 @@ LAUNCHERS = Registry(
     },
     group="workbench.launchers",
 )
+ONE_INTERRUPTION_S = 0.5
+"""A program that starts others may send the same signal to a process and to its group."""
 
 
 class Launcher(Protocol):
@@ -107,9 +109,7 @@ class InlineLauncher(_StoreCommands):
 
 
 class RayLauncher(_StoreCommands):
-    """Drives the run in a detached actor, which survives this process and is restarted after a
-    kill.
-    """
+    """Drives the run in a detached actor, which survives this process and is restarted."""
 
     def start(self, run_id: str) -> None:
         """Start the run's actor and wait until it holds the run.
@@ -254,13 +254,8 @@ def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
                 writer.append(RunStateChanged(state="failed", reason="error", message=str(error)))
 
 
-ONE_INTERRUPTION_S = 0.5
-"""A program that starts others may send the same signal to a process and to its group."""
-
-
 class Interruptions:
-    """Lets the first interruption within the block stop a run, and the second end the process's
-    work at once.
+    """Lets the first interruption in the block stop a run, and the second end all at once.
 
     An interruption is a signal whose handler raises KeyboardInterrupt; other handlers keep what
     they do. Threads other than the main one receive no signals.

@@ -42,6 +42,13 @@ logger = logging.getLogger(__name__)
 STORE_PATIENCE_S = 60.0
 """How long the run waits for a store that cannot be written, in seconds."""
 RETRY_S = 0.25
+TOLERATED_S = 60.0
+"""How far clocks may be apart.
+
+Reports wait for a moment, and clocks of machines differ a little.
+"""
+BLOCK_EVENTS = 40_000
+"""Events of a block: fewer are read quickly enough one by one."""
 
 
 def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s: float) -> int:
@@ -182,13 +189,6 @@ class Ledger:
         return commands
 
 
-TOLERATED_S = 60.0
-"""How far clocks may be apart.
-
-Reports wait for a moment, and clocks of machines differ a little.
-"""
-
-
 class RunClock:
     """Notices that the clock of the driver's machine was set, and records by how much."""
 
@@ -227,10 +227,6 @@ def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
         event if is_right(event) else event.model_copy(update={"time_unix_s": now_unix_s})
         for event in events
     ]
-
-
-BLOCK_EVENTS = 40_000
-"""Events of a block: fewer are read quickly enough one by one."""
 
 
 class EventBlocks:

@@ -1,5 +1,4 @@
-"""The metrics that a training measures, and the objectives that ask for others, before anything
-runs.
+"""The metrics that a training measures, and the refusal of objectives that ask for others.
 
 Which names exist is left to `preflight`; a metric of a train function is known only while it runs.
 """

@@ -63,6 +63,10 @@ REMEMBER_S = 60.0
 """How long energy can still be attributed to a trial that has ended."""
 IDLE_S = 2 * PERIOD_S
 """How long a worker is still sampled after its trial has ended: the next one is about to start."""
+ENERGY_STEP = 0.01
+"""Which share of the limit is recorded at once."""
+UNMETERED_S = 60.0
+"""How long trials may train without any energy being known, in seconds."""
 
 
 class Round(NamedTuple):
@@ -253,12 +257,6 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
             for moment, span in lengthened.items()
         ],
     )
-
-
-ENERGY_STEP = 0.01
-"""Which share of the limit is recorded at once."""
-UNMETERED_S = 60.0
-"""How long trials may train without any energy being known, in seconds."""
 
 
 class EnergyLimit:

@@ -1,5 +1,4 @@
-"""Store where a run was started among its artifacts, so that a restarted driver finds the user's
-modules.
+"""Store among a run's artifacts where it was started: a restarted driver finds the modules.
 
 Code that was submitted to a cluster is stored as well: Ray unpacks it on one node, and may remove
 it later.
@@ -26,8 +25,7 @@ FILE_NAME = "origin.json"
 def write_origin(
     artifacts: Artifacts, origin: Origin | None = None, *, experiment: Experiment | None = None
 ) -> None:
-    """Store where a run was started among its artifacts, and the code that it runs, unless that is
-    stored.
+    """Store where a run was started, and the code that it runs, unless that is stored.
 
     Args:
         artifacts: The artifacts of the run.
@@ -107,9 +105,7 @@ def has_changed(artifacts: Artifacts) -> bool:
 
 
 def _keep_submitted_code(artifacts: Artifacts) -> Origin | None:
-    """Store the working folder of the Ray job that this process is, if it is a job with a
-    folder.
-    """
+    """Store the working folder of the Ray job that this process is, if it is one."""
     folder = ray_environment.job_folder()
     if folder is None:
         return None

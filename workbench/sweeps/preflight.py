@@ -57,6 +57,8 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.unusable_optimizers import why_unusable
 
 NUM_SAMPLED_CONFIGURATIONS = 64
+INTERPRETERS = ("python", "python3")
+_OWN_NAMES = ("{folder}", "{trial}")
 
 
 def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
@@ -479,10 +481,6 @@ def check_beginning(experiment: Experiment) -> None:
             field=field_of("training", "adapter", experiment.search.root),
             next_step=f"Install it: {install_command('lora')}",
         )
-
-
-INTERPRETERS = ("python", "python3")
-_OWN_NAMES = ("{folder}", "{trial}")
 
 
 def check_program(experiment: Experiment) -> None:

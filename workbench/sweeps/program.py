@@ -99,9 +99,7 @@ class Program:
             )
 
     def note_kept(self) -> None:
-        """Record that the code on the disk is not what trials run, where a run continues like
-        that.
-        """
+        """Record that trials of a continued run do not run the code on the disk."""
         if len(self._history.drivers) > 1 and self._is_served and (changed := self.changed_code()):
             self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
 
@@ -292,9 +290,7 @@ class Program:
             logger.warning("the fingerprints of data and packages cannot be stored: %s", error)
 
     def compare(self) -> None:
-        """Record a new version where data, the program or packages have changed since the last
-        trial.
-        """
+        """Record a new version where data, the program or packages have changed."""
         differing = self._fingerprints.differing()
         if self._hashing is not None and differing:
             self._hashing.join(HASH_PATIENCE_S)
@@ -304,9 +300,7 @@ class Program:
             self._take_changes(differing)
 
     def _take_changes(self, differing: list[str]) -> None:
-        """Hash what differs by size or time of change, and record a new version where the content
-        does.
-        """
+        """Hash what has another stamp, and record a new version if the content differs."""
         known = self._fingerprints
         changed: dict[str, str | None] = {}
         for path in differing:

@@ -29,6 +29,11 @@ from workbench.hardware.resources import cluster_inventory
 if TYPE_CHECKING:  # `check` needs neither a database nor Optuna
     from workbench.sweeps.ledger import Ledger
 
+logger = logging.getLogger(__name__)
+# Reading a larger file here would take long, beside the workers that read it.
+_MAX_READ_BYTES = 64 * 2**20
+_END_PATIENCE_S = 5.0
+
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:
     """Return notes on limits and objectives that cannot mean what they state.
@@ -75,9 +80,7 @@ def _notes_of_goals(experiment: Experiment) -> Iterator[str]:
 
 
 def _notes_of_few_whole_numbers(domains: Mapping[str, Domain]) -> Iterator[str]:
-    """Name the ranges that are whole numbers only because their ends are, where two values may
-    surprise.
-    """
+    """Name the ranges of two whole numbers whose ends only happen to be whole."""
     for name, domain in domains.items():
         is_meant = domain.model_fields_set & {"step", "type"}
         if isinstance(domain, Int) and not is_meant and domain.high - domain.low == 1:
@@ -99,13 +102,6 @@ def _notes_of_grace(experiment: Experiment) -> Iterator[str]:
         )
 
 
-logger = logging.getLogger(__name__)
-
-# Reading a larger file here would take long, beside the workers that read it.
-_MAX_READ_BYTES = 64 * 2**20
-_END_PATIENCE_S = 5.0
-
-
 class DataNotes:
     """Records notes on the table of a run that has no trials yet.
 
@@ -118,9 +114,7 @@ class DataNotes:
         self._found: Future[tuple[str, ...]] | None = None
 
     def begin(self) -> None:
-        """Record that trials cannot differ, or are too few for a population, and start to read the
-        table.
-        """
+        """Record notes on the limits of the run, and start to read the table."""
         experiment = self._ledger.history.experiment
         if self._ledger.history.trials:
             return

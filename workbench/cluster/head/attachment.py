@@ -69,6 +69,12 @@ _ATTACHED_LOCK = threading.Lock()
 _num_attached = 0
 _attached_here = False
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray binds to loopback, on Linux too
+_CHECK_S = 0.1
+_PATIENCE_S = 4.0
+"""How long the main thread may take to react: Ray writes its first message after 5 s."""
+_FAILED = 1
+"""The exit status of a command that fails."""
+_AGAIN = "Run the command again: it starts a new head."
 
 
 def connect(
@@ -321,14 +327,6 @@ def _load_token(loader: Any) -> None:
         os.dup2(kept, 2)
         os.close(kept)
         os.close(silent)
-
-
-_CHECK_S = 0.1
-_PATIENCE_S = 4.0
-"""How long the main thread may take to react: Ray writes its first message after 5 s."""
-_FAILED = 1
-"""The exit status of a command that fails."""
-_AGAIN = "Run the command again: it starts a new head."
 
 
 class _Guard:

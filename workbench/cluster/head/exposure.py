@@ -79,9 +79,7 @@ _CLASSES = ((stat.S_IRGRP, stat.S_IXGRP), (stat.S_IROTH, stat.S_IXOTH))
 
 
 def _is_open_to(path: Path, who: tuple[int, int]) -> bool:
-    """Return whether a class of users may read a file or folder and pass through all folders above
-    it.
-    """
+    """Return whether a class of users may read a file or folder, and reach it."""
     may_read, may_pass = who
     resolved = path.resolve()
     try:

@@ -24,9 +24,7 @@ UNUSED_COMMANDS = ("ray.serve.scripts", "ray.util.state.state_cli", "ray.dashboa
 
 
 def import_commands() -> None:
-    """Import Ray's command line, without commands that are not for starting a head if that is
-    possible.
-    """
+    """Import Ray's command line, if possible without commands that start no head."""
     try:
         with _not_installed(*UNUSED_COMMANDS):
             import_ray(COMMANDS)

@@ -47,6 +47,11 @@ _DRIVER_TITLE = "ray::DriverActor"
 _DETACHED_TITLES = ("ray::JobSupervisor", "ray::ServeController", "ray::ServeReplica")
 """How it titles others that work for nobody who is attached: submitted jobs and deployments."""
 _WAIT = "Wait for that process to end, or, to end it together with the head"
+logger = logging.getLogger(__name__)
+SPARE_PROCESSES = "WORKBENCH_SPARE_PROCESSES"
+DEFAULT_SPARE = 2
+"""One for the driver of the next run, one for its first trial."""
+_IDLE_TITLE = "ray::IDLE"
 
 
 @dataclass(frozen=True)
@@ -375,14 +380,6 @@ def clean_up(files: HeadFiles) -> None:
     psutil.wait_procs(leftover, timeout=GRACE_S)
     shutil.rmtree(temp_dir, ignore_errors=True)
     files.record.unlink(missing_ok=True)
-
-
-logger = logging.getLogger(__name__)
-
-SPARE_PROCESSES = "WORKBENCH_SPARE_PROCESSES"
-DEFAULT_SPARE = 2
-"""One for the driver of the next run, one for its first trial."""
-_IDLE_TITLE = "ray::IDLE"
 
 
 def replenish_processes(number: int | None = None) -> None:

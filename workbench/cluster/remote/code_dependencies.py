@@ -29,6 +29,14 @@ _WRITES = re.compile(
 )
 _WRITE_MODE = re.compile(r"[rwaxbt+]*[wax+][rwaxbt+]*")
 _MAX_REMEMBERED = 4096
+NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "node_modules"})
+WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
+_READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
+BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
+"""What programs such as make read without that their command names it."""
+_MAX_TEXT_BYTES = 2**20
+_MAX_NAME_CHARS = 255
+_MAX_FILES = 10_000
 
 
 @dataclass(frozen=True)
@@ -97,9 +105,6 @@ def _writes_to_file(call: ast.Call) -> bool:
     if name == "open":
         return any(_WRITE_MODE.fullmatch(text) for text in _texts_in(call))
     return bool(_WRITES.match(name))
-
-
-NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "node_modules"})
 
 
 def components_of(experiment: Experiment) -> list[Component]:
@@ -215,15 +220,6 @@ def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]
             name = path.relative_to(place.parent)
             if path.is_file() and NOT_CODE.isdisjoint(name.parts):
                 yield path, name.as_posix()
-
-
-WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
-_READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
-BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
-"""What programs such as make read without that their command names it."""
-_MAX_TEXT_BYTES = 2**20
-_MAX_NAME_CHARS = 255
-_MAX_FILES = 10_000
 
 
 @dataclass

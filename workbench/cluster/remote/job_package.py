@@ -36,6 +36,13 @@ EXPERIMENT_NAME = f"{FOLDER}/experiment.yaml"
 MODULES_FOLDER = f"{FOLDER}/modules"
 _MAX_LISTED = 20
 """Up to this many files are listed one by one."""
+_BUNDLE = frozenset({"configuration.json", "environment.txt", "experiment.yaml", "retrain.sh"})
+_PAGE = b'<meta name="generator" content="workbench">'
+_DATABASE = b"SQLite format 3\0"
+_OUR_TABLES = ({"runs", "events", "commands"}, {"studies", "trials", "version_info"})
+_BESIDE_DATABASE = ("-wal", "-shm", "-journal", ".lock")
+_EXPERIMENT = re.compile(rb"^(objectives|search) *:", re.MULTILINE)
+_HEAD_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -140,15 +147,6 @@ def _within(path: str, folder: Path, field: str) -> str:
             next_step=f"Name what it leads to: {real}.",
         )
     return real.as_posix()
-
-
-_BUNDLE = frozenset({"configuration.json", "environment.txt", "experiment.yaml", "retrain.sh"})
-_PAGE = b'<meta name="generator" content="workbench">'
-_DATABASE = b"SQLite format 3\0"
-_OUR_TABLES = ({"runs", "events", "commands"}, {"studies", "trials", "version_info"})
-_BESIDE_DATABASE = ("-wal", "-shm", "-journal", ".lock")
-_EXPERIMENT = re.compile(rb"^(objectives|search) *:", re.MULTILINE)
-_HEAD_BYTES = 64 * 2**10
 
 
 def is_of_bundle(path: Path) -> bool:

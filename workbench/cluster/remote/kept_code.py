@@ -1,5 +1,4 @@
-"""The code of a run: the user's source files, kept when the run starts, and what else its trials
-depend on.
+"""The code of a run, kept when the run starts, and what else its trials depend on.
 
 Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are
 left out. Everything else that is named, such as data, and the program and the packages that are
@@ -351,8 +350,7 @@ def _add_editable(modules: Iterable[str], code: dict[str, Path], files: RunFiles
 
 
 def _configuration_beside(folders: Iterable[Path], texts: set[str]) -> Iterator[Path]:
-    """Yield files of configuration in folders of code, and below, whose names are in texts of the
-    code.
+    """Yield files of configuration in folders of code and below, whose names code has as text.
 
     Code puts their paths together, such as `Path(__file__).parent / "conf" / "model.yaml"`.
     """

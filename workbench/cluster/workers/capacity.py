@@ -81,8 +81,7 @@ def trials_at_once(experiment: Experiment, capacity: Capacity) -> int:
 
 
 def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
-    """Count the CPU cores that each worker may use besides its own, while as many trials run as
-    there may.
+    """Count the CPU cores that each worker may use besides its own, while most trials run.
 
     Args:
         experiment: Its concurrency and its number of trials limit how many run at once.

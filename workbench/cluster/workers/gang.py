@@ -251,9 +251,7 @@ class Gang:
         return True
 
     def announce(self) -> None:
-        """Let the pool know which trial runs, before anybody can request that this trial be
-        cancelled.
-        """
+        """Let the pool know which trial runs, before anybody can cancel it."""
         if self._is_announced or self._lease is None:
             return
         with contextlib.suppress(RayError):  # a pool that died took its workers with it

@@ -31,6 +31,8 @@ _TRACKERS = (
     "joblib.externals.loky.backend.resource_tracker",
 )
 _EXECUTORS = ("loky.reusable_executor", "joblib.externals.loky.reusable_executor")
+PATIENCE_S = 0.5
+"""How long threads may take to notice that their trial is over."""
 
 
 def end_services() -> list[str]:
@@ -127,10 +129,6 @@ def _name(process: psutil.Process) -> str | None:
 def _signal(process: psutil.Process, *, kill: bool) -> None:
     with contextlib.suppress(psutil.Error):  # it has ended already, or belongs to another user now
         process.kill() if kill else process.terminate()
-
-
-PATIENCE_S = 0.5
-"""How long threads may take to notice that their trial is over."""
 
 
 def left_threads(before: frozenset[int | None]) -> list[str]:

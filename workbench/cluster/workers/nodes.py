@@ -30,6 +30,10 @@ from workbench.cluster.workers.placement import on_node
 FRESH_S = 1.0
 RETURN_S = 600.0
 """How long gangs that need a lost node wait for it."""
+SILENCE_S = 5.0
+"""How long a node may take to answer a ping."""
+RESTART_S = 10.0
+"""How long to wait before a responder that ended is replaced."""
 
 
 class Slot(NamedTuple):
@@ -178,12 +182,6 @@ class ResourceDemand:
 def _bundle(gang: Request) -> dict[str, float]:
     shape = gang.shape
     return {"CPU": float(shape.cpus)} | ({"GPU": shape.gpus} if shape.gpus else {})
-
-
-SILENCE_S = 5.0
-"""How long a node may take to answer a ping."""
-RESTART_S = 10.0
-"""How long to wait before a responder that ended is replaced."""
 
 
 class Responder:

@@ -1,5 +1,4 @@
-"""The pool: the actor that owns the workers of one installation on a Ray cluster and leases them in
-gangs.
+"""The pool: the actor that owns the workers of an installation, and leases them in gangs.
 
 Workers stay warm between leases with the same environment variables, are returned to the cluster
 after idling, and are replaced when they die or after many leases. They belong to the pool's
@@ -53,21 +52,7 @@ from workbench.foundation.errors import ResourcesError, RunError, first_line_of
 
 POOL_NAME = "workbench-pool-"
 """The beginning of the names of pools; each installation has its own."""
-
-
-def ask_to_give_way() -> None:
-    """Ask all pools but the one that is this actor to end their idle workers, without waiting for
-    it.
-    """
-    own = ray.get_runtime_context().get_actor_name()
-    for name in ray.util.list_named_actors():
-        if name.startswith(POOL_NAME) and name != own:
-            with contextlib.suppress(ValueError, AttributeError):  # it has just ended
-                ray.get_actor(name).give_way.remote()
-
-
 logger = logging.getLogger(__name__)
-
 WORKER_IDLE_S = 60.0
 IDLE_VARIABLE = "WORKBENCH_WORKER_IDLE_S"
 TRIALS_PER_WORKER = 1000
@@ -79,6 +64,15 @@ TICK_S = 0.1
 OWNER_CHECK_S = 0.5
 UNUSED_S = 60.0
 """How long a pool must have been unused before it makes way for that of another installation."""
+
+
+def ask_to_give_way() -> None:
+    """Ask all other pools to end their idle workers, without waiting for it."""
+    own = ray.get_runtime_context().get_actor_name()
+    for name in ray.util.list_named_actors():
+        if name.startswith(POOL_NAME) and name != own:
+            with contextlib.suppress(ValueError, AttributeError):  # it has just ended
+                ray.get_actor(name).give_way.remote()
 
 
 @dataclass(eq=False)

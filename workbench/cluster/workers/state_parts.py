@@ -41,6 +41,27 @@ _SIGNALS = sorted(signal.valid_signals())
 _SET_LOCALE = functools.partial(
     locale.setlocale, locale.LC_ALL
 )  # without another argument it reads
+_CONTEXT_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
+_MATPLOTLIB_KEPT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "timezone"})
+"""Settings that matplotlib itself does not restore to those of its file."""
+_PRINT_OPTIONS = {
+    "precision": 4,
+    "threshold": 1000,
+    "edgeitems": 3,
+    "linewidth": 80,
+    "sci_mode": None,
+}
+_MODULE_HOOKS = (
+    "buffer_registration_hooks",
+    "module_registration_hooks",
+    "parameter_registration_hooks",
+    "backward_pre_hooks",
+    "backward_hooks",
+    "forward_pre_hooks",
+    "forward_hooks",
+    "forward_hooks_always_called",
+    "forward_hooks_with_kwargs",
+)
 
 
 @dataclass(frozen=True)
@@ -288,9 +309,6 @@ def _by_thread(
     return Part(name, read, write)
 
 
-_CONTEXT_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
-
-
 def _contexts() -> tuple[decimal.Context, ...]:
     # The first three are templates of the contexts of new threads, the last is that of this thread.
     return (
@@ -434,10 +452,6 @@ PYTHON: tuple[Part, ...] = (
 )
 
 
-_MATPLOTLIB_KEPT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "timezone"})
-"""Settings that matplotlib itself does not restore to those of its file."""
-
-
 def _find(path: str) -> tuple[Any, str]:
     """Return the loaded object that holds the last name of a dotted path, and that name."""
     holder_path, _, name = path.rpartition(".")
@@ -516,25 +530,6 @@ def _write_print_options(before: Mapping[str, Any]) -> None:
 def _cannot(value: Any) -> None:
     raise RuntimeError("it cannot be set twice in one process")
 
-
-_PRINT_OPTIONS = {
-    "precision": 4,
-    "threshold": 1000,
-    "edgeitems": 3,
-    "linewidth": 80,
-    "sci_mode": None,
-}
-_MODULE_HOOKS = (
-    "buffer_registration_hooks",
-    "module_registration_hooks",
-    "parameter_registration_hooks",
-    "backward_pre_hooks",
-    "backward_hooks",
-    "forward_pre_hooks",
-    "forward_hooks",
-    "forward_hooks_always_called",
-    "forward_hooks_with_kwargs",
-)
 
 TORCH: tuple[Part, ...] = (
     Part("torch's default device", _read_device, _write_device, "torch", "cpu"),

@@ -22,15 +22,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+_CRASH = re.compile(rb"\*\*\* (SIG[A-Z]+) received at time=(\d+) ")  # as Ray prints it
+_CRASH_BYTES = 65_536
+"""How far before the end of a log the last crash is searched for; its stacks follow it."""
+SCAN_INTERVAL_S = 1.0
+MAX_BYTES = 2**20
+"""The most that one scan reads; of a longer part of the log it reads the end."""
+LINE_CHARS = 1000
+SHOWN_CHARS = 300
+SLOW_S = 0.5
+"""A pattern that takes longer than this in one scan is dropped."""
+_DECODER = codecs.getincrementaldecoder("utf-8")
+_ENDS = re.compile(r"[\r\n]+")
+
 
 def log_name(rank: int) -> str:
     """Return the name of the log of one worker of a trial, in the trial's folder."""
     return "log.txt" if rank == 0 else f"log-{rank}.txt"
-
-
-_CRASH = re.compile(rb"\*\*\* (SIG[A-Z]+) received at time=(\d+) ")  # as Ray prints it
-_CRASH_BYTES = 65_536
-"""How far before the end of a log the last crash is searched for; its stacks follow it."""
 
 
 def crash_in(path: Path, since_unix_s: float) -> str | None:
@@ -151,17 +159,6 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(ValueError, OSError):
             stream.flush()
-
-
-SCAN_INTERVAL_S = 1.0
-MAX_BYTES = 2**20
-"""The most that one scan reads; of a longer part of the log it reads the end."""
-LINE_CHARS = 1000
-SHOWN_CHARS = 300
-SLOW_S = 0.5
-"""A pattern that takes longer than this in one scan is dropped."""
-_DECODER = codecs.getincrementaldecoder("utf-8")
-_ENDS = re.compile(r"[\r\n]+")
 
 
 class LogWatch:

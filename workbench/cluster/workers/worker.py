@@ -1,5 +1,4 @@
-"""The worker: one warm process that trains one trial after another and answers calls while it
-trains.
+"""The worker: one warm process that trains trial after trial, and answers calls meanwhile.
 
 Training runs in a thread of its own, so that the process can return events and be stopped at any
 time. What the trial prints goes to its own log file. A worker knows only its trial: who leases it

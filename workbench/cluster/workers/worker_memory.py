@@ -26,6 +26,19 @@ KEPT_BYTES = 256 * 2**20
 _TRIGGER_BYTES = 2**20
 LARGEST_KEPT_BYTES = 32 * 2**20
 """The largest block that is kept: the limit that glibc itself arrives at in the main thread."""
+HOST_ALLOWANCE_BYTES = 256 * 2**20
+HOST_ALLOWANCE_FRACTION = 0.25
+DEVICE_LIBRARIES_BYTES = 512 * 2**20
+"""What the kernels of a GPU take of a process that loads them when they are first used.
+
+Fp16 has its own.
+"""
+DEVICE_ALLOWANCE_BYTES = 64 * 2**20
+RETURNED_BYTES = 32 * 2**20
+"""By how much a process grows before freed memory is returned.
+
+Small trials would only fetch it again.
+"""
 
 
 def keep_freed_memory() -> None:
@@ -53,21 +66,6 @@ def _glibc() -> ctypes.CDLL | None:
         return None
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     return libc
-
-
-HOST_ALLOWANCE_BYTES = 256 * 2**20
-HOST_ALLOWANCE_FRACTION = 0.25
-DEVICE_LIBRARIES_BYTES = 512 * 2**20
-"""What the kernels of a GPU take of a process that loads them when they are first used.
-
-Fp16 has its own.
-"""
-DEVICE_ALLOWANCE_BYTES = 64 * 2**20
-RETURNED_BYTES = 32 * 2**20
-"""By how much a process grows before freed memory is returned.
-
-Small trials would only fetch it again.
-"""
 
 
 class Baseline:

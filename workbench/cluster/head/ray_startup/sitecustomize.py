@@ -99,9 +99,7 @@ class _StandIn(_Deferred):
 
 
 def defer_grammar() -> None:
-    """Let the next import of `rfc3987_syntax` return at once, where it is installed and not yet
-    imported.
-    """
+    """Let the next import of `rfc3987_syntax` return at once, where it would import it."""
     _defer(_StandIn(_GRAMMAR))
 
 
@@ -141,9 +139,7 @@ def _deferred(*modules: ModuleType) -> Iterator[None]:
 
 
 def _defer(module: ModuleType) -> None:
-    """Let a package that is installed and not yet imported be imported when something of it is
-    used.
-    """
+    """Let an installed package be imported when something of it is used, unless it is."""
     name = module.__name__
     if name in sys.modules or (spec := importlib.util.find_spec(name)) is None:
         return
