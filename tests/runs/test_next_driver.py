@@ -15,8 +15,8 @@ import pytest
 from tests.store.database.test_store import make_experiment
 from workbench.cluster.head import local_head
 from workbench.foundation.events import RunStateChanged
-from workbench.runs import next_driver
-from workbench.runs.next_driver import NextDriver
+from workbench.runs import waiting as waiting_module
+from workbench.runs.waiting import NextDriver
 from workbench.store.database import RunRow, Store
 
 
@@ -71,7 +71,7 @@ def test_it_is_awaited_for_minutes_and_not_for_ever(
 ) -> None:
     living, killed = rows
     waiting = NextDriver()
-    monkeypatch.setattr(next_driver, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(waiting_module, "PATIENCE_S", 0.0)
     assert [waiting.is_awaited(row) for row in (living, killed)] == [False, False]
 
 

@@ -23,7 +23,7 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.runs.handle import attach
+from workbench.runs.run import attach
 from workbench.store.database import Store
 from workbench.sweeps.preflight import find_problems
 

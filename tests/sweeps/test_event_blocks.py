@@ -15,7 +15,7 @@ from workbench.foundation.events import Event, Noted, TrialProposed, TrialReport
 from workbench.runs.figures import data_of
 from workbench.runs.plots import stored_chunks
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.view import RunView
+from workbench.runs.stored_run import StoredRun
 from workbench.store.database import RunWriter, Store
 from workbench.store.database.blocks import last_block_seq, read_block
 from workbench.sweeps import ledger as event_blocks
@@ -67,7 +67,7 @@ def report(step: int) -> TrialReported:
 def assert_reads_like_its_events(store: Store, run_id: str, data: RunData) -> None:
     slowly = RunData.of(store.experiment(run_id), (event for _, event in store.events(run_id)))
     assert repr(data.history.to_json()) == repr(slowly.history.to_json())
-    at_once = RunView(store, run_id).history
+    at_once = StoredRun(store, run_id).history
     assert repr(at_once.to_json()) == repr(slowly.history.to_json())
     for one, other in zip(data.series.curves("loss"), slowly.series.curves("loss"), strict=True):
         np.testing.assert_array_equal(one.points, other.points)
@@ -87,7 +87,7 @@ def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(
     assert last_block_seq(store, run_id) == 100
     seqs = [chunk.last_seq for chunk in stored_chunks.read_chunks(store, run_id)]
     assert seqs == [50, 100, 130]
-    assert_reads_like_its_events(store, run_id, data_of(RunView(store, run_id)))
+    assert_reads_like_its_events(store, run_id, data_of(StoredRun(store, run_id)))
     # From within a block, the rows up to the next one.
     assert [chunk.last_seq for chunk in stored_chunks.read_chunks(store, run_id, after=10)] == [
         40,
@@ -112,7 +112,7 @@ def test_the_next_driver_continues_behind_the_last_block(
         0,
         50,
     ]
-    assert_reads_like_its_events(store, run_id, data_of(RunView(store, run_id)))
+    assert_reads_like_its_events(store, run_id, data_of(StoredRun(store, run_id)))
 
 
 def test_a_tail_that_follows_while_blocks_are_made_misses_and_repeats_nothing(
@@ -152,4 +152,4 @@ def test_events_are_stored_though_their_block_cannot_be(
         for step in range(60, 120):
             ledger.record(report(step))
     assert [after for after in range(122) if read_block(store, run_id, after) is not None] == [50]
-    assert_reads_like_its_events(store, run_id, data_of(RunView(store, run_id)))
+    assert_reads_like_its_events(store, run_id, data_of(StoredRun(store, run_id)))

@@ -104,7 +104,7 @@ def automl(
         waiting_for_the_driver,
     )
     from workbench.runs.automl import launch
-    from workbench.runs.interruption import ended_like_interrupted
+    from workbench.runs.waiting import ended_like_interrupted
 
     began_s = time.monotonic()
     created = launch.create(

@@ -133,7 +133,7 @@ def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
     from workbench.runs.bundle_files import FILES_FOLDER, describe_best_report
 
     if (folder / FILES_FOLDER).is_dir():
-        note = describe_best_report(run, choose_trial(run, run.history, number))
+        note = describe_best_report(run.stored, choose_trial(run.stored, run.history, number))
         if note is not None:
             print_note(note)
 
@@ -147,7 +147,7 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
     options = {} if run.experiment.model is None else run.experiment.model.options
     if "exits" not in options and "exits" not in run.experiment.search.root:
         return
-    exits = choose_trial(run, run.history, number).params.get("exits", options.get("exits"))
+    exits = choose_trial(run.stored, run.history, number).params.get("exits", options.get("exits"))
     if exits and (folder / CARD).exists() and not (folder / STAGES).exists():
         print_note(
             "the model is exported as a whole, without a graph for each early exit: its samples are"

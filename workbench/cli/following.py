@@ -43,11 +43,14 @@ from workbench.runs.descriptions import (
     leaders,
     log_file,
 )
-from workbench.runs.interruption import ended_like_interrupted
-from workbench.runs.next_driver import NextDriver
 from workbench.runs.other_spaces import how_to_widen
 from workbench.runs.progress import note_alive
-from workbench.runs.waiting_view import ANSWERS_AGAIN, describe_silence
+from workbench.runs.waiting import (
+    ANSWERS_AGAIN,
+    NextDriver,
+    describe_silence,
+    ended_like_interrupted,
+)
 from workbench.store.database.store import LEASE_TIMEOUT_S
 from workbench.store.history import History
 from workbench.store.history.certainty import certainty_lines

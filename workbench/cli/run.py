@@ -362,7 +362,7 @@ def follow_run(
         when_lost: Starts another driver if the run is lost.
         drive: Drives the run in this process, meanwhile; None where another process does.
     """
-    from workbench.runs.interruption import ended_like_interrupted
+    from workbench.runs.waiting import ended_like_interrupted
 
     try:
         with ended_like_interrupted():

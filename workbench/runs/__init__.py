@@ -12,7 +12,6 @@ from workbench.runs.bundle_loading import Bundle, load_bundle
 from workbench.runs.comparison import compare, compare_table
 from workbench.runs.ensemble import Ensemble
 from workbench.runs.experiment_file import change_experiment, read_experiment
-from workbench.runs.handle import Run, attach
 from workbench.runs.launch import (
     SIMILAR_RUNS,
     create,
@@ -23,6 +22,7 @@ from workbench.runs.launch import (
     start,
     sweep,
 )
+from workbench.runs.run import Run, attach
 from workbench.runs.submission import SubmittedRun, submit
 
 __all__ = [

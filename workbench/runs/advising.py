@@ -25,9 +25,8 @@ from workbench.foundation.events import (
 from workbench.foundation.formatting import duration_argument_s, format_duration
 from workbench.runs.event_lines import advice_line
 from workbench.runs.experiment_file import read_experiment
-from workbench.runs.handle import Run, open_store
-from workbench.runs.interruption import ended_like_interrupted
-from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
+from workbench.runs.run import Run, open_store
+from workbench.runs.waiting import ended_like_interrupted, is_shown_in_this_cell, waiting_for
 from workbench.store.database import Command, RunWriter, Store
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def advise(
             _shown(run) if listener is None else contextlib.nullcontext(listener) as receive,
         ):
             advice = _advise(run, writer, objective, float(budget_s), receive)
-            return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run))
+            return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run.stored))
 
 
 @contextlib.contextmanager
@@ -115,7 +114,7 @@ def _shown(run: Run) -> Iterator[Sink]:
         latest = advice_line(event) or latest
         show_progress(None)
 
-    with waiting_for(run, lambda: latest) as show_progress:
+    with waiting_for(run.stored, lambda: latest) as show_progress:
         yield receive
 
 

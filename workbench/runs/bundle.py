@@ -75,13 +75,13 @@ from workbench.store.history.lineage import lineage
 from workbench.store.history.programs import code_of, describe_program
 
 if TYPE_CHECKING:
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
 
 _RETRAIN = "workbench sweep {path}experiment.yaml --trials {num_trials}"
 
 
 def write_bundle(
-    run: RunView,
+    run: StoredRun,
     folder: Path,
     *,
     trial: int | None = None,
@@ -137,7 +137,7 @@ def write_bundle(
     return folder
 
 
-def _write_all(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
+def _write_all(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> None:
     _write_files(run, trial, folder, weights=weights)
     if trial.best_checkpoint is not None:
         from workbench.training.trained_model import write_weights
@@ -148,7 +148,7 @@ def _write_all(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> No
 
 
 @contextlib.contextmanager
-def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
+def fetched_checkpoint(run: StoredRun, shown: str) -> Iterator[Path]:
     """Make a checkpoint available as a local path, wherever it is stored."""
     artifacts, name = find_moved(run.store.artifacts_of(run.run_id), run.run_id, shown)
     from workbench.training.checkpoint import fetched
@@ -232,7 +232,7 @@ def _as_fixed(value: JsonValue) -> JsonValue:
     return {"value": value} if isinstance(value, list | dict) else value
 
 
-def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
+def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
     """Return the complete trial of a number, else the one that was chosen by hand, or the best.
 
     Raises:
@@ -267,7 +267,7 @@ def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
     return chosen
 
 
-def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
+def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -> None:
     from workbench.sweeps.origin_file import read_origin
 
     artifacts = run.store.artifacts_of(run.run_id)
@@ -366,7 +366,7 @@ def _environment(packages: bytes | None) -> str:
 
 
 def _readme(
-    run: RunView,
+    run: StoredRun,
     trial: Trial,
     experiment: Experiment,
     contents: Contents,

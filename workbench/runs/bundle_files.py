@@ -41,7 +41,7 @@ from workbench.training.programs.kept_imports import MANIFEST, KeptFiles
 if TYPE_CHECKING:
     from workbench.cluster.remote.code_origin import Origin
     from workbench.foundation.artifacts import Artifacts
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
     from workbench.store.history import Trial
 
 CODE_FOLDER = "code"
@@ -339,7 +339,7 @@ class KeptFilesOfTrial:
         return sorted(names)
 
 
-def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> None:
+def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) -> None:
     """Copy what the function of a trial left in its folder.
 
     Args:
@@ -360,7 +360,7 @@ def copy_files(run: RunView, trial: Trial, place: Path, contents: Contents) -> N
             shutil.copyfile(path, place / name)
 
 
-def describe_best_report(run: RunView, trial: Trial) -> str | None:
+def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
     """Return that files may be newer than the value of a trial.
 
     None where its last report is its value.

@@ -13,7 +13,6 @@ from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.formatting import format_params
-from workbench.foundation.registry import load_object
 from workbench.runs.bundle_files import FILES_FOLDER
 from workbench.store.history import Trial
 from workbench.store.history.compression import describe_way, is_compression
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from workbench.data import Datasets
     from workbench.deploy.exported_bundle import Exported
     from workbench.experiment import Experiment
-    from workbench.runs.handle import Run
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
 
 FLOWER = "flower"
 _ABOUT_FLOWER = """
@@ -41,8 +39,6 @@ The torch model of `wb.load_bundle(...)` takes what `data.validation.batch(...)`
 scaled and encoded, such as standardised columns. `model.onnx` does that itself: give it rows as they are in
 your table, not such a batch.
 """
-_AUTOML = "workbench.runs.automl:AutoML"
-"""What writes the result of an AutoML run; by its name, as it builds on runs."""
 
 
 def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, ...]:
@@ -61,27 +57,22 @@ def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, 
     return (*format_names(), *([FLOWER] if experiment.federated is not None else []))
 
 
-def write_result(run: Run, folder: Path, *, format: str | None, force: bool, weights: bool) -> None:
-    """Write the result of an AutoML run as a bundle with one ONNX graph.
+def check_result_format(experiment: Experiment, format: str | None, *, has_weights: bool) -> None:
+    """Refuse a bundle in which the result of an AutoML run cannot be written.
 
     Args:
-        run: The run.
-        folder: A folder that is empty or does not exist.
+        experiment: The experiment of the run.
         format: None, or `onnx`.
-        force: Write into a folder that is not empty.
-        weights: Whether the bundle is to have weights.
+        has_weights: Whether the bundle is to have weights.
 
     Raises:
-        ArgumentError: If another format is wanted, or a bundle without weights.
-        RunError: If there is no result yet, it cannot be exported, or the folder is not empty.
-        MissingDependencyError: If a package is missing.
+        ArgumentError: If it is refused.
     """
-    allowed = formats_of(run.experiment)
+    allowed = formats_of(experiment)
     if format is not None and format not in allowed:
         problem = f"the result of an AutoML run cannot be written as {format}"
         raise ArgumentError(problem, field="format", allowed=allowed)
-    check_format(ONNX, has_weights=weights)
-    load_object(_AUTOML)(run).export(folder, force=force)
+    check_format(ONNX, has_weights=has_weights)
 
 
 def check_format(format: str | None, *, has_weights: bool) -> None:
@@ -101,7 +92,7 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
         raise ArgumentError("a model cannot be written without its weights", field="format")
 
 
-def add_format(run: RunView, trial: Trial, folder: Path, format: str) -> None:
+def add_format(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     """Add the model of a trial to its bundle in a format; see `add_model` and `add_flower`."""
     if format == FLOWER:
         add_flower(run, trial, folder)
@@ -111,7 +102,7 @@ def add_format(run: RunView, trial: Trial, folder: Path, format: str) -> None:
         readme.write(_ABOUT_FLOWER if format == FLOWER else _ABOUT_MODEL)
 
 
-def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
+def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
     """Add the federation of a trial to its bundle as an application for Flower.
 
     Args:
@@ -145,7 +136,7 @@ def add_flower(run: RunView, trial: Trial, folder: Path) -> None:
         write_application(folder / FOLDER, task, run.name)
 
 
-def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
+def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     """Add the model of a trial to its bundle as ONNX, and in a further format.
 
     Args:
@@ -192,7 +183,7 @@ def add_model(run: RunView, trial: Trial, folder: Path, format: str) -> None:
     add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin, format=format)
 
 
-def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> None:
+def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     """Add the model of a compression, which takes and answers what the model does that was
     compressed.
     """
@@ -211,7 +202,7 @@ def _add_compressed(run: RunView, trial: Trial, folder: Path, format: str) -> No
 
 
 def _origin(
-    run: RunView, trial: Trial, model: str, trained_by: Experiment, data: Datasets
+    run: StoredRun, trial: Trial, model: str, trained_by: Experiment, data: Datasets
 ) -> Exported:
     from workbench.deploy.exported_bundle import Exported
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.runs.comparison_table import Side, comparison_rows, find_named, labels_of
 from workbench.runs.figures import data_of
-from workbench.runs.handle import Run, attach, open_existing_store
+from workbench.runs.run import Run, attach, open_existing_store
 from workbench.store.database import Store
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compare(
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=COMPARISON_AXES)
     found = find_runs(runs, store=store)
     labels = labels_of([Side(run.row, run.history) for run in found])
-    data = {label: data_of(run) for label, run in zip(labels, found, strict=True)}
+    data = {label: data_of(run.stored) for label, run in zip(labels, found, strict=True)}
     known = list(dict.fromkeys(name for one in data.values() for name in one.series.metrics))
     if metric is not None and metric not in known:
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)

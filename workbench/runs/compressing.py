@@ -18,13 +18,13 @@ from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
 
 if TYPE_CHECKING:
-    from workbench.runs.handle import Run
+    from workbench.runs.stored_run import StoredRun
 
 _NAME_LENGTH = 60
 
 
 def create_compression(
-    run: Run,
+    run: StoredRun,
     *,
     trial: int | None = None,
     objective: str | None = None,
@@ -36,15 +36,18 @@ def create_compression(
     python: str = "python3",
     launcher: str = "ray",
     address: str | None = None,
-) -> Run:
+) -> str:
     """Store a run that compresses a trial, without starting its driver.
 
     Arguments as in `Run.compress`.
+
+    Returns:
+        The id of the new run.
     """
     from workbench.deploy.compression.compression import Compression
     from workbench.deploy.compression.search import experiment_for
     from workbench.deploy.compression.trained_base import make_base
-    from workbench.runs.launch import create
+    from workbench.runs.creation import create_run
     from workbench.sweeps.origin_file import read_origin
     from workbench.tiers.placement.profile import find_device
     from workbench.training.trained_model import write_weights
@@ -96,7 +99,9 @@ def create_compression(
     )
     # Its workers need the code of the run that trained the model, wherever this process was
     # started.
-    created = create(searched, store=run.store, launcher=launcher, address=address, like=run.run_id)
+    created = create_run(
+        searched, store=run.store, launcher=launcher, address=address, like=run.run_id
+    )
     for params in first[: searched.max_configurations()]:
-        run.store.command(created.run_id, "enqueue", {"params": params})
+        run.store.command(created, "enqueue", {"params": params})
     return created

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from workbench.data import Datasets
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
     from workbench.training.ensembles import Judgement
 
 MAX_TRIALS = 20
@@ -46,7 +46,7 @@ class _CheckpointError(RunError):
 class _Models:
     """Loads the models of trials, and the data that they share."""
 
-    def __init__(self, run: RunView) -> None:
+    def __init__(self, run: StoredRun) -> None:
         from workbench.sweeps.origin_file import read_origin
 
         self._run = run
@@ -120,7 +120,7 @@ class Ensemble:
     left_out: dict[int, str]
     validation: Judgement
     test: Judgement | None
-    _run: RunView = field(repr=False)
+    _run: StoredRun = field(repr=False)
     _models: _Models = field(repr=False)
 
     @property
@@ -303,7 +303,7 @@ class Ensemble:
 
 
 def find_ensemble(
-    run: RunView,
+    run: StoredRun,
     *,
     size: int | None = None,
     trials: Iterable[int] | None = None,
@@ -375,7 +375,7 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
 
 
-def _check_run(run: RunView) -> None:
+def _check_run(run: StoredRun) -> None:
     """Refuse a run whose trials have no models that could be combined."""
     if not run.experiment.trains_model:
         raise RunError(
@@ -402,7 +402,7 @@ def _objective_of(history: History, metric: str | None) -> Objective:
 
 
 def _candidates(
-    run: RunView, history: History, objective: Objective, wanted: Iterable[int] | None
+    run: StoredRun, history: History, objective: Objective, wanted: Iterable[int] | None
 ) -> list[Trial]:
     """Return the trials to select from, the best first."""
     sign = -1.0 if objective.goal == "maximize" else 1.0
@@ -423,7 +423,7 @@ def _candidates(
     return kept if wanted is not None else kept[:MAX_TRIALS]
 
 
-def _too_few(run: RunView, num_kept: int, *, num_lost: int) -> RunError:
+def _too_few(run: StoredRun, num_kept: int, *, num_lost: int) -> RunError:
     problem = f"an ensemble takes at least two trials with checkpoints, and the run has {num_kept}"
     if not num_lost:
         more = suggest("extend", run.run_id, trials=10, lead="To try more configurations")

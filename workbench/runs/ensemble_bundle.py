@@ -12,11 +12,11 @@ from typing import Any
 
 from workbench.runs.bundle_files import new_bundle
 from workbench.runs.figures import write_report
-from workbench.runs.view import RunView
+from workbench.runs.stored_run import StoredRun
 
 
 def write_ensemble_bundle(
-    run: RunView,
+    run: StoredRun,
     folder: Path,
     *,
     used: Sequence[Mapping[str, Any]],

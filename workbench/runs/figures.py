@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from workbench.runs.plots.run_data import RunData
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
 
 
-def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
+def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
     """Draw one of the figures of the plots.
 
     Args:
@@ -66,7 +66,7 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
+def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
     """Return what a run has come to, as the plots take it.
 
     Of these trials only, if any are given.
@@ -85,7 +85,7 @@ def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
     return data
 
 
-def write_report(run: RunView, path: Path) -> Path:
+def write_report(run: StoredRun, path: Path) -> Path:
     """Write the report of a run; a reader never sees half of one.
 
     Args:
@@ -117,7 +117,7 @@ def write_report(run: RunView, path: Path) -> Path:
     return _write(run, path, text)
 
 
-def write_trace(run: RunView, path: Path, trial: int | None) -> Path:
+def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
     """Write the trace of a run, as Perfetto opens it.
 
     Args:
@@ -140,7 +140,7 @@ def write_trace(run: RunView, path: Path, trial: int | None) -> Path:
     return _write(run, path, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
 
 
-def _write(run: RunView, path: Path, text: str) -> Path:
+def _write(run: StoredRun, path: Path, text: str) -> Path:
     """Write a file atomically; the run's own folder is made for it."""
     try:
         if path.parent == run.folder:
@@ -174,7 +174,7 @@ def check_folder_of(path: Path, *usual: Path) -> None:
 
 
 def importance_of(
-    run: RunView, events: Sequence[Event], trials: Collection[int] | None = None
+    run: StoredRun, events: Sequence[Event], trials: Collection[int] | None = None
 ) -> dict[str, tuple[float, float, float]]:
     """Return the importance of a run's parameters, as `Study.importance`.
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, RunNotFoundError
+from workbench.runs.creation import create_run
 from workbench.runs.experiment_file import change_experiment, read_experiment
-from workbench.runs.handle import Run, open_store
-from workbench.runs.waiting_view import starting, waiting_for
+from workbench.runs.run import Run, open_store
+from workbench.runs.waiting import starting, waiting_for
 from workbench.store.database import Store
-from workbench.store.history.compression import is_compression
 
 SIMILAR_RUNS = "auto"
 """What stands for all similar runs of the store among the earlier runs to learn from."""
@@ -64,13 +63,11 @@ def sweep(
     named = [item.run_id if isinstance(item, Run) else item for item in warm_start]
     earlier = find_earlier_runs(named, experiment, store=opened)
     run = create(experiment, store=opened, launcher=launcher, address=address, warm_start=earlier)
-    shown = (
-        waiting_for(run)
-        if wait
-        else contextlib.nullcontext()
-        if launcher == "inline"
-        else starting(run)
-    )
+    shown: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if wait:
+        shown = waiting_for(run.stored)
+    elif launcher != "inline":
+        shown = starting(run.stored)
     with shown:
         start(run, launcher=launcher, address=address, warm_start=earlier)
         return run.wait() if wait else run.ended_by(launcher)
@@ -88,49 +85,18 @@ def create(
 ) -> Run:
     """Check an experiment and store a run of it, without starting its driver.
 
-    Args:
-        experiment: What to tune.
-        store: The store that keeps the run.
-        run_id: Its run id; None for one that is made of the experiment's name and the time.
-        launcher: The launcher that will start its driver.
-        address: The Ray cluster; for the local one, the experiment is checked against this
-            machine's hardware.
-        warm_start: Earlier runs from which the sampler will learn.
-        like: The run whose working folder it uses, and a compression its kept code; None for those
-            of this process.
-
-    Returns:
-        The run.
-
-    Raises:
-        ExperimentError: If the experiment is wrong, or the sampler cannot learn from an earlier
-            run; nothing was stored.
-        RunNotFoundError: If an earlier run is not in the store.
-        ResourcesError: If the available hardware can never satisfy it; nothing was stored.
-        StoreError: If the store already has a run of that id.
-        RunError: If the address is one for jobs, not one to attach to.
+    Arguments and errors as in `create_run`.
     """
-    from workbench.cluster.head.ray_environment import cluster_address
-    from workbench.search import check as check_sampler
-    from workbench.sweeps.launchers import LAUNCHERS
-    from workbench.sweeps.origin_file import read_origin, write_origin
-    from workbench.sweeps.preflight import check
-    from workbench.sweeps.warm_start import prior_trials
-
-    LAUNCHERS.load(launcher, field="launcher")
-    check(experiment, on_this_machine=cluster_address(address) is None)
-    check_sampler(experiment)
-    for earlier in warm_start:
-        prior_trials(store, store.run(earlier).run_id, experiment)
-    created = Run(store, store.create_run(experiment, run_id=run_id))
-    if like is not None:
-        origin = read_origin(store.artifacts_of(like))
-        if not is_compression(
-            experiment
-        ):  # another training is another program: of the code as it is now
-            origin = dataclasses.replace(origin, kept_sha256="")
-        write_origin(store.artifacts_of(created.run_id), origin, experiment=experiment)
-    return created
+    created = create_run(
+        experiment,
+        store=store,
+        run_id=run_id,
+        launcher=launcher,
+        address=address,
+        warm_start=warm_start,
+        like=like,
+    )
+    return Run(store, created)
 
 
 def find_experiment(

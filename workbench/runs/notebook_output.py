@@ -21,7 +21,7 @@ from workbench.store.history.history import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:
     from workbench.runs.plots.run_data import RunData
-    from workbench.runs.view import RunView
+    from workbench.runs.stored_run import StoredRun
 
 RUN_MIME_TYPE = "application/vnd.workbench.run+json"
 HEIGHT_PX = 520
@@ -30,7 +30,7 @@ MAX_EVENTS = 100_000
 _MAX_CURVES = 12
 
 
-def bundle(run: RunView) -> dict[str, Any]:
+def bundle(run: StoredRun) -> dict[str, Any]:
     """Return all forms of the output of a run, by MIME type.
 
     Args:
@@ -47,7 +47,7 @@ def bundle(run: RunView) -> dict[str, Any]:
     return forms
 
 
-def snapshot(run: RunView) -> str:
+def snapshot(run: StoredRun) -> str:
     """Return how a run stands as HTML.
 
     A table, and its advice, or a picture of the curves, if there is one.
@@ -59,16 +59,16 @@ def snapshot(run: RunView) -> str:
     return _page(run, data, _describe(run, data))
 
 
-def _page(run: RunView, data: RunData | None, rows: list[tuple[str, str]]) -> str:
+def _page(run: StoredRun, data: RunData | None, rows: list[tuple[str, str]]) -> str:
     advice = run.advice if run.is_advice else None
     return _table(rows) + (_picture(run, data) if advice is None else html_of(advice))
 
 
-def _read(run: RunView) -> RunData | None:
+def _read(run: StoredRun) -> RunData | None:
     return None if run.row.last_seq > MAX_EVENTS else data_of(run)
 
 
-def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
+def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     """Return the state of a run in brief: labels and texts."""
     row = run.row
     rows = [("run", row.run_id), ("state", row.state)]
@@ -120,7 +120,7 @@ def _colour(label: str, text: str) -> str:
     return ";color:#c62f1d" if label == "error" or (label, text) == ("state", "failed") else ""
 
 
-def _picture(run: RunView, data: RunData | None) -> str:
+def _picture(run: StoredRun, data: RunData | None) -> str:
     """Draw the curves as an image: sites that drop SVG elements from what they show keep images."""
     from workbench.runs.plots.prepare import prepare_convergence
     from workbench.runs.plots.snapshot import curves_svg

@@ -18,7 +18,7 @@ from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_number
 from workbench.runs.descriptions import format_counts, format_numbers
-from workbench.runs.view import RunView
+from workbench.runs.run import Run
 from workbench.store.history import History, Trial
 from workbench.store.history.certainty import certainty_lines
 
@@ -28,7 +28,7 @@ NUM_ROWS = 20
 _SAME = 1e-6
 
 
-def result_of(run: RunView, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
+def result_of(run: Run, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
     """Return the result of a run, or its result so far.
 
     Args:

@@ -8,7 +8,7 @@ from workbench.advisor.what_if import WhatIf
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
-from workbench.runs.view import RunView
+from workbench.runs.run import Run
 from workbench.store.database import Store
 
 
@@ -42,7 +42,7 @@ def newest_measured(store: Store, is_usable: Callable[[list[PlanMeasured]], bool
     return newest_with_advice(store)
 
 
-def models_of(run: RunView) -> WhatIf:
+def models_of(run: Run) -> WhatIf:
     """Return the fitted models of a run's advice; asking them runs nothing.
 
     Args:
@@ -60,7 +60,7 @@ def models_of(run: RunView) -> WhatIf:
     return WhatIf(run.experiment, advice, measurements_of(run))
 
 
-def measurements_of(run: RunView) -> list[PlanMeasured]:
+def measurements_of(run: Run) -> list[PlanMeasured]:
     """Return what was measured of the settings that a run measured itself, in that run and
     before.
     """

@@ -30,8 +30,8 @@ from workbench.runs.descriptions import leaders
 from workbench.runs.plots.report import report_html
 from workbench.runs.plots.report_tables import best_trials
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.trial_table import to_table
-from workbench.runs.waiting_view import progress_line
+from workbench.runs.stored_run import to_table
+from workbench.runs.waiting import progress_line
 from workbench.store.history import History
 from workbench.store.history.trial_columns import FEASIBLE, MEMBER, columns_of
 from workbench.views.live_feed.protocol import TableQuery

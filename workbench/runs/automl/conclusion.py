@@ -11,18 +11,20 @@ from workbench.experiment.automl import concluding_s
 from workbench.foundation.events import ModelChosen, RunState, RunStateChanged
 from workbench.foundation.strict_json import plain
 from workbench.runs.automl.result import AutoML
-from workbench.runs.handle import Run
+from workbench.runs.run import Run
+from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
 from workbench.store.history import History
 
 
-class _EndingRun(Run):
+class _EndingRun(StoredRun):
     """A run as it will be once its end is stored."""
 
     def __init__(self, store: Store, run_id: str, ending: RunStateChanged) -> None:
         super().__init__(store, run_id)
         self._ending = ending
-        super().history.apply(ending)
+        self._ended = super().history
+        self._ended.apply(ending)
 
     @property
     def state(self) -> RunState:
@@ -30,8 +32,7 @@ class _EndingRun(Run):
 
     @property
     def history(self) -> History:
-        assert self._history is not None
-        return self._history
+        return self._ended
 
 
 def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
@@ -45,7 +46,9 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     Raises:
         RunError: If models failed, and none was trained.
     """
-    found = AutoML(_EndingRun(store, run_id, ending))
+    run = Run(store, run_id)
+    run.stored = _EndingRun(store, run_id, ending)
+    found = AutoML(run)
     history = found.run.history
     if (limit_s := history.in_force.budget.time) is not None:
         left_s = limit_s - history.limited_s(history.now_unix_s())

@@ -98,7 +98,7 @@ def write_ensemble(
         for each, weight in chosen.used
     ]
     write_ensemble_bundle(
-        run,
+        run.stored,
         folder,
         used=used,
         values=values,

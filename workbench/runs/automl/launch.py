@@ -14,12 +14,12 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem, read_problem
-from workbench.runs.waiting_view import waiting_for
+from workbench.runs.waiting import waiting_for
 from workbench.store.database import Store
 
 if TYPE_CHECKING:
     from workbench.runs.automl.result import AutoML
-    from workbench.runs.handle import Run
+    from workbench.runs.run import Run
 
 MIN_TIME_S = 10.0
 
@@ -93,7 +93,9 @@ def automl(
         launcher=launcher,
         address=address,
     )
-    with waiting_for(found.run, lambda: found.progress) if wait else contextlib.nullcontext():
+    with (
+        waiting_for(found.run.stored, lambda: found.progress) if wait else contextlib.nullcontext()
+    ):
         start(found, began_s=began_s, launcher=launcher, address=address)
         return found.wait() if wait else found
 
@@ -120,8 +122,8 @@ def create(
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
     from workbench.runs.automl.scores import check_metric
-    from workbench.runs.handle import open_store
     from workbench.runs.launch import create as create_run
+    from workbench.runs.run import open_store
     from workbench.search.samplers import training_seed
     from workbench.store.database.run_files import write_objects
 

@@ -37,10 +37,10 @@ from workbench.runs.automl.result_summary import SIMPLEST, summary_lines
 from workbench.runs.automl.scores import scores_of
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import as_samples, read_labelled
-from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
-from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
+from workbench.runs.run import Run, attach
+from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
 from workbench.runs.written_file import linked
 from workbench.store.database import Store
 from workbench.store.database.run_files import read_objects
@@ -129,7 +129,7 @@ class AutoML:
         Raises:
             RunError: If the run failed or was lost.
         """
-        with waiting_for(self.run, lambda: self.progress):
+        with waiting_for(self.run.stored, lambda: self.progress):
             self.run.wait(timeout_s)
         return self
 
@@ -359,9 +359,9 @@ class AutoML:
         # it.
         is_known = stored is not None or (self._ended is not None and self.has_result)
         lines = stored["summary"] if stored else self.summary() if is_known else [repr(self)]
-        if is_shown_in_this_cell(self.run):
+        if is_shown_in_this_cell(self.run.stored):
             return {"text/plain": "\n".join(lines)}
-        shown = bundle(self.run)
+        shown = bundle(self.run.stored)
         if not is_known:
             return shown
         paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)

@@ -20,7 +20,7 @@ from workbench.experiment.domain import Domain, Float, Int, same_value
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError, RunError, Suggestion
 from workbench.runs import Run, advise, attach, create, start, submit
-from workbench.runs.handle import open_store
+from workbench.runs.run import open_store
 from workbench.store.database import Store
 from workbench.store.database.urls import is_shared
 from workbench.views.forms.draft import Draft
@@ -317,7 +317,7 @@ def _start(context: QueryContext, _arguments: Arguments, report: Report) -> Star
     context.run_id = run.run_id
     report(f"starting the driver of {run.run_id}")
     start(run, address=address)
-    return StartedRun(run_id=run.run_id, snapshot=snapshot(run))
+    return StartedRun(run_id=run.run_id, snapshot=snapshot(run.stored))
 
 
 def _submit(context: QueryContext, address: str, report: Report) -> StartedRun:
@@ -330,7 +330,9 @@ def _submit(context: QueryContext, address: str, report: Report) -> StartedRun:
     sent = submit(context.valid_experiment(), address=address, store=store.url if shared else None)
     if shared:
         context.run_id = sent.run_id
-        return StartedRun(run_id=sent.run_id, snapshot=snapshot(attach(sent.run_id, store=store)))
+        return StartedRun(
+            run_id=sent.run_id, snapshot=snapshot(attach(sent.run_id, store=store).stored)
+        )
     words = ("show", sent.run_id, "--address", address)
     step = Suggestion("To show it", "show", sent.run_id, {"address": address}, words=words)
     return StartedRun(

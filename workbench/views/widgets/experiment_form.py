@@ -20,7 +20,7 @@ from IPython.core.getipython import get_ipython
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.runs import Run, attach, read_experiment
-from workbench.runs.handle import open_store
+from workbench.runs.run import open_store
 from workbench.store.database import Store
 from workbench.views.forms import Draft
 from workbench.views.forms.answers import QueryContext

@@ -47,7 +47,7 @@ class LiveView(anywidget.AnyWidget):
             WorkbenchError: If the front end is not built.
         """
         super().__init__(
-            _esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run)
+            _esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run.stored)
         )
         self._run = run
         self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))

@@ -1,25 +1,21 @@
-"""A read-only view of a run in its store: state, trials, best trial, events."""
+"""A run as its store holds it: state, trials, best trial, events, energy.
+
+Nothing here changes a run. What users see of it is left to `Run`.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import Self
-
 from workbench.cluster.workers.waiting_note import ends_waiting, read_waiting_note
 from workbench.experiment import Experiment
 from workbench.experiment.actions import suggest
-from workbench.foundation.errors import (
-    RunError,
-    RunNotFoundError,
-    StoreUnavailableError,
-    Suggestion,
-)
+from workbench.foundation.errors import RunError, RunNotFoundError
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     AdviceGiven,
@@ -29,33 +25,35 @@ from workbench.foundation.events import (
     RunState,
     from_json,
 )
-from workbench.runs.descriptions import attachment_file, has_nothing_left, how_to_extend
+from workbench.runs.descriptions import attachment_file
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.event_lines import MEASUREMENT_TYPES, advice_line
-from workbench.runs.next_driver import AWAITED, NextDriver
-from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.progress import note_alive
 from workbench.runs.replay_comparison import Comparison, compare
-from workbench.runs.waiting_view import describe_silence, is_shown_in_this_cell, waiting_for
 from workbench.store.database import RunRow, Store
 from workbench.store.database.blocks import read_block
 from workbench.store.history import History, Trial, cost_of, verdicts_of
-from workbench.store.history.failures import began_nothing
 from workbench.store.history.history import chosen_by_hand, chosen_or_best, describe_choice
+from workbench.store.history.trial_columns import CONTINUES, TrialColumn, columns_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-POLL_S = 0.2
 LEAVING_PATIENCE_S = 60.0
-STORE_PATIENCE_S = 60.0
+"""How long a driver that is about to end may take to release its run."""
 
 
-class RunView:
-    """A read-only view of a run in a store. Every property reads the store again."""
+class StoredRun:
+    """A run as its store holds it. Every property reads the store again.
+
+    Attributes:
+        store: The store of the run.
+        run_id: Its full id.
+        shown_in: Where a cell of a notebook shows the run while it waits.
+    """
 
     def __init__(self, store: Store, run_id: str) -> None:
-        """View an existing run; usually `sweep` or `attach` create the view.
+        """Read an existing run.
 
         Args:
             store: The store of the run.
@@ -67,7 +65,6 @@ class RunView:
         self._cursor = 0
         self._lock = threading.Lock()
         self.shown_in: Any = None
-        """Where a cell of a notebook shows the run while it waits."""
 
     @property
     def row(self) -> RunRow:
@@ -232,22 +229,14 @@ class RunView:
         if history.replay_of is None:
             return None
         try:
-            original = RunView(self.store, history.replay_of).history
+            original = StoredRun(self.store, history.replay_of).history
         except RunNotFoundError:
             return None
         return compare(original, history)
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial: number, state, parameters, results and progress.
-
-        A metric or parameter whose name is ambiguous becomes the column `values.NAME` or
-        `params.NAME`. A metric is the result of its trial, or its last report while it has none;
-        `duration_s` is for how long the trial ran, over all attempts. The panel, the terminal and
-        the report show the same columns.
-        """
-        from workbench.runs.trial_table import to_table
-
+        """One row per trial: number, state, parameters, results and progress."""
         history = self.history
         history.energy_of_trials = self.energy.watt_hours
         return to_table(history)
@@ -264,86 +253,6 @@ class RunView:
             after: Skip this many of the oldest events.
         """
         return [stored.event for stored in self.store.events(self.run_id, after=after)]
-
-    def follow(self, after: int = 0) -> Iterator[Event]:
-        """Yield events as they happen, until the run ends or is lost.
-
-        Args:
-            after: Skip this many of the oldest events.
-        """
-        next_driver, cursor = NextDriver(), after
-        while True:
-            next_driver.is_awaited(self.row)
-            for stored in self.store.follow(self.run_id, after=cursor):
-                cursor = stored.seq
-                yield stored.event
-            if not next_driver.is_awaited(self.row):
-                return
-            time.sleep(POLL_S)
-
-    def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait for the end of the run.
-
-        A notebook shows its live view meanwhile, a terminal its progress.
-
-        Args:
-            timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it
-                ended.
-
-        Returns:
-            The run itself.
-
-        Raises:
-            RunError: If the run failed or was lost.
-            StoreUnavailableError: If the store cannot be read for longer than a minute.
-        """
-        with waiting_for(self) as show_progress:
-            return self._await_end(timeout_s, show_progress)
-
-    def _await_end(
-        self, timeout_s: float | None, show_progress: Callable[[str | None], None]
-    ) -> Self:
-        read_s, next_driver = time.monotonic(), NextDriver()
-        until = None if timeout_s is None else read_s + timeout_s
-        while True:
-            try:
-                row = self.row
-            except StoreUnavailableError:
-                now_s = time.monotonic()
-                if now_s - read_s > STORE_PATIENCE_S or (until is not None and now_s >= until):
-                    raise
-                time.sleep(POLL_S)
-                continue
-            read_s, state = time.monotonic(), row.state
-            is_awaited = next_driver.is_awaited(row)
-            is_lost = state == "lost" and not is_awaited
-            show_progress(AWAITED if is_awaited else describe_silence(row))
-            if state == "failed" or is_lost:
-                message = self.history.message
-                raise RunError(
-                    f"run {self.run_id}"
-                    f" {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
-                    + (f": {message}" if message and state == "failed" else ""),
-                    next_step=self._how_to_go_on(),
-                )
-            if state in FINISHED_RUN_STATES or (until is not None and time.monotonic() >= until):
-                return self
-            time.sleep(POLL_S)
-
-    def _how_to_go_on(self) -> Suggestion:
-        """Return the command that continues a run that failed or was lost."""
-        history = self.history
-        if has_nothing_left(history):  # it cannot be resumed
-            more = how_to_extend(history)
-            if more is None:
-                return suggest("sweep", "FILE", lead="Once your code is fixed, to run it again")
-            lead = (
-                "To continue it"
-                if began_nothing(history)
-                else "Once your code is fixed, to try more"
-            )
-            return suggest("extend", self.run_id, lead=lead, **more)
-        return suggest("resume", self.run_id, lead="Its results are stored; to continue it")
 
     def to_json(self) -> dict[str, Any]:
         """Return what `workbench show --json` prints, as plain values."""
@@ -378,13 +287,30 @@ class RunView:
         document["cost"] = cost_of(self.history, self.history.now_unix_s())
         return document
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
 
-    def _repr_html_(self) -> str | None:
-        return None if is_shown_in_this_cell(self) else snapshot(self)
+def to_table(history: History) -> pd.DataFrame:
+    """Return the trials of a run as a table with one row a trial, by number.
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        if is_shown_in_this_cell(self):
-            return {"text/plain": repr(self)}
-        return bundle(self)
+    Args:
+        history: The run, with the energy of its trials.
+
+    Returns:
+        The columns that `columns_of` declares; the trial that one continues only where any does.
+    """
+    import pandas as pd
+
+    trials = list(history.trials.values())
+    columns = [
+        column
+        for column in columns_of(history)
+        if column.name != CONTINUES.name or any(trial.continued is not None for trial in trials)
+    ]
+    cells = {
+        column.name: [_cell(column, column.value(history, trial)) for trial in trials]
+        for column in columns
+    }
+    return pd.DataFrame(cells, columns=pd.Index([column.name for column in columns]))
+
+
+def _cell(column: TrialColumn, value: Any) -> Any:
+    return math.nan if value is None and column.is_number else value

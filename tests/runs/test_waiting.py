@@ -12,9 +12,9 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
-from workbench.runs import Run, waiting_view
+from workbench.runs import Run, waiting
 from workbench.runs.notebook_output import RUN_MIME_TYPE
-from workbench.runs.waiting_view import describe_silence, waiting_for
+from workbench.runs.waiting import describe_silence, waiting_for
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ class Cell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.outputs: list[list[dict[str, Any]]] = []
         self.shell = SimpleNamespace(execution_count=1)
-        monkeypatch.setattr(waiting_view, "_kernel_shell", lambda: self.shell)
+        monkeypatch.setattr(waiting, "_kernel_shell", lambda: self.shell)
         monkeypatch.setattr("IPython.display.display", self.display)
 
     def display(self, forms: dict[str, Any], **_: Any) -> Any:
@@ -38,7 +38,7 @@ class Cell:
 
 def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monkeypatch) -> None:
     cell = Cell(monkeypatch)
-    with waiting_for(run):
+    with waiting_for(run.stored):
         assert [forms[RUN_MIME_TYPE]["run_id"] for forms in cell.outputs[0]] == [run.run_id]
         assert run.wait() is run
 
@@ -76,7 +76,7 @@ def test_a_terminal_shows_one_line_of_progress_that_goes_away(run: Run, monkeypa
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", stream)
 
-    with waiting_for(run, lambda: "3 candidates tried"):
+    with waiting_for(run.stored, lambda: "3 candidates tried"):
         run.wait()
     assert "3 candidates tried" in stream.getvalue()
     assert "complete" not in stream.getvalue(), "an inner wait leaves the line to the outer one"
@@ -96,7 +96,7 @@ def test_a_driver_that_gives_no_sign_is_noticed_once(
     run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = replace(run.row, state="running")
-    with waiting_for(run) as show_progress:
+    with waiting_for(run.stored) as show_progress:
         assert describe_silence(row) is None
         for silent_s in (40.0, 41.0, 42.0):
             show_progress(describe_silence(replace(row, silent_s=silent_s)))

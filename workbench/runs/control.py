@@ -1,0 +1,252 @@
+"""Controlling a run: stop it, change or extend its limits, add configurations, resume it.
+
+Each of these is a command in the store, which the run's driver carries out and answers; where there
+is no driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
+Every function returns the driver's answer, or None if there is none yet, and takes what the method
+of `Run` takes that has its name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.experiment.actions import stored_payload, suggest
+from workbench.experiment.aliases import resolve_parameters
+from workbench.experiment.changing import DURATIONS, ENERGY, MONEY, change, values_of
+from workbench.experiment.energy_units import parse_energy_wh
+from workbench.experiment.money_units import parse_money
+from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
+from workbench.experiment.space import Space
+from workbench.foundation.errors import RunError
+from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.foundation.formatting import duration_argument_s
+from workbench.runs.descriptions import how_to_continue, why_not_resumed
+from workbench.runs.stored_run import StoredRun
+from workbench.runs.waiting import POLL_S, await_end
+
+_ANSWER_TIMEOUT_S = 5.0
+_WRITTEN: Mapping[str, str] = {ENERGY: "Wh", MONEY: ""}
+"""The limits that commands carry as text, with their units."""
+
+
+def stop(run: StoredRun, trial: int | None) -> str | None:
+    """Stop a run, or one of its trials."""
+    if trial is not None:
+        return _stop_trial(run, trial)
+    if run.state != "lost":
+        return command(run, "stop", {})
+    # Ray may still restart a driver that was killed.
+    run.store.command(run.run_id, "stop", {})
+    raise RunError(
+        f"run {run.run_id} is not running: its driver is gone, and only one that Ray"
+        " restarts would still carry the stop out",
+        next_step=suggest("resume", run.run_id, lead="To continue it"),
+    )
+
+
+def _stop_trial(run: StoredRun, trial: int) -> str | None:
+    payload = stored_payload("stop_trial", {"trial": trial})
+    if run.state == "lost":
+        raise RunError(
+            f"trial {trial} is not running: the driver of run {run.run_id} is gone",
+            next_step=suggest("resume", run.run_id, lead="To continue it"),
+        )
+    record = run.history.trials.get(trial)
+    if record is None or record.finished:
+        problem = "there is no such trial" if record is None else f"it is already {record.state}"
+        running = [str(item.number) for item in run.history.in_state("running", "waiting")]
+        raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
+    return command(run, "stop_trial", payload)
+
+
+def enqueue(run: StoredRun, params: Mapping[str, JsonValue]) -> str | None:
+    """Let a given configuration be tried next."""
+    payload = stored_payload("enqueue", {"params": params})
+    checked = _checked(run.history.in_force.search, params)
+    return command(run, "enqueue", payload | {"params": checked})
+
+
+def set_limits(run: StoredRun, limits: Mapping[str, Any]) -> str | None:
+    """Change limits of a run while it is under way.
+
+    Args:
+        run: The run.
+        limits: The arguments of `Run.set`; None leaves a limit as it is.
+    """
+    settings = stored_payload("set", _with_units(limits))
+    changes = _check_search(run, settings.pop(SEARCH, None))
+    if settings or not changes:
+        values = values_of(change(run.history.in_force, settings))
+        settings = _as_stored({path: values[path] for path in settings})
+    return command(run, "set", settings | changes)
+
+
+def extend(
+    run: StoredRun, more: Mapping[str, Any], *, launcher: str, address: str | None
+) -> str | None:
+    """Give a run a larger budget, and a new driver if it has ended.
+
+    Args:
+        run: The run.
+        more: The arguments of `Run.extend` without those of a launch.
+        launcher: As in `sweep`; used where the run has ended.
+        address: As in `sweep`; used where the run has ended.
+    """
+    added = stored_payload("extend", _with_units(more))
+    for path in DURATIONS & added.keys():
+        added[path] = duration_argument_s(added[path], field=path.removeprefix("budget."))
+    if ENERGY in added:
+        added[ENERGY] = parse_energy_wh(added[ENERGY])
+    if MONEY in added:
+        added[MONEY] = parse_money(added[MONEY], run.history.in_force.budget.price)
+    changes = _check_search(run, added.pop(SEARCH, None))
+    code = added.pop("code", None)
+    enqueued = added.pop("enqueue", None)
+    params = None if enqueued is None else _checked(_space_after(run, changes), enqueued)
+    if params is not None and not added:
+        added = {"budget.trials": 1}
+    limits = _longer_limits(run, added, has_new_code=code == "current")
+    row = run.row
+    _request_code(run, code)
+    number = run.store.command(run.run_id, "extend", limits | changes)
+    if params is not None:  # carried out after the other, whichever process drives
+        run.store.command(run.run_id, "enqueue", {"params": params})
+    if row.state in ("waiting", "running", "stopping"):
+        answer = _answer(run, number, row.last_seq)
+        if answer is not None or not run.finished:
+            return answer
+    run.await_leaving()
+    _launch(run, launcher, address)
+    if launcher == "inline":
+        await_end(run)
+    return _answer(run, number, row.last_seq)
+
+
+def use_code(run: StoredRun, code: str) -> str | None:
+    """Choose which code the trials of a run under way run that begin from here on."""
+    checked = stored_payload("resume", {"code": code})
+    return command(run, "code", checked) if code == "current" else None
+
+
+def drive_again(run: StoredRun, *, launcher: str, address: str | None, code: str | None) -> None:
+    """Give a run that has ended early a new driver."""
+    code = stored_payload("resume", {"code": code}).get("code")
+    run.await_leaving()
+    if (problem := why_not_resumed(run.state, run.history)) is not None:
+        next_step = how_to_continue(run.run_id, run.history)
+        raise RunError(f"run {run.run_id} {problem}", next_step=next_step)
+    _request_code(run, code)
+    _launch(run, launcher, address)
+
+
+def command(run: StoredRun, kind: str, arguments: Mapping[str, Any]) -> str | None:
+    """Store a command for the driver, and wait for its answer unless it is gone."""
+    row = run.row
+    if row.state in FINISHED_RUN_STATES:
+        next_step = suggest("resume", run.run_id, lead="To continue it")
+        if row.state == "complete":
+            next_step = how_to_continue(run.run_id, run.history)
+        raise RunError(f"run {run.run_id} has ended ({row.state})", next_step=next_step)
+    number = run.store.command(run.run_id, kind, arguments)
+    return None if row.state == "lost" else _answer(run, number, row.last_seq)
+
+
+def _answer(run: StoredRun, number: int, after: int) -> str | None:
+    """Wait for the answer to a command, which comes after the event `after`."""
+    until_s = time.monotonic() + _ANSWER_TIMEOUT_S
+    while time.monotonic() < until_s:
+        for stored in run.store.events(run.run_id, after=after):
+            after = stored.seq
+            if isinstance(stored.event, CommandHandled) and stored.event.command == number:
+                if not stored.event.done:
+                    raise RunError(f"the driver refused: {stored.event.message}")
+                return stored.event.message
+        time.sleep(POLL_S / 2)
+    return None
+
+
+def _launch(run: StoredRun, launcher: str, address: str | None) -> None:
+    """Launch a driver; it carries out no stop that was requested before."""
+    from workbench.sweeps.launchers import launch
+
+    handled = run.store.events(run.run_id, types=["command_handled"])
+    known = {item.event.command for item in handled if isinstance(item.event, CommandHandled)}
+    waiting = [item.kind for item in run.store.commands(run.run_id) if item.number not in known]
+    if "stop" in waiting:
+        run.store.command(run.run_id, "resume", {})
+    launch(run.store, run.run_id, launcher=launcher, address=address)
+
+
+def _request_code(run: StoredRun, code: str | None) -> None:
+    """Let the driver keep the code as it is now, where that was requested or nothing has a result.
+
+    Args:
+        run: The run.
+        code: `kept`, `current`, or None where the user leaves that open.
+    """
+    from workbench.sweeps.origin_file import has_changed
+
+    if code is None and not run.is_under_way:
+        trials = run.history.trials.values()
+        has_results = any(trial.values or trial.reports for trial in trials)
+        if not has_results and has_changed(run.store.artifacts_of(run.run_id)):
+            code = "current"
+    if code == "current":
+        run.store.command(run.run_id, "code", {"code": "current"})
+
+
+def _check_search(run: StoredRun, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return requested changes of the space as they are sent, if they are possible."""
+    if not given:
+        return {}
+    merge_changes(run.experiment, run.history.search_changes, given)
+    return {SEARCH: dict(given)}
+
+
+def _space_after(run: StoredRun, changes: Mapping[str, Any]) -> Space:
+    """Return the search space after requested changes."""
+    history = run.history
+    merged = merge_changes(run.experiment, history.search_changes, changes.get(SEARCH, {}))
+    return with_changes(run.experiment, merged).search if merged else history.in_force.search
+
+
+def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a configuration as its space orders and names it."""
+    return space.check(resolve_parameters(params, space.root))
+
+
+def _longer_limits(
+    run: StoredRun, more: Mapping[str, Any], *, has_new_code: bool
+) -> dict[str, Any]:
+    """Return the limits of an extended run; an extension that is not possible raises an error."""
+    from workbench.sweeps.budget import extended
+
+    history = run.history
+    limits = extended(history, more, history.now_unix_s(), has_new_code=has_new_code)
+    change(history.in_force, limits)
+    return _as_stored(limits)
+
+
+def _with_units(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits that a user gave, those as text that may be given as numbers."""
+    return {
+        **limits,
+        "energy": _as_text(limits["energy"], "Wh"),
+        "money": _as_text(limits["money"]),
+    }
+
+
+def _as_stored(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return limits as commands carry them."""
+    return {
+        path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value
+        for path, value in limits.items()
+    }
+
+
+def _as_text(amount: float | str | None, unit: str = "") -> str | None:
+    return f"{amount:.17g}{unit}" if isinstance(amount, float | int) else amount

@@ -1,0 +1,360 @@
+"""Waiting for a run: until it ends or is lost, and what a user sees meanwhile.
+
+A notebook shows the live view, and renews the stored snapshot for hosts that draw no live view. A
+terminal shows one line. Elsewhere, such as where the output of a script is a file, nothing is
+shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workbench.cluster.head import local_head
+from workbench.experiment.actions import suggest
+from workbench.foundation.errors import (
+    RunError,
+    StoreUnavailableError,
+    Suggestion,
+    WorkbenchError,
+)
+from workbench.foundation.events import FINISHED_RUN_STATES, Event
+from workbench.foundation.formatting import format_count, format_duration, format_number
+from workbench.runs.descriptions import (
+    describe_mean,
+    format_counts,
+    has_nothing_left,
+    how_to_extend,
+)
+from workbench.runs.notebook_output import bundle
+from workbench.runs.progress import progress_of
+from workbench.runs.stored_run import StoredRun
+from workbench.store.database import RunRow
+from workbench.store.database.rows import Owner
+from workbench.store.history import History
+from workbench.store.history.failures import began_nothing
+
+POLL_S = 0.2
+STORE_PATIENCE_S = 60.0
+"""How long a store may be out of reach before a wait gives up."""
+PATIENCE_S = 300.0
+"""How long Ray may take to start another driver: seconds, and minutes on a busy machine."""
+AWAITED = "the driver's process has ended; Ray starts another one, which takes some seconds"
+ANSWERS_AGAIN = "the driver answers again"
+_LINE_EVERY_S = 0.5
+_SNAPSHOT_EVERY_S = 5.0
+# A snapshot of a long run takes long to make; it may use this part of the time.
+_PART_FOR_SNAPSHOTS = 0.1
+_CLEAR_LINE = "\r\x1b[2K"
+
+
+def await_end(run: StoredRun, timeout_s: float | None = None) -> None:
+    """Wait for the end of a run, and show it meanwhile; arguments and errors as in `Run.wait`."""
+    with waiting_for(run) as show_progress:
+        read_s, next_driver = time.monotonic(), NextDriver()
+        until_s = None if timeout_s is None else read_s + timeout_s
+        while True:
+            try:
+                row = run.row
+            except StoreUnavailableError:
+                now_s = time.monotonic()
+                is_over = until_s is not None and now_s >= until_s
+                if is_over or now_s - read_s > STORE_PATIENCE_S:
+                    raise
+                time.sleep(POLL_S)
+                continue
+            read_s = time.monotonic()
+            is_awaited = next_driver.is_awaited(row)
+            show_progress(AWAITED if is_awaited else describe_silence(row))
+            if row.state == "failed" or (row.state == "lost" and not is_awaited):
+                raise _error_of(run, row)
+            if row.state in FINISHED_RUN_STATES:
+                return
+            if until_s is not None and time.monotonic() >= until_s:
+                return
+            time.sleep(POLL_S)
+
+
+def follow(run: StoredRun, after: int = 0) -> Iterator[Event]:
+    """Yield the events of a run as they happen, until it ends or is lost.
+
+    Args:
+        run: The run.
+        after: Skip this many of the oldest events.
+    """
+    next_driver, cursor = NextDriver(), after
+    while True:
+        next_driver.is_awaited(run.row)
+        for stored in run.store.follow(run.run_id, after=cursor):
+            cursor = stored.seq
+            yield stored.event
+        if not next_driver.is_awaited(run.row):
+            return
+        time.sleep(POLL_S)
+
+
+def _error_of(run: StoredRun, row: RunRow) -> RunError:
+    """Return what is raised for a run that failed or was lost, with the way to continue it."""
+    history = run.history
+    if row.state == "lost":
+        problem = "was lost: its driver is gone"
+    elif history.message:
+        problem = f"failed: {history.message}"
+    else:
+        problem = "failed"
+    return RunError(f"run {run.run_id} {problem}", next_step=_how_to_continue(run.run_id, history))
+
+
+def _how_to_continue(run_id: str, history: History) -> Suggestion:
+    """Return the command that continues a run that failed or was lost."""
+    if not has_nothing_left(history):
+        return suggest("resume", run_id, lead="Its results are stored; to continue it")
+    more = how_to_extend(history)  # it cannot be resumed
+    if more is None:
+        return suggest("sweep", "FILE", lead="Once your code is fixed, to run it again")
+    if began_nothing(history):
+        return suggest("extend", run_id, lead="To continue it", **more)
+    return suggest("extend", run_id, lead="Once your code is fixed, to try more", **more)
+
+
+class NextDriver:
+    """Whether to go on waiting for a run of this machine though its driver is gone.
+
+    Ray starts another driver in place of one that was killed. Until then nobody gives the run up.
+    """
+
+    def __init__(self) -> None:
+        """Begin before the run was looked at."""
+        self._owner: Owner | None = None
+        self._head: dict[str, Any] | None = None  # that the process of the owner belongs to
+        self._until_s: float | None = None
+
+    def is_awaited(self, row: RunRow) -> bool:
+        """Return whether Ray may still start another driver in place of one that was killed.
+
+        Args:
+            row: The run, as it is now; call this as often as you look at the run.
+        """
+        if row.owner != self._owner:
+            self._owner = row.owner
+            self._head = None
+            if row.owner is not None and row.owner.host == socket.gethostname():
+                self._head = local_head.record_of_head_of(row.owner.pid)
+        if row.state != "lost" or row.was_left or self._head is None:
+            self._until_s = None
+            return False
+        if self._until_s is None:
+            self._until_s = time.monotonic() + PATIENCE_S
+        return time.monotonic() < self._until_s and local_head.is_intact(self._head)
+
+
+def describe_silence(row: RunRow) -> str | None:
+    """Return for how long the driver of a run has given no sign; None where it has, or is gone.
+
+    Args:
+        row: The run, as it is now.
+    """
+    if row.silent_s is None:
+        return None
+    since = format_duration(int(row.silent_s))
+    return f"no sign of the driver of {row.run_id} for {since}; still waiting for it"
+
+
+@contextlib.contextmanager
+def ended_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does to a process that stays with a run.
+
+    Else Ray, where it was used, would write its stack to the terminal. Only the first thread of a
+    process receives signals: in others nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def waiting_for(
+    run: StoredRun, describe: Callable[[], str] | None = None
+) -> Iterator[Callable[[str | None], None]]:
+    """Show a run while the block waits for it.
+
+    In one cell a run is shown once, however often it is awaited.
+
+    Args:
+        run: The run.
+        describe: Returns its progress in one line; None to count its trials.
+
+    Yields:
+        A function that shows what is new, with a warning if there is one; it may be called as often
+        as the caller looks at the run.
+    """
+    view = _view_of(run, describe or (lambda: progress_line(run.history)))
+    if view is None:
+        yield _Lines().update
+        return
+    if view.is_waiting:  # an outer wait shows the run already, and closes the view
+        yield view.update
+        return
+    run.shown_in, view.is_waiting = view, True
+    view.update()
+    try:
+        yield view.update
+    finally:
+        view.is_waiting = False
+        view.close()
+
+
+@contextlib.contextmanager
+def starting(run: StoredRun) -> Iterator[None]:
+    """State in a notebook that the driver of a run starts, which takes seconds where Ray starts
+    first.
+
+    The line goes away, because the value of the cell may show the run itself.
+
+    Args:
+        run: The run.
+    """
+    if _kernel_shell() is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    from IPython.display import display
+
+    line = f"starting the driver of {run.run_id} …"
+    shown: Any = display(
+        {"text/plain": line, "text/html": f"<p>{line}</p>"}, raw=True, display_id=True
+    )
+    try:
+        yield
+    finally:
+        shown.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def progress_line(history: History) -> str:
+    """Return the progress of a run in one line."""
+    parts = [history.experiment.name, history.state, format_counts(history)]
+    best, metric = history.best(), history.objectives[0].metric
+    if len(history.objectives) > 1:
+        if front := history.front():
+            parts.append(f"{format_count(len(front), 'trial')} on the front")
+    elif best is not None:
+        value = format_number(history.best_values()[metric])
+        parts.append(f"best {metric} {value}{describe_mean(history, best)} (trial {best.number})")
+    progress = progress_of(history, history.now_unix_s())
+    if progress.part is not None and history.state == "running":
+        parts += [f"{100 * progress.part:.0f} %", progress.describe_left() or ""]
+    return "  ".join(text for text in parts if text)
+
+
+def is_shown_in_this_cell(run: StoredRun) -> bool:
+    """Return whether the cell that is being executed shows a run already."""
+    shown = run.shown_in
+    return isinstance(shown, _InNotebook) and shown.cell == _cell_of(_kernel_shell())
+
+
+def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTerminal | None:
+    if threading.current_thread() is not threading.main_thread():
+        return None  # its output would appear anywhere
+    shell, shown = _kernel_shell(), run.shown_in
+    if shown is not None and (shown.is_waiting or is_shown_in_this_cell(run)):
+        return shown
+    if shell is not None:
+        return _InNotebook(run, _cell_of(shell))
+    stream = sys.stderr
+    return _InTerminal(describe) if stream is not None and stream.isatty() else None
+
+
+def _kernel_shell() -> Any:
+    """Return the shell of the notebook that this process is the kernel of; None elsewhere."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def _cell_of(shell: Any) -> int | None:
+    return None if shell is None else shell.execution_count
+
+
+class _InNotebook:
+    """The output of a run in a cell, renewed while the cell waits."""
+
+    def __init__(self, run: StoredRun, cell: int | None) -> None:
+        from IPython.display import display
+
+        self.cell = cell
+        self.is_waiting = False
+        self._run = run
+        self._handle: Any = display(bundle(run), raw=True, display_id=True)
+        self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
+        self._lines = _Lines()
+
+    def update(self, warning: str | None = None) -> None:
+        """Renew the snapshot, if it is old, and print a new warning below it."""
+        self._lines.update(warning)
+        if time.monotonic() >= self._next_s:
+            self.close()
+
+    def close(self) -> None:
+        """Renew the snapshot."""
+        began_s = time.monotonic()
+        # The caller learns of a store that cannot be read.
+        with contextlib.suppress(WorkbenchError):
+            self._handle.update(bundle(self._run), raw=True)
+        took_s = time.monotonic() - began_s
+        self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
+
+
+class _Lines:
+    """Where no line can be written again, a warning is printed once, and withdrawn when it has
+    passed.
+    """
+
+    def __init__(self) -> None:
+        self._is_printed = False
+
+    def update(self, warning: str | None = None) -> None:
+        """Print a warning, unless the one before still holds."""
+        if warning is not None and not self._is_printed:
+            print(warning, file=sys.stderr, flush=True)
+        if warning is None and self._is_printed:
+            print(ANSWERS_AGAIN, file=sys.stderr, flush=True)
+        self._is_printed = warning is not None
+
+
+class _InTerminal:
+    """One line on stderr, which is removed at the end."""
+
+    def __init__(self, describe: Callable[[], str]) -> None:
+        self.is_waiting = False
+        self._describe = describe
+        self._next_s = 0.0
+
+    def update(self, warning: str | None = None) -> None:
+        """Write the line again, at most twice a second, the warning first."""
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _LINE_EVERY_S
+        with contextlib.suppress(WorkbenchError):
+            line = "  ".join(filter(None, (warning, self._describe())))
+            line = line[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write(f"{_CLEAR_LINE}{line}")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the line."""
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
