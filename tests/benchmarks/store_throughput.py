@@ -25,8 +25,8 @@ from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, TrialReported
+from workbench.runs.plots.run_data import read_chunks
 from workbench.runs.plots.series import RunSeries
-from workbench.runs.plots.stored_chunks import read_chunks
 from workbench.store.database import RunWriter, Store
 from workbench.sweeps.ledger import EventBlocks
 

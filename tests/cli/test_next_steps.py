@@ -12,8 +12,8 @@ from tests.services.shell import Shell
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import Event
-from workbench.runs.bundle_formats import formats_of
-from workbench.runs.plots.report_model import describe_export
+from workbench.runs.bundles.bundle_formats import formats_of
+from workbench.runs.plots.report_answers import describe_export
 from workbench.store.database import Store
 from workbench.views.live_feed.available_actions import offers_of_run, offers_of_trial
 

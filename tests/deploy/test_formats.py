@@ -16,7 +16,7 @@ from workbench.deploy.formats import FORMATS, format_names
 from workbench.deploy.predictor import Predictor
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.files import sha256_of
-from workbench.runs.bundle_formats import check_format
+from workbench.runs.bundles.bundle_formats import check_format
 
 PACKAGE = '''
 import json

@@ -24,7 +24,7 @@ from workbench.deploy.serving.app import Service, make_app
 from workbench.deploy.serving.openapi import describe_server
 from workbench.deploy.serving.served_models import Limits, ServedModel, Version
 from workbench.foundation.errors import DataError
-from workbench.runs.bundle_loading import Bundle
+from workbench.runs.bundles.bundle_loading import Bundle
 
 
 def fill(folder: Path) -> Path:

@@ -1,13 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
+from workbench import compare, compare_table
+from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
+from workbench.foundation.events import RunStateChanged, SettingsChanged
+from workbench.runs import Run
+from workbench.runs.comparison import (
+    ComparisonRow,
+    Side,
+    comparison_rows,
+    find_runs,
+    labels_of,
+    legend_of,
+)
+from workbench.store.database import Store
 
 
 def record(store: wb.Store, name: str, *accuracies: float) -> str:
@@ -58,3 +73,166 @@ def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(
             wb.compare("other", store=store)
     with pytest.raises(ExperimentError, match="nothing to compare"):
         wb.compare()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    record_run(tmp_path)
+    record_run(
+        tmp_path,
+        training={"epochs": 12},
+        search={"lr": {"low": 1e-3, "high": 0.5, "log": True}, "exits": 1},
+    )
+    record_run(tmp_path, name="other", objectives=[{"metric": "val_loss", "goal": "minimize"}])
+    with Store.open(str(tmp_path / "store.sqlite")) as opened:
+        yield opened
+
+
+def sides(store: Store, *names: str) -> list[Side]:
+    return [Side(run.row, run.history) for run in find_runs(names, store=store)]
+
+
+def test_a_name_or_a_pattern_stands_for_all_runs_that_it_matches(store: Store) -> None:
+    assert [run.name for run in find_runs(["digits-small"], store=store)] == ["digits-small"] * 2
+    assert [run.name for run in find_runs(["o*", "DIGITS-*"], store=store)] == ["other"] + [
+        "digits-small"
+    ] * 2
+    assert len(find_runs(["*", "other"], store=store)) == 3
+    with pytest.raises(RunNotFoundError, match=r"no run matches 'x\*'"):
+        find_runs(["x*"], store=store)
+
+
+def test_runs_of_one_name_are_told_apart_by_their_settings(store: Store) -> None:
+    assert labels_of(sides(store, "digits-small", "other")) == (
+        "digits-small (epochs 12, lr 0.001 to 0.5, log)",
+        "digits-small (epochs default, lr 1e-4 to 0.5, log)",
+        "other",
+    )
+
+
+def test_equal_experiments_are_told_apart_by_their_run_ids(tmp_path: Path) -> None:
+    known = [record_run(tmp_path), record_run(tmp_path)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        assert set(labels_of(sides(store, *known))) == {
+            f"digits-small ({run_id})" for run_id in known
+        }
+
+
+def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
+    rows = {(row.part, row.name): row for row in comparison_rows(sides(store, "digits-small"))}
+    assert rows["experiment", "training.epochs"] == ComparisonRow(
+        "experiment", "training.epochs", ("12", "default"), differs=True
+    )
+    assert rows["experiment", "search.lr"].differs
+    assert not rows["experiment", "budget.trials"].differs
+    assert rows["experiment", "search.exits"].cells == ("1", None), (
+        "the other run does not search it"
+    )
+    assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
+    value = rows["result", "best val_accuracy"]
+    assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
+
+
+def test_a_class_of_a_cell_is_told_apart_by_the_beginning_of_its_hash(tmp_path: Path) -> None:
+    known = [record_run(tmp_path, model=f"embedded:Net@{letter * 64}") for letter in "ab"]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        compared = sides(store, *known)
+    rows = {(row.part, row.name): row for row in comparison_rows(compared)}
+    assert rows["experiment", "model"].cells == ("Net@aaaaaaaa", "Net@bbbbbbbb")
+    assert labels_of(compared) == (
+        "digits-small (model Net@aaaaaaaa)",
+        "digits-small (model Net@bbbbbbbb)",
+    )
+
+
+def test_advice_has_taken_time_without_a_driver(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        ended_s = store.run(run_id).created_unix_s + 12
+        append(
+            store, run_id, [RunStateChanged(state="complete", reason="advice", time_unix_s=ended_s)]
+        )
+        rows = {row.name: row.cells for row in comparison_rows(sides(store, run_id))}
+    assert rows["run time"] == ("12 s",)
+
+
+def test_a_range_that_was_changed_while_the_run_went_on_is_the_one_compared(tmp_path: Path) -> None:
+    known = [record_run(tmp_path), record_run(tmp_path)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        changed, same = sides(store, *known)
+    changed.history.apply(SettingsChanged(settings={"search": {"width": 16}}))
+    rows = {(row.part, row.name): row for row in comparison_rows([changed, same])}
+    assert rows["experiment", "search.width"].differs
+    assert rows["experiment", "search.width"].cells[0] == "16"
+    assert not rows["experiment", "search.lr"].differs
+
+
+def test_only_settings_that_an_experiment_has_are_shown_with_a_default(tmp_path: Path) -> None:
+    store_path = str(tmp_path / "store.sqlite")
+    script = {
+        "command": "python train.py {args}",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+    }
+    model = {
+        "model": "mlp",
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }
+    space = {"search": {"lr": {"low": 1e-3, "high": 1.0}}}
+    second = {"metric": "val_accuracy", "goal": "maximize", "value": "last"}
+    with Store.open(store_path) as store:
+        experiments = [
+            Experiment(name="script", **script, **space, budget={"time": 60}),
+            Experiment(name="model", **model, **space, training={"epochs": 7}, plan={"workers": 2}),
+            Experiment(
+                name="wide",
+                **space,
+                seed=1,
+                model={"name": "mlp", "depth": 3},
+                data="digits",
+                objectives=[{"metric": "val_loss", "goal": "minimize", "value": "last"}, second],
+            ),
+        ]
+        runs = [Run(store, store.create_run(experiment)) for experiment in experiments]
+        found = [Side(run.row, run.history) for run in runs]
+    rows = {row.name: row.cells for row in comparison_rows(found) if row.part == "experiment"}
+    assert rows["command"] == ("python train.py {args}", None, None)
+    assert rows["training.epochs"] == (None, "7", "default")
+    assert rows["plan.workers"] == ("default", "2", "default")
+    assert rows["model"] == (None, "mlp", "mlp")
+    assert rows["model.depth"] == (None, "default", "3")
+    assert rows["budget.time"] == ("60", None, None), "no limit is no default"
+    assert rows["objectives.0.value"] == ("default", "default", "last")
+    assert rows["objectives.1.metric"] == (None, None, "val_accuracy")
+    assert rows["seed"] == ("default", "default", "1")
+    legend = legend_of(comparison_rows(found))
+    assert list(legend) == ["default", None]
+
+
+@pytest.mark.parametrize("axis", ["time", "epoch", "trial", "cost"])
+def test_runs_with_different_objectives_are_drawn_on_scales_of_their_own(
+    store: Store, axis: str
+) -> None:
+    figure = compare("digits-small", "other", axis=axis, store=store)  # type: ignore[arg-type]
+    assert [line.yaxis for line in figure.data] == ["y", "y", "y2"]  # type: ignore[reportAttributeAccessIssue]
+    assert figure.layout.yaxis2.title.text == "val_loss (lower is better)"  # type: ignore[reportAttributeAccessIssue]
+
+
+def test_an_unknown_metric_or_axis_is_refused(store: Store) -> None:
+    with pytest.raises(ExperimentError, match="no trial reported 'nothing'"):
+        compare("digits-small", metric="nothing", store=store)
+    with pytest.raises(ExperimentError, match="unknown axis"):
+        compare("digits-small", axis="money", store=store)  # type: ignore[arg-type]
+
+
+def test_python_gets_the_rows_as_a_table_with_a_column_per_run(
+    store: Store, tmp_path: Path
+) -> None:
+    first, second = record_run(tmp_path, name="first"), record_run(tmp_path, name="name", seed=7)
+    table = pd.DataFrame(compare_table(first, second, store=store))
+    assert list(table.columns) == ["part", "name", "differs", "first", f"name ({second})"]
+    assert len(table) == len(comparison_rows(sides(store, first, second)))
+    different = table[table["differs"]].set_index("name")
+    assert different.loc["seed", f"name ({second})"] == "7"
+    with pytest.raises(ExperimentError, match="nothing to compare"):
+        compare_table()

@@ -24,7 +24,8 @@ DRIVE = """
 import os, signal, socket, sys
 from tests.builders.recorded_runs import begin
 from workbench.store.database import Store
-writer = Store.open(sys.argv[1]).writer(sys.argv[2], owner_pid=os.getpid(), owner_host=socket.gethostname())
+store, host = Store.open(sys.argv[1]), socket.gethostname()
+writer = store.writer(sys.argv[2], owner_pid=os.getpid(), owner_host=host)
 writer.append(*begin())
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -214,6 +214,7 @@ def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(
     tmp_path: Path,
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
+    *,
     words: list[str],
     code: int,
     named: str,

@@ -13,7 +13,7 @@ from workbench.experiment import Experiment
 from workbench.foundation.errors import StoreUnavailableError
 from workbench.foundation.events import Event, Noted, TrialProposed, TrialReported
 from workbench.runs.figures import data_of
-from workbench.runs.plots import stored_chunks
+from workbench.runs.plots import run_data
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import RunWriter, Store
@@ -28,7 +28,7 @@ NUM_TRIALS = 2
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_blocks, "BLOCK_EVENTS", 50)
-    monkeypatch.setattr(stored_chunks, "CHUNK_EVENTS", 30)
+    monkeypatch.setattr(run_data, "CHUNK_EVENTS", 30)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -85,11 +85,11 @@ def test_a_long_run_is_read_from_blocks_and_the_rest_from_rows(
             if step == 60:
                 ledger.record(Noted(level="info", message="between"))
     assert last_block_seq(store, run_id) == 100
-    seqs = [chunk.last_seq for chunk in stored_chunks.read_chunks(store, run_id)]
+    seqs = [chunk.last_seq for chunk in run_data.read_chunks(store, run_id)]
     assert seqs == [50, 100, 130]
     assert_reads_like_its_events(store, run_id, data_of(StoredRun(store, run_id)))
     # From within a block, the rows up to the next one.
-    assert [chunk.last_seq for chunk in stored_chunks.read_chunks(store, run_id, after=10)] == [
+    assert [chunk.last_seq for chunk in run_data.read_chunks(store, run_id, after=10)] == [
         40,
         50,
         100,

@@ -14,7 +14,7 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from workbench.runs.provisioning.workload import SimulationResult
+    from workbench.runs.provisioning.simulation import SimulationResult
 
 _count = Count(1, 100_000)
 _MAX_DECISION_MS = 10.0
@@ -81,8 +81,7 @@ def simulate_cluster(
     with trials that grow onto idle GPUs; first come, first served on the first free machines; and
     one GPU for each trial.
     """
-    from workbench.runs.provisioning.simulation import simulate
-    from workbench.runs.provisioning.workload import POLICIES, Cluster, draw_trials
+    from workbench.runs.provisioning.simulation import POLICIES, Cluster, draw_trials, simulate
 
     if runs > trials:
         raise ArgumentError(
@@ -161,7 +160,7 @@ A scheduling decision took {took["median"]} of processor time in the median,
 
 
 def _to_json(result: SimulationResult, gpus: int) -> dict[str, Any]:
-    from workbench.runs.provisioning.workload import quantiles_ms
+    from workbench.runs.provisioning.simulation import quantiles_ms
 
     return {
         "makespan_s": result.makespan_s,

@@ -129,8 +129,8 @@ def _note_changed_data(folder: Path) -> None:
 
 def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
     """Print a note where what a function left may be newer than the value of its trial."""
-    from workbench.runs.bundle import choose_trial
-    from workbench.runs.bundle_files import FILES_FOLDER, describe_best_report
+    from workbench.runs.bundles.bundle import choose_trial
+    from workbench.runs.bundles.bundle_files import FILES_FOLDER, describe_best_report
 
     if (folder / FILES_FOLDER).is_dir():
         note = describe_best_report(run.stored, choose_trial(run.stored, run.history, number))
@@ -142,7 +142,7 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
     """Print a note where a model has early exits, and tiers cannot use them."""
     from workbench.deploy.card import CARD
     from workbench.deploy.stages import STAGES
-    from workbench.runs.bundle import choose_trial
+    from workbench.runs.bundles.bundle import choose_trial
 
     options = {} if run.experiment.model is None else run.experiment.model.options
     if "exits" not in options and "exits" not in run.experiment.search.root:

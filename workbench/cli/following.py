@@ -43,8 +43,8 @@ from workbench.runs.descriptions import (
     leaders,
     log_file,
 )
-from workbench.runs.other_spaces import how_to_widen
 from workbench.runs.progress import note_alive
+from workbench.runs.space_suggestions import how_to_widen
 from workbench.runs.waiting import (
     ANSWERS_AGAIN,
     NextDriver,

@@ -24,7 +24,7 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
     from workbench.foundation.errors import ArgumentError
     from workbench.foundation.formatting import counted_noun
-    from workbench.runs.first_experiment import experiment_for
+    from workbench.runs.scripts.first_experiment import experiment_for
 
     found = experiment_for(script)
     path = script.with_suffix(".yaml") if path is None else path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.options import write_for_shell
 from workbench.experiment.actions import suggest
 from workbench.foundation.errors import Suggestion
-from workbench.runs.ways_on import ways_on
+from workbench.runs.next_steps import next_steps
 from workbench.store.history import History
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def next_commands(
     run_id: str, state: str, history: History, *, has_report: bool = False
 ) -> list[str]:
     """Return possible next commands, each with what it does."""
-    offers = ways_on(run_id, state, history)
+    offers = next_steps(run_id, state, history)
     if history.best() is not None and not has_report:
         offers += [
             suggest("report", run_id, lead="write the report"),

@@ -31,7 +31,7 @@ from workbench.foundation.formatting import format_age, format_count
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from workbench.runs.comparison_table import ComparisonRow
+    from workbench.runs.comparison import ComparisonRow
     from workbench.store.database import RunRow
 
 NO_CELL = "-"
@@ -52,8 +52,7 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
 
     Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
     """
-    from workbench.runs.comparison import find_runs
-    from workbench.runs.comparison_table import Side, comparison_rows, labels_of, legend_of
+    from workbench.runs.comparison import Side, comparison_rows, find_runs, labels_of, legend_of
 
     with open_existing_store() as store:
         compared = find_runs(runs, store=store)

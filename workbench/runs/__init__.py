@@ -2,15 +2,20 @@
 
 Everything is read from the store, and every command for a run's driver is stored there: a `Run`
 object can be created and dropped at any moment without affecting the run. How a run is driven is
-left to `sweeps`, how figures are drawn to `plots`, and how results look on a terminal to `cli`.
+left to `sweeps`, and how results look on a terminal to `cli`.
+
+`run` lists what can be done with a run, and says where it is done: `stored_run` reads it, `waiting`
+waits for it, `control` changes it. `launch`, `creation`, `submission` and `advising` start runs.
+Rooms inside: `bundles` (exported models), `plots` (figures and the report), `automl`, `scripts` (a
+first experiment for a script), `provisioning` (machines to rent).
 """
 
 from __future__ import annotations
 
 from workbench.runs.advising import advise
-from workbench.runs.bundle_loading import Bundle, load_bundle
+from workbench.runs.bundles.bundle_loading import Bundle, load_bundle
+from workbench.runs.bundles.ensemble import Ensemble
 from workbench.runs.comparison import compare, compare_table
-from workbench.runs.ensemble import Ensemble
 from workbench.runs.experiment_file import change_experiment, read_experiment
 from workbench.runs.launch import (
     SIMILAR_RUNS,

@@ -118,35 +118,51 @@ def _shown(run: Run) -> Iterator[Sink]:
         yield receive
 
 
-def _advise(
-    run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink
-) -> Advice:
-    from workbench.sweeps.ledger import STORE_PATIENCE_S, write
+class _Session:
+    """Advice under way: stores its events, and carries out the commands of its run.
 
-    last_seq, last_command = 0, 0
+    Raises KeyboardInterrupt where the user stops it.
+    """
 
-    def store(*events: Event) -> None:
-        nonlocal last_seq
-        last_seq = write(writer, events, after=last_seq, patience_s=STORE_PATIENCE_S)
+    def __init__(self, run: Run, writer: RunWriter, budget_s: float, listener: Sink) -> None:
+        self._run = run
+        self._writer = writer
+        self._budget_s = budget_s
+        self._listener = listener
+        self._last_seq = 0
+        self._last_command = 0
+        self._is_late_noted = False
+
+    def store(self, *events: Event) -> None:
+        """Store events, then show them."""
+        from workbench.sweeps.ledger import STORE_PATIENCE_S, write
+
+        self._last_seq = write(
+            self._writer, events, after=self._last_seq, patience_s=STORE_PATIENCE_S
+        )
         for event in events:
-            listener(event)
+            self._listener(event)
 
-    def new_commands() -> list[Command]:
-        with contextlib.suppress(StoreUnavailableError):  # they are read after the next measurement
-            return run.store.commands(run.run_id, after=last_command)
-        return []
+    def store_measured(self, event: Event) -> None:
+        """Store what the advisor measured, and see what the user wants meanwhile."""
+        self.store(event)
+        self._handle_commands()
 
-    def on_event(event: Event) -> None:
-        store(event)
-        handle_commands()
+    def look_around(self, advisor: Advisor) -> None:
+        """See what the user wants, and note once that the time for the advice is over."""
+        self._handle_commands()
+        if advisor.is_late and not self._is_late_noted:
+            self._is_late_noted = True
+            over = f"the {format_duration(self._budget_s)} for this advice are over"
+            message = f"{over}; what is under way, or always measured, goes on"
+            self.store(Noted(level="info", message=message))
 
-    def handle_commands() -> None:
-        nonlocal last_command
-        for command in new_commands():
-            last_command = command.number
+    def _handle_commands(self) -> None:
+        for command in self._new_commands():
+            self._last_command = command.number
             stops = command.kind == "stop"
             message = "the advice ends" if stops else "advice cannot be changed, only stopped"
-            store(
+            self.store(
                 CommandHandled(
                     command=command.number, kind=command.kind, done=stops, message=message
                 )
@@ -154,23 +170,20 @@ def _advise(
             if stops:
                 raise KeyboardInterrupt
 
-    is_late_noted = False
+    def _new_commands(self) -> list[Command]:
+        # Where the store cannot be read, they are read after the next measurement.
+        with contextlib.suppress(StoreUnavailableError):
+            return self._run.store.commands(self._run.run_id, after=self._last_command)
+        return []
 
-    def look_around(advisor: Advisor) -> None:
-        nonlocal is_late_noted
-        handle_commands()
-        if advisor.is_late and not is_late_noted:
-            is_late_noted = True
-            over = f"the {format_duration(budget_s)} for this advice are over"
-            store(
-                Noted(
-                    level="info", message=f"{over}; what is under way, or always measured, goes on"
-                )
-            )
 
+def _advise(
+    run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink
+) -> Advice:
+    session = _Session(run, writer, budget_s, listener)
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
     request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
-    store(request, RunStateChanged(state="running"))
+    session.store(request, RunStateChanged(state="running"))
     try:
         from workbench.advisor.recommend import advisor_for
 
@@ -180,17 +193,17 @@ def _advise(
                 run.run_id,
                 objective=objective,
                 budget_s=budget_s,
-                sink=on_event,
-                poll=lambda: look_around(advisor),
+                sink=session.store_measured,
+                poll=lambda: session.look_around(advisor),
             )
             advice = advisor.advise()
     except KeyboardInterrupt:
-        store(RunStateChanged(state="stopped", reason="person"))
+        session.store(RunStateChanged(state="stopped", reason="person"))
         raise
     except Exception as error:
-        store(RunStateChanged(state="failed", reason="error", message=str(error)))
+        session.store(RunStateChanged(state="failed", reason="error", message=str(error)))
         raise
-    store(
+    session.store(
         AdviceGiven(advice=advice.to_json()),
         RunStateChanged(state="complete", reason="advice", message=f"{advice.choice.written}"),
     )

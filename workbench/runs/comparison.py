@@ -1,15 +1,36 @@
-"""Several runs, side by side in one figure or one table."""
+"""Several runs side by side: their curves in one figure, and in one table what they came to.
+
+The table holds their results, their best parameters, and in what they differ. Each cell is text, so
+that panel, terminal and Python show the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from pydantic import BaseModel
+
+from workbench.experiment import Component, Experiment
+from workbench.experiment.automl import shown_metric
+from workbench.experiment.components import EMBEDDED_PREFIX
+from workbench.experiment.domain import Domain
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
-from workbench.runs.comparison_table import Side, comparison_rows, find_named, labels_of
+from workbench.foundation.formatting import (
+    format_count,
+    format_duration,
+    format_number,
+    format_value,
+)
+from workbench.runs.descriptions import format_counts
 from workbench.runs.figures import data_of
+from workbench.runs.progress import elapsed_s
 from workbench.runs.run import Run, attach, open_existing_store
-from workbench.store.database import Store
+from workbench.store.database import RunRow, Store
+from workbench.store.history import History, Trial
+from workbench.store.history.run_clock import NAME as RUN_TIME
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -17,6 +38,15 @@ if TYPE_CHECKING:
     from workbench.runs.plots.prepare_comparison import ComparisonAxis
 
 _COLUMNS = ("part", "name", "differs")
+Part = Literal["result", "best parameters", "experiment", "versions"]
+_MAX_CELL = 200
+_MAX_NAMED = 2
+_MAX_WORDS = 28
+_DEFAULT = "default"
+_NAMED = ("model", "data", "train", "loss")
+_NAME_FIELDS = {"sampler.options.": "name", "early_stop.options.": "pruner"}
+_OF_MODELS = ("training", "loss", "federated", "plan")
+"""Sections that mean nothing to a train function or a command, but for the workers of its plan."""
 
 
 def compare(
@@ -47,10 +77,12 @@ def compare(
 
     if axis not in COMPARISON_AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=COMPARISON_AXES)
-    found = find_runs(runs, store=store)
-    labels = labels_of([Side(run.row, run.history) for run in found])
-    data = {label: data_of(run.stored) for label, run in zip(labels, found, strict=True)}
-    known = list(dict.fromkeys(name for one in data.values() for name in one.series.metrics))
+    compared = find_runs(runs, store=store)
+    labels = labels_of([Side(run.row, run.history) for run in compared])
+    data = {label: data_of(run.stored) for label, run in zip(labels, compared, strict=True)}
+    known = list(
+        dict.fromkeys(name for run_data in data.values() for name in run_data.series.metrics)
+    )
     if metric is not None and metric not in known:
         raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
     return draw_comparison(data, metric=metric, axis=axis)
@@ -101,11 +133,11 @@ def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) ->
             field="runs",
             next_step="Name runs: wb.compare(first, second).",
         )
-    found: dict[str, Run] = {}
+    runs_by_id: dict[str, Run] = {}
     for run in runs:
-        for one in [run] if isinstance(run, Run) else _named(open_existing_store(store), run):
-            found.setdefault(one.run_id, one)
-    return list(found.values())
+        for named in [run] if isinstance(run, Run) else _named(open_existing_store(store), run):
+            runs_by_id.setdefault(named.run_id, named)
+    return list(runs_by_id.values())
 
 
 def _named(store: Store, name: str) -> list[Run]:
@@ -117,3 +149,293 @@ def _named(store: Store, name: str) -> list[Run]:
             f"no run matches {name!r}", next_step="List the runs: workbench list"
         )
     return [attach(name, store=store)]
+
+
+class Side(NamedTuple):
+    """One of the runs that are compared."""
+
+    row: RunRow
+    history: History
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One line of the table.
+
+    Attributes:
+        name: A fact, a parameter, the dotted path of a setting, or a package.
+        cells: One per run; None where a run has none.
+        differs: Whether the runs differ in it; of results only what is compared counts.
+        best: Position of the best cell, where one is better than all others.
+    """
+
+    part: Part
+    name: str
+    cells: tuple[str | None, ...]
+    differs: bool = False
+    best: int | None = None
+
+
+def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
+    """Return the runs that a name stands for, the newest first.
+
+    Args:
+        rows: All runs.
+        pattern: A run id, a name (all runs of it), or a pattern of either such as `digits-*`.
+    """
+    wanted = pattern.strip().casefold()
+    is_pattern = any(sign in wanted for sign in "*?[")
+    matching = []
+    for row in rows:
+        names = (row.run_id.casefold(), row.name.casefold())
+        if wanted in names or (
+            is_pattern and any(fnmatch.fnmatchcase(name, wanted) for name in names)
+        ):
+            matching.append(row)
+    return sorted(matching, key=lambda row: -row.created_unix_s)
+
+
+def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
+    """Return a name for each run that no other has.
+
+    Runs of one name are distinguished by their settings.
+    """
+    names = [side.row.name for side in sides]
+    settings = _with_defaults(sides)
+    labels = []
+    for index, name in enumerate(names):
+        same = [place for place, other in enumerate(names) if other == name]
+        labels.append(name if len(same) == 1 else f"{name} ({_difference(settings, same, index)})")
+    return tuple(
+        label if labels.count(label) == 1 else f"{names[index]} ({sides[index].row.run_id})"
+        for index, label in enumerate(labels)
+    )
+
+
+def comparison_rows(sides: Sequence[Side]) -> tuple[ComparisonRow, ...]:
+    """Return the table of some runs: results first, then parameters, settings and versions."""
+    best = [side.history.best() if len(side.history.objectives) == 1 else None for side in sides]
+    versions = [
+        dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides
+    ]
+    return (
+        *_results(sides, best),
+        *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best]),
+        *_by_name("experiment", _with_defaults(sides)),
+        *_by_name("versions", versions),
+    )
+
+
+def legend_of(rows: Sequence[ComparisonRow]) -> dict[str | None, str]:
+    """Return what stands in cells of settings that a run does not set, and what that means.
+
+    Args:
+        rows: The rows that are shown; what none of them has is left out.
+    """
+    cells = {cell for row in rows if row.part == "experiment" for cell in row.cells}
+    meanings = {_DEFAULT: "the setting has its default", None: "the run has no such setting"}
+    return {cell: meaning for cell, meaning in meanings.items() if cell in cells}
+
+
+def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    facts: dict[str, Callable[[Side], str | None]] = {
+        "state": lambda side: side.row.state,
+        "trials": lambda side: format_counts(side.history) or None,
+        RUN_TIME.lower(): lambda side: format_duration(elapsed_s(side.row, side.history)),
+    }
+    rows = [
+        ComparisonRow("result", name, tuple(write(side) for side in sides))
+        for name, write in facts.items()
+    ]
+    return [*_best_values(sides), *_best_trials(best), *_versions_of_code(sides, best), *rows]
+
+
+def _versions_of_code(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    """Return which version of the code the best trials ran, where a run has several."""
+    if all(len(side.history.programs) < 2 for side in sides):
+        return []
+    cells: list[str | None] = []
+    for side, trial in zip(sides, best, strict=True):
+        of = max(1, len(side.history.programs))
+        cells.append(None if trial is None else f"version {trial.program} of {of}")
+    return [ComparisonRow("result", "code of the best", tuple(cells))]
+
+
+def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
+    """Return the best value of each objective.
+
+    Which run has the best one, where several have any.
+    """
+    metrics = dict.fromkeys(item.metric for side in sides for item in side.history.objectives)
+    rows = []
+    for metric in metrics:
+        goals = {goal for side in sides if (goal := side.history.goal_of(metric)) is not None}
+        goal = goals.pop()
+        is_disputed = bool(
+            goals
+        )  # what one run maximises another one minimises, so neither is better
+        sign = 1.0 if goal == "maximize" else -1.0
+        values = [_best_value(side.history, metric) for side in sides]
+        known = [sign * value for value in values if value is not None]
+        places = [
+            at
+            for at, value in enumerate(values)
+            if value is not None and sign * value == max(known)
+        ]
+        rows.append(
+            ComparisonRow(
+                "result",
+                f"best {_shown_as(sides, metric)}",
+                tuple(None if value is None else format_number(value) for value in values),
+                best=places[0] if len(known) > 1 and len(places) == 1 and not is_disputed else None,
+            )
+        )
+    return rows
+
+
+def _best_value(history: History, metric: str) -> float | None:
+    return history.best_values().get(metric)
+
+
+def _shown_as(sides: Sequence[Side], metric: str) -> str:
+    """Return what a metric is called: by the runs that have it as an objective."""
+    return next(
+        shown_metric(side.history.experiment, metric)
+        for side in sides
+        if any(item.metric == metric for item in side.history.objectives)
+    )
+
+
+def _best_trials(best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    if not any(best):
+        return []
+    cells = tuple(None if trial is None else format_count(trial.number) for trial in best)
+    return [ComparisonRow("result", "best trial", cells)]
+
+
+def _by_name(part: Part, columns: Sequence[Mapping[str, Any]]) -> list[ComparisonRow]:
+    rows = []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        cells = tuple(_cell(column[name]) if name in column else None for column in columns)
+        rows.append(ComparisonRow(part, name, cells, differs=len(set(cells)) > 1))
+    return sorted(rows, key=lambda row: not row.differs)
+
+
+def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
+    """Return what each experiment sets, and `default` where only others set something."""
+    settings = [_settings(side) for side in sides]
+    paths = dict.fromkeys(path for own in settings for path in own)
+    return [
+        own
+        | {
+            path: _DEFAULT
+            for path in paths.keys() - own.keys()
+            if _has_default(side.history.in_force, path)
+            and _has_option_of(own, path, [other for other in settings if path in other])
+        }
+        for side, own in zip(sides, settings, strict=True)
+    ]
+
+
+def _has_default(experiment: Experiment, path: str) -> bool:
+    """Return whether an experiment that does not set a setting has it all the same."""
+    section, _, name = path.partition(".")
+    if (
+        section in _OF_MODELS
+        and not experiment.trains_model
+        and (section, name) != ("plan", "workers")
+    ):
+        return False
+    part_of: Any = experiment
+    for part in path.split("."):
+        if isinstance(part_of, Component | Mapping):
+            return True  # what options it has, only those know that set one
+        if isinstance(part_of, tuple) and part.isdecimal() and int(part) < len(part_of):
+            part_of = part_of[int(part)]
+        elif isinstance(part_of, BaseModel) and part in type(part_of).model_fields:
+            part_of = getattr(part_of, part)
+        else:
+            return False
+    return part_of is not None
+
+
+def _has_option_of(
+    settings: Mapping[str, str], path: str, others: Sequence[Mapping[str, str]]
+) -> bool:
+    """Return whether a path is no option, or one of the component that these settings name, too."""
+    section = path.partition(".")[0]
+    if section in _NAMED:
+        owner = section
+    elif path.startswith(tuple(_NAME_FIELDS)):
+        owner = f"{section}.{_NAME_FIELDS[f'{section}.options.']}"
+    else:
+        return True
+    return owner == path or settings.get(owner) in [other.get(owner) for other in others]
+
+
+def _settings(side: Side) -> dict[str, str]:
+    """Return what an experiment sets, by dotted path.
+
+    A range of the search in the words of a domain.
+    """
+    document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
+    flat = {path: _cell(value) for path, value in _flat(document).items()}
+    # With and without options, a component has its name at one path.
+    flat = {
+        path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
+        for path, value in flat.items()
+    }
+    space = side.history.in_force.search.root
+    return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        parts = ((str(index), item) for index, item in enumerate(value))
+    else:
+        return {path: value}
+    flat: dict[str, Any] = {}
+    for name, item in parts:
+        flat |= _flat(item, f"{path}.{name}" if path else str(name))
+    return flat
+
+
+def _range(domain: Domain) -> str:
+    document = domain.model_dump(mode="json")
+    if not isinstance(document, Mapping):  # a fixed value is written bare
+        return format_value(document)
+    when = f" when {format_value(document['when'])}" if document.get("when") else ""
+    if "low" in document:
+        step = f", step {format_number(document['step'])}" if document.get("step") else ""
+        log = ", log" if document.get("log") else ""
+        return (
+            f"{format_number(document['low'])} to"
+            f" {format_number(document['high'])}{log}{step}{when}"
+        )
+    return format_value(document.get("choices", document.get("value"))) + when
+
+
+def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], index: int) -> str:
+    """Return in what one run differs from the others of its name, in few words.
+
+    "" if it does not.
+    """
+    paths = dict.fromkeys(path for place in same for path in settings[place])
+    different = [path for path in paths if len({settings[place].get(path) for place in same}) > 1]
+    words = []
+    for path in different[:_MAX_NAMED]:
+        name = path.rpartition(".")[2]
+        value = settings[index].get(path)
+        words.append(f"no {name}" if value is None else f"{name} {value}")
+    text = ", ".join(words)
+    return text if len(text) <= _MAX_WORDS * _MAX_NAMED else ""
+
+
+def _cell(value: Any) -> str:
+    text = format_value(value)
+    if text.startswith(EMBEDDED_PREFIX):  # the beginning of its hash tells two versions apart
+        name, _, digest = text.removeprefix(EMBEDDED_PREFIX).partition("@")
+        return f"{name}@{digest[:8]}"
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"

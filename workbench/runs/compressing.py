@@ -15,7 +15,7 @@ from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
 from workbench.foundation.errors import RunError
 from workbench.foundation.formatting import duration_argument_s
-from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
+from workbench.runs.bundles.bundle import choose_trial, fetched_checkpoint, narrow
 
 if TYPE_CHECKING:
     from workbench.runs.stored_run import StoredRun

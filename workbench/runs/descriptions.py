@@ -30,8 +30,10 @@ _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "
 
 def describe_search(experiment: Experiment) -> str:
     """Write what a run of an experiment will try, in one line."""
-    trials, num_parameters = experiment.max_configurations(), len(experiment.search.root)
-    noun, first = "trial", ""
+    trials = experiment.max_configurations()
+    num_parameters = len(experiment.search.root)
+    noun = "trial"
+    first = ""
     if (levels := Levels.of(experiment.fidelity)) is not None:
         num_parameters -= 1  # the fidelity stands in the search space, too
         noun = "configuration"
@@ -42,9 +44,8 @@ def describe_search(experiment: Experiment) -> str:
 
 def format_counts(history: History) -> str:
     """Write how many trials are in which state; "" where there are none."""
-    return ", ".join(
-        f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state))
-    )
+    counts = {state: len(history.in_state(state)) for state in _STATES}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
@@ -66,15 +67,13 @@ def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
     metrics = [item.metric for item in history.objectives]
     if len(metrics) == 1:
         best = history.best()
-        return (
-            []
-            if best is None
-            else [(f"best{describe_mean(history, best)}", best, history.best_values())]
-        )
-    found: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
+        if best is None:
+            return []
+        return [(f"best{describe_mean(history, best)}", best, history.best_values())]
+    extremes: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
     return [
         ("front", trial, {metric: trial.values[metric] for metric in metrics})
-        for trial in found.values()
+        for trial in extremes.values()
     ]
 
 
@@ -105,11 +104,11 @@ def describe_place(place: str | None) -> str:
 
 def describe_reports(trials: Iterable[Trial]) -> str:
     """Write how many reports of some trials are stored; "" where all are."""
-    found = list(trials)
-    left_out = sum(trial.reports_left_out for trial in found)
+    trials = list(trials)
+    left_out = sum(trial.reports_left_out for trial in trials)
     if not left_out:
         return ""
-    stored = sum(trial.reports for trial in found)
+    stored = sum(trial.reports for trial in trials)
     made = format_count(left_out + stored, "report")
     return (
         f"{stored:,} of {made} are stored: they arrived faster than twice a second, extremes are"
@@ -202,9 +201,7 @@ def why_not_resumed(state: RunState, history: History) -> str | None:
 
 
 def describe_cost(history: History) -> str | None:
-    """Return what the run has cost and may cost, such as `cost: 1.20 EUR of 5.00 EUR (2.5
-    EUR/h)`.
-    """
+    """Return what the run has cost, such as `cost: 1.20 EUR of 5.00 EUR (2.5 EUR/h)`."""
     budget = history.in_force.budget
     cost = cost_of(history, history.now_unix_s())
     if cost is None or budget.price is None:

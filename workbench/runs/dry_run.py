@@ -1,5 +1,4 @@
-"""A dry run: the problems, machines, number of trials and expected time of a run, without starting
-it.
+"""A dry run: problems, machines, trials and expected time of a run that is not started.
 
 No code of the user is run. The checks are those of `start`, which raises the first problem; here
 all problems are returned.
@@ -66,17 +65,22 @@ def forecast_run(
                 forecast = expected(store, experiment, cluster)
             except WorkbenchError as error:
                 problems.append(error)
+    lines: list[str] = []
+    notes: list[str] = []
+    forecast_lines: list[str] = []
+    if not problems:
+        lines = list(_lines(experiment, address, machine, share))
+        notes = notes_of_run(experiment, machine["num_gpus"] if machine else None)
+        forecast_lines = list(_forecast_lines(experiment, forecast))
     return {
         "problems": [problem.to_json() for problem in problems],
         "num_trainings": experiment.max_trainings(),
         "workers": None if share is None else share.request.num_workers,
         "at_once": None if share is None else share.at_once,
         "machine": machine,
-        "lines": [] if problems else list(_lines(experiment, address, machine, share)),
-        "notes": (
-            [] if problems else notes_of_run(experiment, machine["num_gpus"] if machine else None)
-        ),
-        "forecast": [] if problems else list(_forecast_lines(experiment, forecast)),
+        "lines": lines,
+        "notes": notes,
+        "forecast": forecast_lines,
         "expected": None if forecast is None else forecast.to_json(),
     }
 
@@ -93,10 +97,10 @@ def _problems(
     from workbench.sweeps.launchers import LAUNCHERS
     from workbench.sweeps.preflight import find_problems
 
-    found = list(find_problems(experiment, on_this_machine=address is None))
-    yield from found
+    problems = list(find_problems(experiment, on_this_machine=address is None))
+    yield from problems
     checks: list[Callable[[], object]] = [partial(LAUNCHERS.load, launcher, field="launcher")]
-    if not found:  # for an invalid space the sampler would only repeat the problem
+    if not problems:  # for an invalid space the sampler would only repeat the problem
         checks.append(partial(check_sampler, experiment))
     named = [item for item in warm_start if item != SIMILAR_RUNS]
     checks += [partial(_check_earlier_run, store, run_id, experiment) for run_id in named]
@@ -121,7 +125,8 @@ def _lines(
     from workbench.experiment.money_units import describe_money
     from workbench.foundation.formatting import format_count, format_duration
 
-    configurations, budget = experiment.max_configurations(), experiment.budget
+    configurations = experiment.max_configurations()
+    budget = experiment.budget
     limits = [] if configurations is None else [format_count(configurations, "configuration")]
     limits += [] if budget.time is None else [format_duration(budget.time)]
     limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
@@ -137,11 +142,8 @@ def _lines(
             f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
         )
     if limits:
-        yield (
-            f"ends after {', or '.join(limits)}, whichever comes first{repeats}"
-            if len(limits) > 1
-            else (f"ends after {limits[0]}{repeats}")
-        )
+        first = ", whichever comes first" if len(limits) > 1 else ""
+        yield f"ends after {', or '.join(limits)}{first}{repeats}"
     else:
         yield f"ends when every configuration of the grid has been tried{repeats}"
     if machine is not None and share is not None:

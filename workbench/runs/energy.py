@@ -27,13 +27,13 @@ class RunEnergy:
     @property
     def total_wh(self) -> float | None:
         """The total in watt-hours; None where nothing was metered."""
-        known = [one.total_wh for one in self.trials.values() if one.total_wh is not None]
+        known = [energy.total_wh for energy in self.trials.values() if energy.total_wh is not None]
         return sum(known) if known else None
 
     def of_trial(self, number: int) -> float | None:
         """Return the energy of one trial in watt-hours; None where it was not metered."""
-        found = self.trials.get(number)
-        return None if found is None else found.total_wh
+        energy = self.trials.get(number)
+        return None if energy is None else energy.total_wh
 
     @property
     def watt_hours(self) -> dict[int, float | None]:
@@ -62,7 +62,7 @@ class RunEnergy:
             "total_wh": self.total_wh,
             "gpu_wh": _in_wh(together.gpu_j),
             "cpu_wh": _in_wh(together.cpu_j),
-            "trials_wh": {str(number): one.total_wh for number, one in self.trials.items()},
+            "trials_wh": {str(number): energy.total_wh for number, energy in self.trials.items()},
         }
 
 

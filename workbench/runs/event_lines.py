@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import (
     AlertCleared,
@@ -56,16 +59,14 @@ def measurement_line(event: Event) -> str | None:
         case RatesTested(rates=[]):
             return "no learning rate could be tested"
         case RatesTested():
-            found = (
-                None if event.suggested is None else f"{format_number(event.suggested)} suggested"
-            )
+            result = "none reduced the loss"
+            if event.suggested is not None:
+                result = f"{format_number(event.suggested)} suggested"
             tested = format_range(event.rates[0], event.rates[-1], format_number)
-            return f"learning rates from {tested} tested: {found or 'none reduced the loss'}"
+            return f"learning rates from {tested} tested: {result}"
         case CandidateTried():
-            plan, reached = (
-                PartialPlan.from_json(event.plan),
-                ", and the target" * event.reached_target,
-            )
+            plan = PartialPlan.from_json(event.plan)
+            reached = ", and the target" if event.reached_target else ""
             workers = "" if plan.workers is None else f" on {format_count(plan.workers, 'worker')}"
             return (
                 f"a training with a batch of {plan.global_batch}{workers} and a learning rate of "
@@ -77,10 +78,39 @@ def measurement_line(event: Event) -> str | None:
 
 
 def advice_line(event: Event) -> str | None:
-    """Return the line of a measurement for advice, or of a note, such as what the advice waits
-    for.
-    """
+    """Return the line of a measurement for advice, or of a note."""
     return event.message if isinstance(event, Noted) else measurement_line(event)
+
+
+def _state_line(event: RunStateChanged) -> str:
+    why = describe_reason(event.reason, event.message)
+    return f"run {event.state}" + (f": {why}" if why else "")
+
+
+def _command_line(event: CommandHandled) -> str | None:
+    if event.kind == "enqueue" and event.done:
+        return None  # what is enqueued has a line of its own
+    kind = event.kind.replace("_", " ")
+    return f"{kind}: {'' if event.done else 'refused: '}{event.message}"
+
+
+def _note_line(event: Noted) -> str:
+    subject = "" if event.trial is None else f"trial {event.trial}: "
+    return f"{event.level}: {subject}{event.message}"
+
+
+def _raised_line(event: AlertRaised) -> str:
+    return f"alert: {event.message}"
+
+
+def _cleared_line(event: AlertCleared) -> str:
+    return f"alert {event.alert} has passed: {event.message}"
+
+
+def _delivered_line(event: AlertDelivered) -> str:
+    if event.sent:
+        return f"alert {event.alert} was sent to {event.sink}"
+    return f"alert {event.alert} could not be sent to {event.sink}: {event.message}"
 
 
 class Narrator:
@@ -94,6 +124,20 @@ class Narrator:
         self._history = history
         self._best: tuple[float, int] | None = None
         self._has_shown_traceback = False
+        self._handlers: dict[type[Event], Callable[[Any], str | None]] = {
+            TrialStarted: self._start_line,
+            TrialEnded: self._end_line,
+            TrialEnqueued: self._enqueued_line,
+            AttemptEnded: self._attempt_line,
+            ResizeMeasured: self._resize_line,
+            DriverStarted: self._driver_line,
+            RunStateChanged: _state_line,
+            CommandHandled: _command_line,
+            Noted: _note_line,
+            AlertRaised: _raised_line,
+            AlertCleared: _cleared_line,
+            AlertDelivered: _delivered_line,
+        }
 
     def traceback_of(self, event: Event) -> str | None:
         """Return the traceback to show below the line of an event.
@@ -114,69 +158,42 @@ class Narrator:
         Args:
             event: The newest event.
         """
-        match event:
-            case TrialEnded():
-                return self._end_line(event)
-            case TrialStarted():
-                trial = self._history.trials[event.trial]
-                again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
-                resumed = " from its checkpoint" if event.resumed_from else ""
-                if trial.resumes is not None and not event.attempt:
-                    source = describe_segment(self._history, trial)
-                    why = (
-                        ""
-                        if self._history.experiment.fidelity
-                        else " and may end as the best after all"
-                    )
-                    resumed = f": {source}{why}:"
-                return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
-            case AttemptEnded(reason="stopped"):  # it continues only when the run is resumed
-                return f"trial {event.trial} stopped: {first_line(event.message)}"
-            case AttemptEnded():
-                why = (
-                    f"attempt {event.attempt + 1} failed ({event.reason}):"
-                    f" {first_line(event.message)}"
-                )
-                return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
-            case ResizeMeasured():
-                return (
-                    f"trial {event.trial}"
-                    f" {self._history.trials[event.trial].resizes[-1].describe()}"
-                )
-            case RunStateChanged():
-                why = describe_reason(event.reason, event.message)
-                return f"run {event.state}" + (f": {why}" if why else "")
-            case DriverStarted():
-                # The history may know later drivers already.
-                again = "again " if event != self._history.drivers[0] else ""
-                return f"driver started {again}as process {event.pid} on {event.host}"
-            case CommandHandled(kind="enqueue", done=True):
-                return None  # what is enqueued has a line of its own
-            case CommandHandled():
-                return (
-                    f"{event.kind.replace('_', ' ')}:"
-                    f" {'' if event.done else 'refused: '}{event.message}"
-                )
-            case TrialEnqueued() if (
-                is_compression(self._history.experiment) and not self._history.trials
-            ):
-                return None  # every compression begins with the same ones
-            case TrialEnqueued():
-                why = f", as {event.advice_run_id} advises" if event.advice_run_id else ""
-                return f"enqueued {format_params(event.params)}{why}"
-            case Noted():
-                subject = "" if event.trial is None else f"trial {event.trial}: "
-                return f"{event.level}: {subject}{event.message}"
-            case AlertRaised():
-                return f"alert: {event.message}"
-            case AlertCleared():
-                return f"alert {event.alert} has passed: {event.message}"
-            case AlertDelivered(sent=True):
-                return f"alert {event.alert} was sent to {event.sink}"
-            case AlertDelivered():
-                return f"alert {event.alert} could not be sent to {event.sink}: {event.message}"
-            case _:
-                return measurement_line(event)
+        describe = self._handlers.get(type(event))
+        return measurement_line(event) if describe is None else describe(event)
+
+    def _start_line(self, event: TrialStarted) -> str:
+        trial = self._history.trials[event.trial]
+        again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
+        resumed = " from its checkpoint" if event.resumed_from else ""
+        if trial.resumes is not None and not event.attempt:
+            resumed = f": {describe_segment(self._history, trial)}"
+            if not self._history.experiment.fidelity:
+                resumed += " and may end as the best after all"
+            resumed += ":"
+        params = format_params(trial.params)
+        return f"trial {event.trial} running{again}{resumed} {params}".rstrip()
+
+    def _attempt_line(self, event: AttemptEnded) -> str:
+        message = first_line(event.message)
+        if event.reason == "stopped":  # it continues only when the run is resumed
+            return f"trial {event.trial} stopped: {message}"
+        why = f"attempt {event.attempt + 1} failed ({event.reason}): {message}"
+        return f"trial {event.trial} waiting: {why}{self._next_attempt(event)}"
+
+    def _resize_line(self, event: ResizeMeasured) -> str:
+        resize = self._history.trials[event.trial].resizes[-1]
+        return f"trial {event.trial} {resize.describe()}"
+
+    def _driver_line(self, event: DriverStarted) -> str:
+        # The history may know later drivers already.
+        again = "again " if event != self._history.drivers[0] else ""
+        return f"driver started {again}as process {event.pid} on {event.host}"
+
+    def _enqueued_line(self, event: TrialEnqueued) -> str | None:
+        if is_compression(self._history.experiment) and not self._history.trials:
+            return None  # every compression begins with the same ones
+        why = f", as {event.advice_run_id} advises" if event.advice_run_id else ""
+        return f"enqueued {format_params(event.params)}{why}"
 
     def _next_attempt(self, event: AttemptEnded) -> str:
         """Return what follows an attempt that ended early, where that counts as a retry."""
@@ -224,8 +241,8 @@ class Narrator:
         # The history may have applied later events already, so its own best may be one of the
         # future.
         objective = self._history.objectives[0]
-        found = place(objective, trial.values[objective.metric], trial.configuration)
-        if self._best is not None and found >= self._best:
+        standing = place(objective, trial.values[objective.metric], trial.configuration)
+        if self._best is not None and standing >= self._best:
             return False
-        self._best = found
+        self._best = standing
         return True

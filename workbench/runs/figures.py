@@ -13,8 +13,8 @@ from workbench.foundation.errors import ArgumentError, ExperimentError, RunError
 from workbench.foundation.events import Event
 from workbench.foundation.files import write_atomically
 from workbench.runs.descriptions import find_trial
-from workbench.runs.other_spaces import how_to_freeze, how_to_widen
-from workbench.runs.ways_on import ways_on
+from workbench.runs.next_steps import next_steps
+from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
 from workbench.store.history.trace import trace_of
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
             next_step=f"Did you mean {close[0]}?" if close else None,
         )
     options = dict(options)
-    given, colour = options.pop("trials", None), options.pop("colour", None)
+    given = options.pop("trials", None)
+    colour = options.pop("colour", None)
     trials = None if given is None else frozenset(given)
     if colour and name not in COLOURED:
         raise UnknownNameError(f"{name} has no colours to choose", field="colour", allowed=COLOURED)
@@ -71,8 +72,7 @@ def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
 
     Of these trials only, if any are given.
     """
-    from workbench.runs.plots.run_data import RunData
-    from workbench.runs.plots.stored_chunks import read_chunks
+    from workbench.runs.plots.run_data import RunData, read_chunks
 
     data = RunData(run.experiment)
     data.history.chosen_trial = run.row.chosen_trial
@@ -100,7 +100,8 @@ def write_report(run: StoredRun, path: Path) -> Path:
 
     check_folder_of(path, run.folder)
     events = run.events()
-    importance, energy = importance_of(run, events), run.energy
+    importance = importance_of(run, events)
+    energy = run.energy
     text = report_html(
         run.experiment,
         events,
@@ -108,7 +109,7 @@ def write_report(run: StoredRun, path: Path) -> Path:
         run_id=run.run_id,
         how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         how_to_widen=how_to_widen(run.run_id, run.history),
-        ways_on=ways_on(run.run_id, run.row.state, run.history),
+        next_steps=next_steps(run.run_id, run.row.state, run.history),
         energy_wh=energy.total_wh,
         energy_of_trials=energy.watt_hours,
         read=run.read_attachment,

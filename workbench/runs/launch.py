@@ -169,19 +169,20 @@ def find_earlier_runs(
     """
     from workbench.sweeps.warm_start import similar_runs
 
-    found = [
+    run_ids = [
         run_id
         for item in warm_start
         for run_id in (
             similar_runs(store, experiment) if item == SIMILAR_RUNS else [store.run(item).run_id]
         )
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(run_ids))
 
 
 def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
-    """Return those of some earlier runs from which a run does not learn, as it was started without
-    them.
+    """Return those of some earlier runs from which a run does not learn.
+
+    It was started without them.
 
     Where similar runs were wanted, what was similar then counts.
 

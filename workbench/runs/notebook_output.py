@@ -1,16 +1,20 @@
-"""What a run leaves in a notebook: a name for the live view, and a snapshot for everybody else.
+"""What a run leaves in a notebook: a name for the live view, a snapshot, and links to its files.
 
 The front end draws the live view from the server, without the kernel. The snapshot is shown where
 there is no front end: on a web site, in another editor, years later. It says what is known now and
-does not change.
+does not change. A path of a file that was written is shown as a link; elsewhere it is a path like
+any other.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from workbench.advisor.advice_card import html_of
 from workbench.experiment.actions import suggest
@@ -28,9 +32,10 @@ HEIGHT_PX = 520
 # A snapshot is made while somebody waits for a cell; a larger run is left to the live view.
 MAX_EVENTS = 100_000
 _MAX_CURVES = 12
+_PAGE = "workbench/api/runs/{run_id}/report"
 
 
-def bundle(run: StoredRun) -> dict[str, Any]:
+def output_forms(run: StoredRun) -> dict[str, Any]:
     """Return all forms of the output of a run, by MIME type.
 
     Args:
@@ -139,3 +144,62 @@ def _is_in_voila() -> bool:
     It has nothing to draw it with.
     """
     return os.environ.get("SERVER_SOFTWARE", "").startswith("voila")
+
+
+class WrittenFile(type(Path())):  # PosixPath or WindowsPath
+    """The path of a file, and the address of a page that shows it, if there is one."""
+
+    url: str = ""
+
+    def __repr__(self) -> str:
+        """Return the path as text."""
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        text = html.escape(str(self))
+        url = self.url or _below_here(self)
+        if not url:
+            return f"<code>{text}</code>"
+        return f'<a href="{html.escape(url)}" target="_blank">{text}</a>'
+
+
+def linked(path: Path, run_id: str = "") -> WrittenFile:
+    """Return a path as notebooks show it.
+
+    Args:
+        path: A file or folder that was written.
+        run_id: The run of which it is the report, so that the notebook's server can show it
+            wherever it lies.
+    """
+    written = WrittenFile(path)
+    if run_id and (server := _server_url()):
+        written.url = server + _PAGE.format(run_id=quote(run_id, safe=""))
+    return written
+
+
+def _below_here(path: Path) -> str:
+    """Return the address of a file below the notebook's folder.
+
+    Nothing for folders and files elsewhere.
+    """
+    try:
+        return quote(path.resolve().relative_to(Path.cwd()).as_posix()) if path.is_file() else ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _server_url() -> str:
+    """Return the address, without host, of the Jupyter server that started this kernel.
+
+    Empty outside one.
+    """
+    parent = os.environ.get("JPY_PARENT_PID")
+    if parent is None:
+        return ""
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    try:
+        known = json.loads((Path(jupyter_runtime_dir()) / f"jpserver-{parent}.json").read_text())
+        return str(known["base_url"])
+    except (OSError, ValueError, KeyError):
+        return ""

@@ -91,7 +91,7 @@ def compare(original: History, replay: History) -> Comparison | None:
         for old, new in complete
         for item in replay.objectives
     ]
-    largest = max(differences, key=lambda found: found[0], default=None)
+    largest = max(differences, key=lambda difference: difference[0], default=None)
     return Comparison(
         of_run_id=replay.replay_of,
         num_recorded=replay.num_recorded,

@@ -12,7 +12,6 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.experiment import Experiment
 from workbench.experiment.actions import snippet_of
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import FINISHED_RUN_STATES
@@ -42,7 +41,8 @@ def result_of(run: Run, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
         configuration, best first), default_comparison, commands (each with kind, label, command and
         python).
     """
-    row, history = run.row, run.history
+    row = run.row
+    history = run.history
     ranked = history.ranked()
     return {
         "run_id": row.run_id,
@@ -83,41 +83,60 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
     try:
         default = default_configuration(experiment)
     except WorkbenchError as error:
-        return _compared(
-            {}, (), None, None, None, f"there is no valid default configuration: {error}"
-        )
+        return _compared({}, f"there is no valid default configuration: {error}")
     if default.unknown:
         names = ", ".join(default.unknown)
         words = (
             "there is no comparison with the default: only the model's own code knows its default"
             f" of {names}"
         )
-        return _compared(default.params, default.unknown, None, None, None, words)
+        return _compared(default.params, words, unknown=default.unknown)
     trials = [trial for trial in history.trials.values() if _is_same(trial.params, default.params)]
     complete = [
         trial for trial in trials if trial.state == "complete" and history.is_feasible(trial)
     ]
     if not complete:
-        words, try_it = _untried(experiment, history, trials, default.params, run_id, state)
-        entry = _entry(history, trials[-1], None) if trials else None
-        return _compared(default.params, (), entry, None, None, words, try_it)
+        if trials:
+            last = trials[-1]
+            return _compared(
+                default.params,
+                f"trial {last.number} tried the default and is {last.state}: its result is not"
+                " known",
+                default=_entry(history, last, None),
+            )
+        try:
+            experiment.search.check(default.params)
+        except WorkbenchError as error:
+            return _compared(
+                default.params,
+                "the default configuration cannot be tried, as it lies outside the search space:"
+                f" {error}",
+            )
+        return _compared(
+            default.params,
+            "the default configuration was not tried: its result is not known",
+            try_it=_try_it(history, default.params, run_id, state),
+        )
     values = {
         item.metric: math.fsum(trial.values[item.metric] for trial in complete) / len(complete)
         for item in history.objectives
     }
     gain, words = _gain(history, complete, values)
-    return _compared(default.params, (), _entry(history, complete[0], None), values, gain, words)
+    entry = _entry(history, complete[0], None)
+    return _compared(default.params, words, default=entry, values=values, gain=gain)
 
 
 def _compared(
     params: Mapping[str, JsonValue],
-    unknown: Sequence[str],
-    default: dict[str, Any] | None,
-    values: Mapping[str, float] | None,
-    gain: float | None,
     words: str,
+    *,
+    unknown: Sequence[str] = (),
+    default: dict[str, Any] | None = None,
+    values: Mapping[str, float] | None = None,
+    gain: float | None = None,
     try_it: dict[str, str] | None = None,
 ) -> dict[str, Any]:
+    """Return what `compare_with_default` returns."""
     return {
         "params": dict(params),
         "unknown": list(unknown),
@@ -136,7 +155,8 @@ def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) ->
     for name, value in params.items():
         wanted = other[name]
         is_number = [
-            isinstance(each, int | float) and not isinstance(each, bool) for each in (value, wanted)
+            isinstance(number, int | float) and not isinstance(number, bool)
+            for number in (value, wanted)
         ]
         if all(is_number):
             assert isinstance(value, int | float)
@@ -151,9 +171,7 @@ def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) ->
 def _gain(
     history: History, complete: Sequence[Trial], values: Mapping[str, float]
 ) -> tuple[float, str]:
-    """Return how much better the best is than the default, by the means of their trainings, and in
-    words.
-    """
+    """Return how much better the best is than the default, on average, and in words."""
     objective = history.objectives[0]
     best = history.best()
     assert best is not None
@@ -185,35 +203,6 @@ def _gain(
     )
 
 
-def _untried(
-    experiment: Experiment,
-    history: History,
-    trials: Sequence[Trial],
-    params: Mapping[str, JsonValue],
-    run_id: str,
-    state: str,
-) -> tuple[str, dict[str, str] | None]:
-    """Return why the result of the default is unknown, and the snippet that tries it."""
-    if trials:
-        last = trials[-1]
-        return (
-            f"trial {last.number} tried the default and is {last.state}: its result is not known",
-            None,
-        )
-    try:
-        experiment.search.check(params)
-    except WorkbenchError as error:
-        return (
-            (
-                "the default configuration cannot be tried, as it lies outside the search space:"
-                f" {error}"
-            ),
-            None,
-        )
-    words = "the default configuration was not tried: its result is not known"
-    return words, _try_it(history, params, run_id, state)
-
-
 def _try_it(
     history: History, params: Mapping[str, JsonValue], run_id: str, state: str
 ) -> dict[str, str]:
@@ -237,7 +226,9 @@ def _one_per_configuration(ranked: Sequence[Trial]) -> list[Trial]:
 def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
     """Return the row of a trial in the leaderboard."""
     same = [
-        each for each in history.in_state("complete") if each.configuration == trial.configuration
+        other
+        for other in history.in_state("complete")
+        if other.configuration == trial.configuration
     ]
     return {
         "place": place,

@@ -21,15 +21,14 @@ from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import AttachmentSaved, Event, RunState
 from workbench.foundation.registry import load_object
 from workbench.runs import control
-from workbench.runs.bundle import write_bundle
-from workbench.runs.bundle_formats import check_result_format
+from workbench.runs.bundles.bundle import write_bundle
+from workbench.runs.bundles.bundle_formats import check_result_format
 from workbench.runs.energy import RunEnergy
 from workbench.runs.figures import draw, write_report, write_trace
-from workbench.runs.notebook_output import bundle, snapshot
+from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import await_end, follow, is_shown_in_this_cell
-from workbench.runs.written_file import linked
 from workbench.store.database import RunRow, Store, labels
 from workbench.store.database.removal import RunSize, delete_run, measure_run, refuse_under_way
 from workbench.store.database.urls import check_exists
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-    from workbench.runs.ensemble import Ensemble
+    from workbench.runs.bundles.ensemble import Ensemble
 
 _AUTOML = "workbench.runs.automl:AutoML"
 """What writes the result of an AutoML run; by its name, as it builds on runs."""
@@ -252,8 +251,7 @@ class Run:
         yield from follow(self.stored, after)
 
     def await_leaving(self) -> None:
-        """Wait until a driver that is stopping its trials or reporting the end has released the
-        run.
+        """Wait until a driver that is about to end has released the run.
 
         Raises:
             RunError: If it has not within a minute.
@@ -323,8 +321,8 @@ class Run:
             >>> run.tag(remove="small")
             'tags: baseline'
         """
-        found = labels.change_tags(self.store, self.run_id, _listed(add), _listed(remove))
-        return f"tags: {', '.join(found)}" if found else "it has no tags"
+        tags = labels.change_tags(self.store, self.run_id, _listed(add), _listed(remove))
+        return f"tags: {', '.join(tags)}" if tags else "it has no tags"
 
     def note(self, text: str) -> str:
         """Replace the notes of the run.
@@ -466,9 +464,9 @@ class Run:
         action = action_of(kind)
         values = check_arguments(action.arguments, arguments)
         first = [
-            values.pop(one.name)
-            for one in action.arguments
-            if one.is_positional and one.name in values
+            values.pop(argument.name)
+            for argument in action.arguments
+            if argument.is_positional and argument.name in values
         ]
         return getattr(self, action.method or kind)(*first, **values, **options)
 
@@ -690,8 +688,9 @@ class Run:
         return control.use_code(self.stored, code)
 
     def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
-        """Store a command for the driver, and wait up to five seconds for its answer unless it is
-        gone.
+        """Store a command for the driver, and wait up to five seconds for its answer.
+
+        Where the driver is gone, nothing is awaited.
 
         Args:
             kind: What to do.
@@ -823,8 +822,9 @@ class Run:
         trials: Iterable[int] | None = None,
         metric: str | None = None,
     ) -> Ensemble:
-        """Combine trials: select those whose mean answer is best, and compare it with the best
-        trial.
+        """Combine trials: select those whose mean answer is best.
+
+        The ensemble is compared with the best trial.
 
         The weights are chosen on one half of the validation samples and judged on the other, and on
         the test samples, if the data has some. Classes are answered by the mean of probabilities,
@@ -851,7 +851,7 @@ class Run:
             >>> round(sum(ensemble.weights.values()), 6)
             1.0
         """
-        from workbench.runs.ensemble import find_ensemble
+        from workbench.runs.bundles.ensemble import find_ensemble
 
         return find_ensemble(self.stored, size=size, trials=trials, metric=metric)
 
@@ -878,8 +878,7 @@ class Run:
     # New runs that begin from it.
 
     def replay(self, *, launcher: str = "ray", address: str | None = None) -> Self:
-        """Start a new run that tries exactly the configurations of this run again, in the same
-        order.
+        """Start a new run that tries the configurations of this run again, in the same order.
 
         Args:
             launcher: As in `sweep`.
@@ -997,7 +996,7 @@ class Run:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_shown_in_this_cell(self.stored):
             return {"text/plain": repr(self)}
-        return bundle(self.stored)
+        return output_forms(self.stored)
 
 
 def open_store(store: Store | str | None) -> Store:

@@ -97,8 +97,7 @@ class StoredRun:
         return self.store.is_driven(self.run_id)
 
     def await_leaving(self) -> None:
-        """Wait until a driver that is stopping its trials or reporting the end has released the
-        run.
+        """Wait until a driver that is about to end has released the run.
 
         Raises:
             RunError: If it has not within a minute.
@@ -256,7 +255,8 @@ class StoredRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `workbench show --json` prints, as plain values."""
-        row, history = self.row, self.history
+        row = self.row
+        history = self.history
         document: dict[str, Any] = {
             "run_id": row.run_id,
             "name": row.name,

@@ -102,11 +102,11 @@ class SubmittedRun:
         answer = self._cluster.run(["follow", self.run_id, "--json"])
         if not answer.stdout:
             answer.raise_for_failure()
-        found = json.loads(answer.stdout)
-        if found["state"] in ("failed", "lost"):
+        outcome = json.loads(answer.stdout)
+        if outcome["state"] in ("failed", "lost"):
             raise RunError(
-                f"run {self.run_id} {'was lost' if found['state'] == 'lost' else 'failed'}"
-                + (f": {found['message']}" if found.get("message") else ""),
+                f"run {self.run_id} {'was lost' if outcome['state'] == 'lost' else 'failed'}"
+                + (f": {outcome['message']}" if outcome.get("message") else ""),
                 next_step="The results are stored; continue it with its resume() method.",
             )
         return self
@@ -205,8 +205,9 @@ def send(
     words: Sequence[str] = (),
     announce: Callable[[JobPackage], None] = lambda _package: None,
 ) -> Submission:
-    """Submit an experiment and the code in this folder as a job that sweeps it, unless it is under
-    way.
+    """Submit an experiment and the code in this folder as a job that sweeps it.
+
+    One that is under way is left alone.
 
     Args:
         cluster: The cluster.
@@ -307,13 +308,13 @@ def save_result(answer: Answer, place: Path | None, study_url: str | None = None
         raise RunError("the cluster sent no result", next_step="Repeat the command.")
     with tempfile.TemporaryDirectory() as name:
         unpack(answer.archive, Path(name) / "brought")
-        found = Path(name) / PLACE
+        sent = Path(name) / PLACE
         try:
-            if place is not None and found.is_dir():
-                copy_into(found, place)
+            if place is not None and sent.is_dir():
+                copy_into(sent, place)
             elif place is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(found, place)
+                shutil.copyfile(sent, place)
         except OSError as error:
             raise RunError(f"cannot write {place}: {error.strerror}", field="--to") from error
         if study_url is not None:

@@ -33,7 +33,7 @@ from workbench.runs.descriptions import (
     has_nothing_left,
     how_to_extend,
 )
-from workbench.runs.notebook_output import bundle
+from workbench.runs.notebook_output import output_forms
 from workbench.runs.progress import progress_of
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import RunRow
@@ -58,7 +58,8 @@ _CLEAR_LINE = "\r\x1b[2K"
 def await_end(run: StoredRun, timeout_s: float | None = None) -> None:
     """Wait for the end of a run, and show it meanwhile; arguments and errors as in `Run.wait`."""
     with waiting_for(run) as show_progress:
-        read_s, next_driver = time.monotonic(), NextDriver()
+        read_s = time.monotonic()
+        next_driver = NextDriver()
         until_s = None if timeout_s is None else read_s + timeout_s
         while True:
             try:
@@ -89,7 +90,8 @@ def follow(run: StoredRun, after: int = 0) -> Iterator[Event]:
         run: The run.
         after: Skip this many of the oldest events.
     """
-    next_driver, cursor = NextDriver(), after
+    next_driver = NextDriver()
+    cursor = after
     while True:
         next_driver.is_awaited(run.row)
         for stored in run.store.follow(run.run_id, after=cursor):
@@ -207,7 +209,8 @@ def waiting_for(
     if view.is_waiting:  # an outer wait shows the run already, and closes the view
         yield view.update
         return
-    run.shown_in, view.is_waiting = view, True
+    run.shown_in = view
+    view.is_waiting = True
     view.update()
     try:
         yield view.update
@@ -218,8 +221,9 @@ def waiting_for(
 
 @contextlib.contextmanager
 def starting(run: StoredRun) -> Iterator[None]:
-    """State in a notebook that the driver of a run starts, which takes seconds where Ray starts
-    first.
+    """State in a notebook that the driver of a run starts.
+
+    That takes seconds where Ray starts first.
 
     The line goes away, because the value of the cell may show the run itself.
 
@@ -244,7 +248,8 @@ def starting(run: StoredRun) -> Iterator[None]:
 def progress_line(history: History) -> str:
     """Return the progress of a run in one line."""
     parts = [history.experiment.name, history.state, format_counts(history)]
-    best, metric = history.best(), history.objectives[0].metric
+    best = history.best()
+    metric = history.objectives[0].metric
     if len(history.objectives) > 1:
         if front := history.front():
             parts.append(f"{format_count(len(front), 'trial')} on the front")
@@ -266,7 +271,8 @@ def is_shown_in_this_cell(run: StoredRun) -> bool:
 def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTerminal | None:
     if threading.current_thread() is not threading.main_thread():
         return None  # its output would appear anywhere
-    shell, shown = _kernel_shell(), run.shown_in
+    shell = _kernel_shell()
+    shown = run.shown_in
     if shown is not None and (shown.is_waiting or is_shown_in_this_cell(run)):
         return shown
     if shell is not None:
@@ -298,7 +304,7 @@ class _InNotebook:
         self.cell = cell
         self.is_waiting = False
         self._run = run
-        self._handle: Any = display(bundle(run), raw=True, display_id=True)
+        self._handle: Any = display(output_forms(run), raw=True, display_id=True)
         self._next_s = time.monotonic() + _SNAPSHOT_EVERY_S
         self._lines = _Lines()
 
@@ -313,15 +319,13 @@ class _InNotebook:
         began_s = time.monotonic()
         # The caller learns of a store that cannot be read.
         with contextlib.suppress(WorkbenchError):
-            self._handle.update(bundle(self._run), raw=True)
+            self._handle.update(output_forms(self._run), raw=True)
         took_s = time.monotonic() - began_s
         self._next_s = time.monotonic() + max(_SNAPSHOT_EVERY_S, took_s / _PART_FOR_SNAPSHOTS)
 
 
 class _Lines:
-    """Where no line can be written again, a warning is printed once, and withdrawn when it has
-    passed.
-    """
+    """Prints a warning once where no line can be written again, and states when it has passed."""
 
     def __init__(self) -> None:
         self._is_printed = False

@@ -61,14 +61,12 @@ def models_of(run: Run) -> WhatIf:
 
 
 def measurements_of(run: Run) -> list[PlanMeasured]:
-    """Return what was measured of the settings that a run measured itself, in that run and
-    before.
-    """
+    """Return what was measured of the settings that a run measured itself, also before it."""
     from workbench.advisor.speed_history import read_measurements
 
     stored = [item.event for item in run.store.events(run.run_id, types=["plan_measured"])]
     own = [event for event in stored if isinstance(event, PlanMeasured)]
     settings = {event.setting for event in own if event.by_trial is None} or {
-        each.setting for each in own
+        event.setting for event in own
     }
-    return [each for setting in settings for each in read_measurements(run.store, setting)]
+    return [event for setting in settings for event in read_measurements(run.store, setting)]

@@ -21,7 +21,7 @@ from workbench.foundation.events import (
 )
 from workbench.runs.plots.figures import FIGURES, for_page
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
-from workbench.runs.plots.report_advice import advice_card
+from workbench.runs.plots.report_answers import advice_card
 from workbench.runs.plots.run_data import RunData
 
 STRANGE = [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 5e-324, 1e-300, 1e300, 0.7, 12.0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.runs.plots.figures import FIGURES
+from workbench.runs.plots.figures import FIGURES, hover_of
 from workbench.runs.plots.prepare_search import (
     prepare_best_by_trial,
     prepare_distribution,
@@ -12,7 +12,6 @@ from workbench.runs.plots.prepare_search import (
 )
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import BEST
-from workbench.runs.plots.tooltips import hover_of
 
 
 @pytest.fixture(scope="module")

@@ -31,12 +31,12 @@ from workbench.foundation.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.runs.plots.advice_predictions import Predictions
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.prepare_advice import (
     BatchData,
     Fit,
     Points,
+    Predictions,
     WorkersGroup,
     prepare_memory,
     prepare_step_time,

@@ -24,8 +24,7 @@ from workbench.foundation.events import (
 )
 from workbench.runs.plots.curve_bands import bundle
 from workbench.runs.plots.run_data import RunData
-from workbench.runs.plots.series import BEGINNING, THROUGHPUT, Curve, RunSeries
-from workbench.runs.plots.thinning import thin_indices
+from workbench.runs.plots.series import BEGINNING, THROUGHPUT, Curve, RunSeries, thin_indices
 from workbench.store.history.reports import Reports
 
 EXPERIMENT = Experiment(

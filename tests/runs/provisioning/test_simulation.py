@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from workbench.foundation.errors import ResourcesError
 from workbench.hardware.performance.scaling import speedup
-from workbench.runs.provisioning.simulation import simulate
-from workbench.runs.provisioning.workload import (
+from workbench.runs.provisioning.simulation import (
     POLICIES,
     Cluster,
     SimulationResult,
     Trial,
     draw_trials,
     quantiles_ms,
+    simulate,
 )
 
 clusters = st.builds(

@@ -116,7 +116,9 @@ def test_the_address_of_the_head_is_one_that_other_nodes_reach(
 scontrol() {{ tr , '\n' <<< "$SLURM_JOB_NODELIST"; }}
 srun() {{
   while [[ "$1" == --* ]]; do shift; done
-  if [ "$1" = getent ]; then for kind in STREAM DGRAM; do echo "{named} $kind a"; done; else echo "{own} "; fi
+  if [ "$1" = getent ]; then
+    for kind in STREAM DGRAM; do echo "{named} $kind a"; done
+  else echo "{own} "; fi
 }}
 SLURM_JOB_NODELIST={nodes}
 """

@@ -20,7 +20,7 @@ from workbench.foundation.events import (
     TrialEnqueued,
     TrialProposed,
 )
-from workbench.runs.bundle import choose_trial
+from workbench.runs.bundles.bundle import choose_trial
 from workbench.runs.event_lines import Narrator
 from workbench.store.history import History
 from workbench.store.history.compression import compressed, describe_way, is_compression

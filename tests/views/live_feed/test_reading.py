@@ -10,7 +10,7 @@ from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, tria
 from workbench.cli import following
 from workbench.experiment import Experiment
 from workbench.runs import Run
-from workbench.runs.plots import stored_chunks
+from workbench.runs.plots import run_data
 from workbench.store.database import Store
 from workbench.store.history import History
 from workbench.views.live_feed import run_tail
@@ -36,7 +36,7 @@ def record(store: Store) -> str:
 def test_the_panel_says_how_much_was_read_until_all_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_chunks, "CHUNK_EVENTS", CHUNK)
+    monkeypatch.setattr(run_data, "CHUNK_EVENTS", CHUNK)
     monkeypatch.setattr(run_tail, "CHUNK_EVENTS", CHUNK)
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         tail = RunTail(store, record(store))

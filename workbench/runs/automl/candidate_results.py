@@ -6,6 +6,7 @@ A run counts trials; the trials of one candidate differ only in the fold that th
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -68,7 +69,9 @@ class CandidateResult:
         Infinite where it is unknown.
         """
         value = self.values.get(self.optimised, math.nan)
-        return math.inf if math.isnan(value) else -value if self.is_maximized else value
+        if math.isnan(value):
+            return math.inf
+        return -value if self.is_maximized else value
 
     @property
     def optimised_label(self) -> str:
@@ -126,13 +129,17 @@ def ranked_candidates(history: History) -> list[CandidateResult]:
     """Return all candidates of a run, the best first, those without a model last."""
     return sorted(
         candidates_of(history),
-        key=lambda each: (not each.has_model, each.state != "complete", each.loss),
+        key=lambda candidate: (
+            not candidate.has_model,
+            candidate.state != "complete",
+            candidate.loss,
+        ),
     )
 
 
 def score_labels(candidates: Sequence[CandidateResult]) -> dict[str, str]:
     """Return what tables call the scores of candidates, by the name in `values`."""
-    labels = {name: name for each in candidates for name in each.values}
+    labels = {name: name for candidate in candidates for name in candidate.values}
     return labels | {"loss": candidates[0].loss_label} if "loss" in labels else labels
 
 
@@ -184,31 +191,32 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
 
 def describe_counts(candidates: list[CandidateResult]) -> str:
     """Return the number of candidates by state, in words; one that left a model was tried."""
-    cut_short = sum(each.state == "cut short" and each.has_model for each in candidates)
-    tried = sum(each.state in ("complete", "set aside") for each in candidates) + cut_short
-    note = (
-        ""
-        if not cut_short
-        else " (cut short)"
-        if cut_short == tried
-        else f" ({cut_short} cut short)"
+    states = Counter(candidate.state for candidate in candidates)
+    cut_short = sum(
+        candidate.state == "cut short" and candidate.has_model for candidate in candidates
     )
+    tried = states["complete"] + states["set aside"] + cut_short
+    note = ""
+    if cut_short:
+        note = " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
     counts = {
         f"tried{note}": tried,
-        "failed": sum(each.state == "failed" for each in candidates),
-        "cut short": sum(each.state == "cut short" for each in candidates) - cut_short,
-        "under way": sum(each.state == "under way" for each in candidates),
+        "failed": states["failed"],
+        "cut short": states["cut short"] - cut_short,
+        "under way": states["under way"],
     }
-    (first, number), *rest = [each for each in counts.items() if each[1]] or [("tried", 0)]
+    (first, number), *rest = [item for item in counts.items() if item[1]] or [("tried", 0)]
     parts = [f"{format_count(number, 'candidate')} {first}"]
     return ", ".join(parts + [f"{number} more {state}" for state, number in rest])
 
 
 def describe_best(candidates: list[CandidateResult]) -> str | None:
     """Return the result of the best candidate, in words; None where none has a score."""
-    scored = [each for each in candidates if each.values]
+    scored = [candidate for candidate in candidates if candidate.values]
     # A few folds may be the easy ones: they count only where nothing was trained on all.
-    best = min(scored, key=lambda each: (each.state != "complete", each.loss), default=None)
+    best = min(
+        scored, key=lambda candidate: (candidate.state != "complete", candidate.loss), default=None
+    )
     if best is None:
         return None
     folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
@@ -225,31 +233,31 @@ def describe_cut_short(history: History) -> str | None:
     on its own folds, as a few may be the easy ones.
     """
     ranked = ranked_candidates(history)
-    best = next((each for each in ranked if each.state == "complete"), None)
+    best = next((candidate for candidate in ranked if candidate.state == "complete"), None)
     if best is None or best.of_folds == 1:
         return None
     objective = history.experiment.objectives[0]
     sign = -1.0 if objective.goal == "maximize" else 1.0
     label = shown_metric(history.experiment, objective.metric)
     others = _value_by_fold(history, best, objective.metric)
-    found = []
-    for each in ranked:
-        own = _value_by_fold(history, each, objective.metric) if each.state == "cut short" else {}
+    leading = []
+    for candidate in ranked:
+        own = {}
+        if candidate.state == "cut short":
+            own = _value_by_fold(history, candidate, objective.metric)
         pairs = [(value, others[fold]) for fold, value in own.items() if fold in others]
         if pairs:
             mean, other = (math.fsum(values) / len(pairs) for values in zip(*pairs, strict=True))
             if sign * mean < sign * other and f"{mean:.4g}" != f"{other:.4g}":  # shown apart
-                found.append((sign * (mean - other), each, mean, other))
-    if not found:
+                leading.append((sign * (mean - other), candidate, mean, other))
+    if not leading:
         return None
-    _, ahead, mean, other = min(found, key=lambda each: each[0])
-    more = "" if len(found) == 1 else f", the most of {len(found)} such candidates"
+    _, ahead, mean, other = min(leading, key=lambda entry: entry[0])
+    more = "" if len(leading) == 1 else f", the most of {len(leading)} such candidates"
     on_the_same = "on the same folds" if ahead.num_folds > 1 else "on the same fold"
-    when = (
-        f"after {ahead.num_folds} of {ahead.of_folds} folds"
-        if ahead.num_folds
-        else "in its first fold"
-    )
+    when = "in its first fold"
+    if ahead.num_folds:
+        when = f"after {ahead.num_folds} of {ahead.of_folds} folds"
     return (
         f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was"
         f" {mean:.4g} and that of candidate {best.number}, the best complete one, {other:.4g}"

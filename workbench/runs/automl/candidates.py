@@ -177,7 +177,8 @@ def experiment_for(
     if measure is not None:
         objective = {"metric": measure.objective, "goal": measure.objective_goal}
     families = families_for(kind, learning)
-    num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
+    num_train = len(learning.folds[0].train_targets)
+    num_folds = len(learning.folds)
     batch = _batch_for(num_train)
     epochs = _epochs_for(kind, num_train, batch)
     return Experiment(
@@ -223,9 +224,14 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
         assert isinstance(least, Int)
         for params in listed[families.index("forest")]:
             params["forest_min_samples_leaf"] *= least.low
-    longest = max(len(each) for each in listed)
+    longest = max(len(configurations) for configurations in listed)
     # Families take turns, so that the first few configurations differ in kind.
-    return [each[index] for index in range(longest) for each in listed if index < len(each)]
+    return [
+        configurations[index]
+        for index in range(longest)
+        for configurations in listed
+        if index < len(configurations)
+    ]
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:
@@ -271,12 +277,12 @@ def _search_for(
 
 
 def _batch_for(num_train: int) -> int:
-    """Return the samples of a step, at most those of the smallest fold, which has one less than the
-    first.
-    """
+    """Return the samples of a step: fewer than the smallest fold has."""
     if num_train < 4_000:
         return max(1, min(32, num_train - 1))
-    return 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
+    if num_train < 20_000:
+        return 64
+    return 128 if num_train < 100_000 else 256
 
 
 def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:

@@ -1,5 +1,4 @@
-"""Find the columns of a table to learn from, and recognise dates and numbers written as text, and
-prose.
+"""Find the columns of a table to learn from: numbers, categories, dates, and prose.
 
 Only the form of a column counts: how its values are written and how many differ. What is left out
 is noted. Encoders are learnt elsewhere, from train rows only.

@@ -22,7 +22,7 @@ from workbench.foundation.errors import RunError
 from workbench.runs.automl.model_selection import ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData
 from workbench.runs.automl.task_detection import take
-from workbench.runs.ensemble_bundle import write_ensemble_bundle
+from workbench.runs.bundles.ensemble import write_ensemble_bundle
 
 if TYPE_CHECKING:
     from workbench.deploy.card import Input
@@ -79,8 +79,8 @@ def write_ensemble(
     made = build(members, inputs, output, examples, terms=terms)
 
     def expected(places: np.ndarray) -> np.ndarray:
-        found = chosen.outputs(take(samples, places))
-        return found if output.kind == "classes" else found[:, 0]
+        answers = chosen.outputs(take(samples, places))
+        return answers if output.kind == "classes" else answers[:, 0]
 
     num_train = held_out.num_samples[0]
     origin = Exported(
@@ -94,8 +94,13 @@ def write_ensemble(
         num_train_samples=num_train,
     )
     used = [
-        {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
-        for each, weight in chosen.used
+        {
+            "trial": candidate.trial,
+            "family": candidate.family,
+            "weight": weight,
+            "params": candidate.params,
+        }
+        for candidate, weight in chosen.used
     ]
     write_ensemble_bundle(
         run.stored,
@@ -123,9 +128,7 @@ def write_ensemble(
 def _members(
     chosen: ChosenModel, learning: LearningData
 ) -> tuple[list[tuple[Member, float]], list[Any]]:
-    """Return the models of all folds with their weights and conversions, and some inputs of
-    each.
-    """
+    """Return the models of all folds with weights and conversions, and inputs of each."""
     from workbench.deploy.exported_model import Member
 
     if not chosen.used:
@@ -157,10 +160,10 @@ def _members(
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:
     """Return the terms that any of the encoders weights."""
     encoders = {id(member.texts): member.texts for member in members if member.texts is not None}
-    found = (
+    terms_of_all = (
         term for encoder in encoders.values() for terms, _ in encoder.weights() for term in terms
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(terms_of_all))
 
 
 def _text_inputs(
@@ -175,7 +178,7 @@ def _text_inputs(
     # terms matter.
     parts = [[*text.split("\n", len(names) - 1), *[""] * len(names)] for text in map(str, samples)]
     columns = {
-        name: np.array([each[place] for each in parts], dtype=object)
+        name: np.array([texts[place] for texts in parts], dtype=object)
         for place, name in enumerate(names)
     }
     inputs = tuple(
@@ -208,8 +211,10 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
     inputs = []
     for name, columns in learnt.items():
         all_of_them = [input_of(column, example_in(given[name])) for column in columns]
-        known = dict.fromkeys(text for one in all_of_them for text in one.categories)
-        has_missing = any(one.has_missing for one in all_of_them)
+        known = dict.fromkeys(
+            text for column_input in all_of_them for text in column_input.categories
+        )
+        has_missing = any(column_input.has_missing for column_input in all_of_them)
         update = {"categories": tuple(known), "has_missing": has_missing}
         inputs.append(all_of_them[0].model_copy(update=update))
-    return tuple(inputs), {one.name: given[one.name] for one in inputs}
+    return tuple(inputs), {column_input.name: given[column_input.name] for column_input in inputs}

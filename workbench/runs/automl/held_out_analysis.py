@@ -71,8 +71,9 @@ class TestAnalysis:
         return table.assign(error=table["predicted"] - table["true"])
 
     def importance(self) -> pd.DataFrame:
-        """Return how much worse the model is without each column, with a 90 % interval, the largest
-        first.
+        """Return how much worse the model is without each column, with a 90 % interval.
+
+        The largest comes first.
 
         A column is made useless by shuffling it. Columns that repeat each other share what they
         contribute. Empty for images and texts.
@@ -115,7 +116,18 @@ def analyse(
     """
     predicted = predict(samples) if predicted is None else predicted
     until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
-    importance = _importance(predict, samples, targets, task, seed, predicted, until_s)
+    importance = None
+    if hasattr(samples, "columns"):
+        kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
+        importance = _importance(
+            predict,
+            samples.iloc[kept].reset_index(drop=True),
+            targets[kept],
+            predicted=predicted[kept],
+            task=task,
+            random=np.random.default_rng(seed),
+            until_s=until_s,
+        )
     if task == "classification":
         found: dict[str, Any] = {"confusion": _confusion(predicted.argmax(axis=1), targets, labels)}
     else:
@@ -146,11 +158,10 @@ def describe_analysis(found: Mapping[str, Any]) -> list[str]:
             )
     if (importance := found.get("importance")) and importance["columns"]:
         needed = [each["column"] for each in importance["columns"] if each["low"] > 0.0][:5]
-        lines.append(
-            f"relies most on: {', '.join(needed)}"
-            if needed
-            else "no single column matters measurably"
-        )
+        if needed:
+            lines.append(f"relies most on: {', '.join(needed)}")
+        else:
+            lines.append("no single column matters measurably")
     return lines
 
 
@@ -187,20 +198,16 @@ def _errors(
 
 def _importance(
     predict: Callable[[Any], np.ndarray],
-    samples: Any,
-    targets: np.ndarray,
-    task: Task,
-    seed: int,
+    table: pd.DataFrame,
+    wanted: np.ndarray,
+    *,
     predicted: np.ndarray,
+    task: Task,
+    random: np.random.Generator,
     until_s: float,
 ) -> dict[str, Any] | None:
     """Shuffle one column at a time, and measure how much worse each sample is then predicted."""
-    if not hasattr(samples, "columns"):
-        return None
-    kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
-    table, wanted = samples.iloc[kept].reset_index(drop=True), targets[kept]
-    before = _mistakes(predicted[kept], wanted, task)
-    random = np.random.default_rng(seed)
+    before = _mistakes(predicted, wanted, task)
     rows = []
     for name in list(table.columns)[:MAX_COLUMNS]:
         differences = []
@@ -212,12 +219,12 @@ def _importance(
             if time.monotonic() > until_s:
                 break
         worse = np.mean(differences, axis=0)
-        around = (
-            _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5 if len(wanted) > 1 else 0.0
-        )
+        margin = 0.0
+        if len(wanted) > 1:
+            margin = _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5
         mean = float(worse.mean())
         rows.append(
-            {"column": str(name), "mean": mean, "low": mean - around, "high": mean + around}
+            {"column": str(name), "mean": mean, "low": mean - margin, "high": mean + margin}
         )
         if time.monotonic() > until_s:
             break

@@ -39,8 +39,9 @@ def automl(
     address: str | None = None,
     wait: bool = False,
 ) -> AutoML:
-    """Find a good model for a data set within a time budget, and test the result once on held-out
-    samples.
+    """Find a good model for a data set within a time budget, and test it once.
+
+    The test is done on held-out samples.
 
     Returns as soon as the run has been started; the run continues without this process.
 

@@ -89,7 +89,7 @@ class ChosenModel:
         if not self.used:
             return self._guessed(len(self.targets))
         return weighted_mean(
-            [each.predicted for each, _ in self.used], [weight for _, weight in self.used]
+            [candidate.predicted for candidate, _ in self.used], [weight for _, weight in self.used]
         )
 
     def outputs(self, samples: Any) -> np.ndarray:
@@ -113,11 +113,11 @@ class ChosenModel:
             np.mean(
                 [
                     readers[number].in_units(outputs_of(model, inputs[number], classes=classes))
-                    for number, model in each.models.items()
+                    for number, model in candidate.models.items()
                 ],
                 axis=0,
             )
-            for each, _ in self.used
+            for candidate, _ in self.used
         ]
         return weighted_mean(predictions, [weight for _, weight in self.used])
 
@@ -149,14 +149,11 @@ def choose(
     """
     trained = _trained(run)
     if not can_choose(run.history):
-        failed = run.history.in_state("failed")
+        why = f": it {run.history.state}"
+        if failed := run.history.in_state("failed"):
+            why = f"; the last failed: {headline(failed[-1].message)}"
         raise RunError(
-            f"no model of run {run.run_id} was trained"
-            + (
-                f"; the last failed: {headline(failed[-1].message)}"
-                if failed
-                else f": it {run.history.state}"
-            ),
+            f"no model of run {run.run_id} was trained{why}",
             next_step=suggest(
                 "extend",
                 run.run_id,
@@ -164,34 +161,34 @@ def choose(
                 lead=f"Read its logs in {run.folder}; to give it more time",
             ),
         )
-    folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
-    whole = [each for each in trained if set(folds) <= set(each)]
+    folds = list(
+        range(min(len(learning.folds), max((len(by_fold) for by_fold in trained), default=1)))
+    )
+    whole = [by_fold for by_fold in trained if set(folds) <= set(by_fold)]
     targets = np.concatenate(
         [_targets(learning.folds[number], interpreter, number) for number in folds]
     )
     pairs = []
-    for each in whole[:most]:
+    for by_fold in whole[:most]:
         if pairs and time.monotonic() > until_s:
             break
-        pairs.append((_judge(run, each, folds, learning, interpreter, targets), each))
+        candidate = _judge(
+            run, by_fold, folds, learning=learning, interpreter=interpreter, targets=targets
+        )
+        pairs.append((candidate, by_fold))
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
     predictions = [candidate.predicted for candidate, _ in pairs]
     loss = functools.partial(
         loss_of, targets=targets, task=interpreter.task, metric=metric_of(run.experiment)
     )
     weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
-    found = [
-        (
-            dataclasses.replace(
-                candidate,
-                models={number: _model(run, trials[number], learning, number) for number in folds},
-            )
-            if weight > 0.0
-            else candidate
-        )
-        for (candidate, trials), weight in zip(pairs, weights, strict=True)
-    ]
-    return ChosenModel(tuple(found), tuple(weights), targets, interpreter, guess)
+    candidates = []
+    for (candidate, trials), weight in zip(pairs, weights, strict=True):
+        if weight > 0.0:  # only what is used is kept in memory
+            models = {number: _model(run, trials[number], learning, number) for number in folds}
+            candidate = dataclasses.replace(candidate, models=models)
+        candidates.append(candidate)
+    return ChosenModel(tuple(candidates), tuple(weights), targets, interpreter, guess)
 
 
 def can_choose(history: History) -> bool:
@@ -206,7 +203,8 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
     Trials that were cut short come after complete ones: their best weights are used as they are, so
     that a short run has a result, too.
     """
-    history, objective = run.history, run.experiment.objectives[0]
+    history = run.history
+    objective = run.experiment.objectives[0]
     sign = -1.0 if objective.goal == "maximize" else 1.0
 
     def loss(trial: Trial) -> float:
@@ -216,13 +214,13 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
     cut_short = sorted(
         history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number)
     )
-    found: dict[int, dict[int, Trial]] = {}
+    by_configuration: dict[int, dict[int, Trial]] = {}
     for trial in [*history.ranked(), *cut_short]:
         if _has_weights(trial):
-            found.setdefault(trial.configuration, {})[trial.repeat] = trial
+            by_configuration.setdefault(trial.configuration, {})[trial.repeat] = trial
     # A later repeat is only trained once the first is complete; folds after a missing one are not
     # used.
-    return [kept for kept in map(_without_gaps, found.values()) if kept]
+    return [kept for kept in map(_without_gaps, by_configuration.values()) if kept]
 
 
 def _has_weights(trial: Trial) -> bool:
@@ -244,13 +242,12 @@ def _judge(
     run: Run,
     trials: dict[int, Trial],
     folds: Sequence[int],
+    *,
     learning: LearningData,
     interpreter: Interpreter,
     targets: np.ndarray,
 ) -> Candidate:
-    """Predict the validation samples with a configuration, with one of its models in memory at a
-    time.
-    """
+    """Predict the validation samples with a configuration, one model in memory at a time."""
     from workbench.training.trained_model import outputs_of
 
     classes = interpreter.task == "classification"
@@ -259,7 +256,8 @@ def _judge(
         model = _model(run, trials[number], learning, number)
         outputs = outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
         predictions.append(interpreter.readers[number].in_units(outputs))
-    predicted, first = np.concatenate(predictions), trials[folds[0]]
+    predicted = np.concatenate(predictions)
+    first = trials[folds[0]]
     loss = loss_of(predicted, targets, interpreter.task, metric_of(run.experiment))
     family = family_of(first.params, run.experiment)
     return Candidate(first.number, family, dict(first.params), {}, predicted, loss)

@@ -94,8 +94,7 @@ class LearningData:
 
 @dataclass(frozen=True)
 class Reader:
-    """Encodes samples for the models of one fold, and converts their outputs to the unit of the
-    target.
+    """Encodes samples for the models of one fold, and returns outputs in the target's unit.
 
     Attributes:
         encoder: Learnt from the train part of the fold.
@@ -223,7 +222,8 @@ def prepare(
         DataError: If nothing can be learnt from the learning samples.
     """
     learning, test = divide(problem, seed)
-    samples, targets = take(problem.samples, learning), problem.targets[learning]
+    samples = take(problem.samples, learning)
+    targets = problem.targets[learning]
     classes = targets if problem.task == "classification" else None
     parts = fold(len(learning), 1, seed, classes)
     made = [_encode(problem, samples, targets, part) for part in parts]

@@ -24,7 +24,6 @@ from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
-from workbench.runs.automl.leaderboard import columns_of, table_of
 from workbench.runs.automl.model_selection import (
     ChosenModel,
     can_choose,
@@ -33,15 +32,14 @@ from workbench.runs.automl.model_selection import (
     metric_of,
 )
 from workbench.runs.automl.preparation import HeldOut, LearningData, unpack
-from workbench.runs.automl.result_summary import SIMPLEST, summary_lines
+from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.scores import scores_of
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import as_samples, read_labelled
-from workbench.runs.notebook_output import bundle
+from workbench.runs.notebook_output import linked, output_forms
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
 from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
-from workbench.runs.written_file import linked
 from workbench.store.database import Store
 from workbench.store.database.run_files import read_objects
 
@@ -139,8 +137,9 @@ class AutoML:
         return self
 
     def leaderboard(self) -> pd.DataFrame:
-        """Return one row for the result, for each trained model, the best first, and for the
-        simplest guess.
+        """Return one row for the result, each trained model, and the simplest guess.
+
+        The result comes first, then the models from the best on, then the guess.
 
         `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the
         result and the guess have test scores: choosing by test scores would make them worthless.
@@ -152,17 +151,22 @@ class AutoML:
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the rows of the leaderboard; a row has no value for what was not measured."""
-        chosen, task = self._chosen, self._task
+        chosen = self._chosen
+        task = self._task
         is_joined = len(chosen.used) > 1
         rows: list[dict[str, Any]] = []
         if is_joined:
             joined = {**self._validated(chosen.predicted), **self._test}
             rows.append({"model": self._label, "trial": None, "weight": 1.0, **joined})
-        for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
+        for candidate, weight in zip(chosen.candidates, chosen.weights, strict=True):
             tested = self._test if weight == 1.0 and not is_joined else {}
-            row = {"model": each.family, "trial": each.trial, "weight": weight}
-            row |= {**self._validated(each.predicted), **tested, "fit_s": self._fit_s(each.trial)}
-            rows.append(row | {"with": describe(each.params, each.family)})
+            row = {"model": candidate.family, "trial": candidate.trial, "weight": weight}
+            row |= {
+                **self._validated(candidate.predicted),
+                **tested,
+                "fit_s": self._fit_s(candidate.trial),
+            }
+            rows.append(row | {"with": describe(candidate.params, candidate.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
         last = {"model": SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
         rows.append({**last, **self._validated(guess), **self._guess_test})
@@ -172,13 +176,12 @@ class AutoML:
         """Return how long a configuration was trained on all its folds, in seconds."""
         trials = self.run.history.trials
         same = [
-            each for each in trials.values() if each.configuration == trials[trial].configuration
+            other for other in trials.values() if other.configuration == trials[trial].configuration
         ]
-        return sum(each.duration_s or 0.0 for each in same)
+        return sum(other.duration_s or 0.0 for other in same)
 
     def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
-        """Return the scores of the model on samples that it has not seen, the most important one
-        first.
+        """Return the scores of the model on samples that it has not seen, the main one first.
 
         Args:
             data: Samples with their targets, as `automl` takes them; None for the held-out test
@@ -210,19 +213,22 @@ class AutoML:
 
     @property
     def analysis(self) -> TestAnalysis:
-        """Which classes are confused or how far off numbers are, and which columns matter, on the
-        test part.
+        """Which classes are confused or how far off numbers are, and which columns matter.
+
+        They are computed on the test part.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
         """
-        seq, stored = self.run.row.last_seq, (self.run.history.result or {}).get("analysis")
+        seq = self.run.row.last_seq
+        stored = (self.run.history.result or {}).get("analysis")
         if isinstance(stored, dict):
             return TestAnalysis(stored)
-        (chosen, predicted), held_out = self._ending(), self._held_out
+        (chosen, predicted) = self._ending()
+        held_out = self._held_out
         if self._analysed is None or self._analysed[0] != seq:
             interpreter = held_out.interpreter
-            found = analyse(
+            analysis = analyse(
                 chosen.outputs,
                 held_out.samples,
                 held_out.targets,
@@ -233,7 +239,7 @@ class AutoML:
                 target_unit=interpreter.target_unit,
                 longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
             )
-            self._analysed = (seq, TestAnalysis(found))
+            self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
 
     def predict(self, samples: Any) -> np.ndarray:
@@ -313,8 +319,8 @@ class AutoML:
 
         As it was stored, where the driver of the run has stored it.
         """
-        found = self._document()
-        return found if "summary" in found else found | {"summary": self.summary()}
+        document = self._document()
+        return document if "summary" in document else document | {"summary": self.summary()}
 
     def _document(self) -> dict[str, Any]:
         stored = self.run.history.result
@@ -329,12 +335,12 @@ class AutoML:
             "model": self._label,
             "used": [
                 {
-                    "trial": each.trial,
-                    "family": each.family,
+                    "trial": candidate.trial,
+                    "family": candidate.family,
                     "weight": weight,
-                    "params": each.params,
+                    "params": candidate.params,
                 }
-                for each, weight in chosen.used
+                for candidate, weight in chosen.used
             ],
             "num_compared": len(chosen.candidates),
             "test": self.score(),
@@ -348,9 +354,8 @@ class AutoML:
     def __repr__(self) -> str:
         stored: Any = self.run.history.result
         summary = stored.get("summary") if stored else None
-        answer = (
-            f"; {summary[0]}" if summary else ""
-        )  # which may be that nothing was learnt in time
+        # The first line may be that nothing was learnt in time.
+        answer = f"; {summary[0]}" if summary else ""
         return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -358,10 +363,13 @@ class AutoML:
         # Choosing loads what the author of the run pickled, and looking at a run runs nothing of
         # it.
         is_known = stored is not None or (self._ended is not None and self.has_result)
-        lines = stored["summary"] if stored else self.summary() if is_known else [repr(self)]
+        if stored:
+            lines = stored["summary"]
+        else:
+            lines = self.summary() if is_known else [repr(self)]
         if is_shown_in_this_cell(self.run.stored):
             return {"text/plain": "\n".join(lines)}
-        shown = bundle(self.run.stored)
+        shown = output_forms(self.run.stored)
         if not is_known:
             return shown
         paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
@@ -442,7 +450,8 @@ class AutoML:
         return scores_of(predicted, targets, self._task, metric_of(self.run.experiment))
 
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
-        chosen, interpreter = self._chosen, self._held_out.interpreter
+        chosen = self._chosen
+        interpreter = self._held_out.interpreter
         try:
             return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
         except DataError as error:

@@ -1,12 +1,13 @@
-"""The result of an AutoML run in a few lines, from what was computed now or stored at its end.
+"""The result of an AutoML run in a few lines and as a leaderboard.
 
-Choosing and testing is left to `result`.
+Both are made from what was computed now or stored at the end of the run. Choosing and testing is
+left to `result`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.experiment.actions import suggest
 from workbench.experiment.metric_declarations import declaration_of
@@ -21,6 +22,9 @@ from workbench.runs.automl.scores import is_better
 from workbench.store.history import History
 from workbench.store.history.certainty import describe_rate
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
 _PERFECT = 0.9999
 
@@ -32,8 +36,7 @@ def summary_lines(
     *,
     has_notes: bool = True,
 ) -> list[str]:
-    """Return the model, its test scores, those of the simplest guess, and what else the user should
-    know.
+    """Return the model, its test scores, those of the simplest guess, and notes.
 
     Args:
         found: The result, as `wb.AutoML.to_json` returns it; its own summary is not read.
@@ -41,7 +44,9 @@ def summary_lines(
         write: Writes a next step that is a command; by default as Python.
         has_notes: Whether the notes about the data follow, which may have been shown before.
     """
-    task, num_samples, folds = found["task"], found["num_samples"], history.experiment.repeats
+    task = found["task"]
+    num_samples = found["num_samples"]
+    folds = history.experiment.repeats
     metric, value = next((name, float(score)) for name, score in found["test"].items())
     guess = float(found["baseline"][metric])
     no_better = (
@@ -86,9 +91,7 @@ def _sureness(metric: str, value: float, num_samples: int) -> str:
 
 
 def _notes_of_perfection(found: Mapping[str, Any]) -> list[str]:
-    """Return a note where the test has no mistake, which is seldom so without the answer in the
-    data.
-    """
+    """Return a note where the test has no mistake: the data may hold the answer."""
     name = "accuracy" if found["task"] == "classification" else "r2"
     columns = (found["analysis"].get("importance") or {}).get("columns") or []
     if float(found["test"][name]) < _PERFECT or not columns:
@@ -98,3 +101,23 @@ def _notes_of_perfection(found: Mapping[str, Any]) -> list[str]:
         f"the test has no mistake: make sure that {', '.join(needed)} would be known when a"
         " prediction is made; leave out what is not with --drop"
     ]
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of the leaderboard: validation scores come before test scores."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    scores = [name for part in ("val_", "test_") for name in names if name.startswith(part)]
+    return ["model", "trial", "weight", *scores, "fit_s", "with"]
+
+
+def table_of(leaderboard: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of a leaderboard.
+
+    Args:
+        leaderboard: Its `rows` and the order of its `columns`.
+    """
+    import pandas as pd
+
+    table = pd.DataFrame(leaderboard["rows"])
+    table["trial"] = table["trial"].astype("Int64")
+    return table.reindex(columns=leaderboard["columns"])

@@ -147,11 +147,9 @@ def loss_of(
     """
     if metric is not None:
         return METRICS[task][metric].loss(predicted, targets)
-    return (
-        _squared_error(predicted, targets)
-        if task == "regression"
-        else _log_loss(predicted, targets)
-    )
+    if task == "regression":
+        return _squared_error(predicted, targets)
+    return _log_loss(predicted, targets)
 
 
 def scores_of(

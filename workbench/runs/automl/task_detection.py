@@ -128,7 +128,8 @@ def read_problem(
         numbers = numbers_of(targets)
         notes += notes_of_numeric_target(written, name or "the target")
         form = number_text_of(written, min_share=1.0)
-        notes += [*usable.notes, *_notes_of_leaks(kind, samples, numbers, usable, wanted, name)]
+        notes += usable.notes
+        notes += _notes_of_leaks(kind, samples, numbers, usable, task=wanted, target=name)
         return Problem(
             kind,
             "regression",
@@ -147,7 +148,8 @@ def read_problem(
     samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
     notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
-    notes += [*usable.notes, *_notes_of_leaks(kind, samples, classes, usable, wanted, name)]
+    notes += usable.notes
+    notes += _notes_of_leaks(kind, samples, classes, usable, task=wanted, target=name)
     return Problem(
         kind,
         "classification",
@@ -265,15 +267,15 @@ def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColu
     """Return the samples to learn from and their kind."""
     if kind != "table":
         return kind, samples, UsableColumns((), are_texts=False)
-    found = usable_columns(samples)
-    if found.are_texts:
-        return "texts", joined_texts(samples, found.names), found
-    used = samples[list(found.names)]
+    usable = usable_columns(samples)
+    if usable.are_texts:
+        return "texts", joined_texts(samples, usable.names), usable
+    used = samples[list(usable.names)]
     try:
         check_numbers(used)
     except DataError as error:
         raise error.about("data") from error
-    return kind, used, found
+    return kind, used, usable
 
 
 def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None) -> Any:
@@ -300,9 +302,11 @@ def _notes_of_leaks(
     samples: Any,
     targets: np.ndarray,
     usable: UsableColumns,
+    *,
     task: Task,
     target: str | None,
 ) -> list[str]:
+    """Return a note for each column of a table that seems to know the target."""
     if kind != "table":
         return []
     columns = {str(name): column_of(samples, name) for name in samples.columns}
@@ -334,35 +338,50 @@ def _take_apart(
         except DataError as error:
             raise error.about("data") from error
     if isinstance(data, pd.DataFrame):
-        columns = [str(name) for name in data.columns]
-        if target is None:
-            raise ArgumentError(
-                "a table needs the name of the column to predict", field="target", allowed=columns
-            )
-        target = str(target)  # a column may be named by a number
-        if target not in columns:
-            raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
-        frame, of_frame = _as_frame(data)
-        rest = frame.drop(columns=[target])
-        if not len(rest.columns):
-            raise DataError("no column is left to predict the target from", field="data")
-        return rest, column_of(frame, target), target, (*converted, *of_frame)
+        samples, targets, name, of_frame = _take_column(data, target)
+        return samples, targets, name, (*converted, *of_frame)
     if isinstance(data, tuple) and len(data) == 2:
         if target is not None:
             raise ArgumentError("a pair (X, y) already contains the target", field="target")
-        values = data[1] if isinstance(data[1], pd.Series) else _targets_of(data[1])
-        _check_order(data[0], values)
-        values = plain_column(values.reset_index(drop=True), field="target")
-        samples, name = data[0], None if values.name is None else str(values.name)
-        if isinstance(samples, pd.DataFrame):
-            samples, converted = _as_frame(samples)
-        return samples, values, name, converted
+        return _take_pair(*data)
     raise ArgumentError(
         f"data of type {type(data).__name__} is not supported",
         field="data",
         allowed="a pair (X, y), a data frame or the path of a table with target, or "
         + ", ".join(_NAMED),
     )
+
+
+def _take_column(
+    table: pd.DataFrame, target: str | None
+) -> tuple[pd.DataFrame, pd.Series, str, tuple[str, ...]]:
+    """Return what `_take_apart` returns of a table, one column of which is predicted."""
+    columns = [str(name) for name in table.columns]
+    if target is None:
+        raise ArgumentError(
+            "a table needs the name of the column to predict", field="target", allowed=columns
+        )
+    target = str(target)  # a column may be named by a number
+    if target not in columns:
+        raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
+    frame, converted = _as_frame(table)
+    rest = frame.drop(columns=[target])
+    if not len(rest.columns):
+        raise DataError("no column is left to predict the target from", field="data")
+    return rest, column_of(frame, target), target, converted
+
+
+def _take_pair(samples: Any, given: Any) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
+    """Return what `_take_apart` returns of samples and targets that are given as a pair."""
+    import pandas as pd
+
+    values = given if isinstance(given, pd.Series) else _targets_of(given)
+    _check_order(samples, values)
+    values = plain_column(values.reset_index(drop=True), field="target")
+    converted: tuple[str, ...] = ()
+    if isinstance(samples, pd.DataFrame):
+        samples, converted = _as_frame(samples)
+    return samples, values, None if values.name is None else str(values.name), converted
 
 
 def _targets_of(given: Any) -> pd.Series:

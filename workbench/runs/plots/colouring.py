@@ -83,7 +83,8 @@ def bar_of(axis: ParameterAxis) -> dict[str, Any]:
             for edge in ends
         ]
     else:
-        (low, high), scale = (0.0, 1.0), SCALE
+        (low, high) = (0.0, 1.0)
+        scale = SCALE
         places, texts = zip(*axis.ticks, strict=True)
     return {
         "colorscale": scale,
@@ -113,15 +114,13 @@ def colours_of(axis: ParameterAxis, num_shades: int = 2) -> list[str]:
     """
     number = len(axis.levels) or num_shades
     return [
-        str(one)
-        for one in sample_colorscale(SCALE, [at / max(number - 1, 1) for at in range(number)])
+        str(colour)
+        for colour in sample_colorscale(SCALE, [at / max(number - 1, 1) for at in range(number)])
     ]
 
 
 def _edges(places: Sequence[float]) -> list[float]:
-    """Return the borders between positions, and as far beyond the outermost as those are from a
-    border.
-    """
+    """Return the borders between positions, and one beyond each of the outermost."""
     middles = [(one + other) / 2 for one, other in itertools.pairwise(places)]
     if not middles:
         return [places[0] - 0.5, places[0] + 0.5]

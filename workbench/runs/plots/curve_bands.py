@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.experiment.goals import Goal
-from workbench.runs.plots.series import Axis, Curve, Floats
-from workbench.runs.plots.thinning import MIN_POINTS, thin_indices
+from workbench.runs.plots.series import MIN_POINTS, Axis, Curve, Floats, thin_indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,8 @@ def bundle(
         The bounded curves.
     """
     usable = [usable for curve in curves if len(usable := _where_known(curve, axis))]
-    wanted, excluded = set(always), set(never_best)
+    wanted = set(always)
+    excluded = set(never_best)
     kept = _kept(usable, goal, wanted, max_curves)
     points_each = max(max_points // max(len(kept), 1), MIN_POINTS)
     # Trials run one after another: over time, quantiles would mix the start of one with the end of
@@ -105,11 +105,9 @@ def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: 
     others = [curve for curve in curves if curve.trial not in wanted]
     num_free = max(max_curves - len(first), 0)
     if goal is None:
-        places = (
-            np.linspace(0, len(others) - 1, num_free).round()
-            if len(others) > num_free
-            else range(len(others))
-        )
+        places: Iterable[float] = range(len(others))
+        if len(others) > num_free:
+            places = np.linspace(0, len(others) - 1, num_free).round()
         return [*first[:max_curves], *(others[int(place)] for place in places)]
     sign = 1.0 if goal == "maximize" else -1.0
     ranked = [

@@ -18,15 +18,15 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from workbench.foundation.formatting import format_count, format_number
+from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.plots.figures_advice import ADVICE_FIGURES
 from workbench.runs.plots.figures_model import MODEL_FIGURES
-from workbench.runs.plots.figures_population import draw_schedule
 from workbench.runs.plots.figures_search import (
     draw_best_by_trial,
     draw_contour,
     draw_distribution,
     draw_rank,
+    draw_schedule,
 )
 from workbench.runs.plots.figures_trials import (
     draw_importance,
@@ -41,12 +41,12 @@ from workbench.runs.plots.prepare import (
     prepare_convergence,
     prepare_throughput,
 )
-from workbench.runs.plots.prepare_population import prepare_schedule
 from workbench.runs.plots.prepare_search import (
     prepare_best_by_trial,
     prepare_distribution,
     prepare_importance,
     prepare_pairs,
+    prepare_schedule,
 )
 from workbench.runs.plots.prepare_trials import (
     prepare_parallel,
@@ -68,10 +68,13 @@ from workbench.runs.plots.theme import (
     joined,
     new_figure,
     plain,
+    short,
     show_message,
     whole_ticks,
 )
-from workbench.runs.plots.tooltips import hover_of
+
+_MAX_PARAMETERS = 12
+_MAX_LETTERS = 40
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:
@@ -181,9 +184,7 @@ def for_page(figure: go.Figure) -> tuple[str, int, str]:
 
 
 def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
-    """Draw curves: a thin line per trial, a thick one for the best, and a step line for the best so
-    far.
-    """
+    """Draw curves: thin lines for trials, a thick one for the best, and steps so far."""
     figure = new_figure(title)
     if not data.lines:
         return show_message(figure, "No trial has reported this yet.")
@@ -197,19 +198,11 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         ("complete", "complete", SKY, 0.75),
         ("running", "running", GREEN, 0.9),
     ):
-        _add_lines(
-            figure,
-            [line for line in others if line.state == state],
-            name,
-            data,
-            colour,
-            opacity,
-            width=1.2,
-        )
+        lines = [line for line in others if line.state == state]
+        _add_lines(figure, lines, data, name=name, colour=colour, opacity=opacity, width=1.2)
     best = [line for line in data.lines if line.trial == data.best_trial]
-    _add_lines(
-        figure, best, f"{data.best_name}: trial {data.best_trial}", data, BEST, 1.0, width=2.8
-    )
+    name = f"{data.best_name}: trial {data.best_trial}"
+    _add_lines(figure, best, data, name=name, colour=BEST, opacity=1.0, width=2.8)
     if data.best_x:
         figure.add_scatter(
             x=floats(data.best_x),
@@ -281,8 +274,9 @@ def _add_band(figure: go.Figure, data: CurvesData) -> None:
 def _add_lines(
     figure: go.Figure,
     lines: Sequence[Line],
-    name: str,
     data: CurvesData,
+    *,
+    name: str,
     colour: str,
     opacity: float,
     width: float,
@@ -307,3 +301,18 @@ def _add_lines(
             "<extra></extra>"
         ),
     )
+
+
+def hover_of(run: RunData) -> Callable[[int], str]:
+    """Return a function that writes the configuration of a trial as lines of a tooltip."""
+
+    def write(number: int) -> str:
+        items = list(run.history.trials[number].params.items())
+        lines = [
+            f"<br>{plain(name)}: {short(format_value(value), _MAX_LETTERS)}"
+            for name, value in items[:_MAX_PARAMETERS]
+        ]
+        rest = len(items) - _MAX_PARAMETERS
+        return "".join(lines) + (f"<br>and {rest} more" if rest > 0 else "")
+
+    return write

@@ -1,5 +1,4 @@
-"""Figures of advice: the cost of plans, the accuracy of predictions, the effect of batches and
-rates.
+"""Figures of advice: costs of plans, accuracy of predictions, effects of batches and rates.
 
 `ADVICE_FIGURES` names them; `figures` lists them with all others. The same rules apply.
 """

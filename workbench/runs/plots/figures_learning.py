@@ -35,9 +35,7 @@ _MAX_LEVELS = 3
 
 
 def draw_noise(data: NoiseData) -> go.Figure:
-    """Draw the noise scale of trials, the critical batch of one, and the global batches in use as
-    levels.
-    """
+    """Draw the noise scale of trials, the critical batch, and the batches in use."""
     figure = new_figure("Gradient noise scale", data.subtitle)
     if data.empty:
         return show_message(figure, data.empty)

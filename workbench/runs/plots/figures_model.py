@@ -35,11 +35,11 @@ _SHADES = [[0.0, "rgba(0,114,178,0)"], [1.0, "rgba(0,114,178,0.6)"]]
 def confusion(run: RunData) -> go.Figure:
     """Draw how often each class was predicted as each class."""
     figure = new_figure("Confusion matrix", "Test samples by class. The diagonal is right.")
-    found = analysis_of(run.history).get("confusion")
-    if not found:
+    confusion = analysis_of(run.history).get("confusion")
+    if not confusion:
         return show_message(figure, _ABSENT)
-    labels = [short(label, _LONGEST_LABEL) for label in found["labels"]]
-    counts = found["counts"]
+    labels = [short(label, _LONGEST_LABEL) for label in confusion["labels"]]
+    counts = confusion["counts"]
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
     places = list(range(len(labels)))
     figure.add_heatmap(
@@ -69,17 +69,17 @@ def confusion(run: RunData) -> go.Figure:
 
 def prediction_errors(run: RunData) -> go.Figure:
     """Draw the predicted over the true numbers of test samples."""
-    found = analysis_of(run.history).get("errors")
-    if not found:
+    errors = analysis_of(run.history).get("errors")
+    if not errors:
         return show_message(new_figure("Prediction errors"), _ABSENT)
-    name = f" {plain(found['unit'])}" if found["unit"] else ""
-    written = _written_unit(found)
+    name = f" {plain(errors['unit'])}" if errors["unit"] else ""
+    written = _written_unit(errors)
     axis = f"{name} ({written})" if written else name
-    half, most = (f"{format_number(found[part])} {written}".rstrip() for part in ("median", "p90"))
+    half, most = (f"{format_number(errors[part])} {written}".rstrip() for part in ("median", "p90"))
     figure = new_figure(
         "Prediction errors", f"Half of the errors are below {half}, nine in ten below {most}."
     )
-    true, predicted = found["true"], found["predicted"]
+    true, predicted = errors["true"], errors["predicted"]
     ends = [min(*true, *predicted), max(*true, *predicted)]
     figure.add_scatter(
         x=ends,
@@ -106,12 +106,12 @@ def prediction_errors(run: RunData) -> go.Figure:
 
 def column_importance(run: RunData) -> go.Figure:
     """Draw how much worse the model is without each column."""
-    found = analysis_of(run.history).get("importance")
-    if not found:
+    importance = analysis_of(run.history).get("importance")
+    if not importance:
         return show_message(new_figure("Importance of columns"), _ABSENT)
-    columns = found["columns"][:NUM_COLUMNS][::-1]
-    is_error = found["score"] == "mae"
-    left_out = len(found["columns"]) - len(columns) + found["num_left_out"]
+    columns = importance["columns"][:NUM_COLUMNS][::-1]
+    is_error = importance["score"] == "mae"
+    left_out = len(importance["columns"]) - len(columns) + importance["num_left_out"]
     more = f" {left_out} more columns are not shown." if left_out else ""
     figure = new_figure(
         "Importance of columns", f"Shuffled on the test samples, with 90 % intervals.{more}"

@@ -49,7 +49,9 @@ def draw_offers(
         budget_usd: What it may cost.
     """
     known = [
-        each for each in offers if each["run_s"] and each["cost_usd"] and each["fits"] is not False
+        offer
+        for offer in offers
+        if offer["run_s"] and offer["cost_usd"] and offer["fits"] is not False
     ]
     title, about = (
         "Estimated time and cost of the run",
@@ -59,9 +61,9 @@ def draw_offers(
         return show_message(
             new_figure(title, about), "No machine has both a known time and a known price."
         )
-    unit, unit_s = time_unit(max(each["run_s"]["value"] for each in known))
+    unit, unit_s = time_unit(max(offer["run_s"]["value"] for offer in known))
     times, costs = (
-        (min(each[name]["low"] for each in known), max(each[name]["high"] for each in known))
+        (min(offer[name]["low"] for offer in known), max(offer[name]["high"] for offer in known))
         for name in ("run_s", "cost_usd")
     )
     beyond = []
@@ -76,24 +78,24 @@ def draw_offers(
         title, f"{about}; {' and '.join(beyond)} {verb} beyond" if beyond else about
     )
     middle_usd = math.sqrt(costs[0] * costs[1])
-    named = [id(each) for each in _worth_a_name(known, times, costs)]
+    named = [id(offer) for offer in _worth_a_name(known, times, costs)]
     for (provider, market), group in _groups(known).items():
         colour = _COLOURS.get(provider, MUTED)
         figure.add_scatter(
-            x=[each["cost_usd"]["value"] for each in group],
-            y=[each["run_s"]["value"] / unit_s for each in group],
+            x=[offer["cost_usd"]["value"] for offer in group],
+            y=[offer["run_s"]["value"] / unit_s for offer in group],
             error_x=_bars(group, "cost_usd", 1.0, colour),
             error_y=_bars(group, "run_s", unit_s, colour),
-            text=[_name(each) if id(each) in named else "" for each in group],
+            text=[_name(offer) if id(offer) in named else "" for offer in group],
             textposition=[
-                "top right" if each["cost_usd"]["value"] < middle_usd else "top left"
-                for each in group
+                "top right" if offer["cost_usd"]["value"] < middle_usd else "top left"
+                for offer in group
             ],
-            hovertext=[_name(each) for each in group],
+            hovertext=[_name(offer) for offer in group],
             mode="markers+text",
             name=plain(f"{provider}, {market}"),
             marker={
-                "color": [colour if each["measured"] else "white" for each in group],
+                "color": [colour if offer["measured"] else "white" for offer in group],
                 "size": 9,
                 "symbol": _SYMBOLS[market],
                 "line": {"color": colour, "width": 1.8},
@@ -115,7 +117,8 @@ def draw_offers(
         note_level(figure, deadline_s / unit_s, "deadline", log=True)
     if budget_usd is not None:
         note_place(figure, budget_usd, "budget", VERMILLION, row=0)
-    (least_usd, most_usd), (least_s, most_s) = _with(budget_usd, costs), _with(deadline_s, times)
+    (least_usd, most_usd) = _with(budget_usd, costs)
+    (least_s, most_s) = _with(deadline_s, times)
     figure.update_xaxes(
         **log_axis(0.8 * least_usd, 1.25 * most_usd), title_text="cost of the run, USD"
     )
@@ -153,28 +156,28 @@ def _worth_a_name(
     offers: Sequence[Mapping[str, Any]], times: tuple[float, float], costs: tuple[float, float]
 ) -> list[Mapping[str, Any]]:
     """Return the Pareto-optimal offers, spaced widely enough for labels."""
-    found: list[Mapping[str, Any]] = []
+    named: list[Mapping[str, Any]] = []
     fastest_s = math.inf
-    for each in sorted(
+    for offer in sorted(
         offers, key=lambda offer: (offer["cost_usd"]["value"], offer["run_s"]["value"])
     ):
-        if each["run_s"]["value"] > _CLEARLY * fastest_s:
+        if offer["run_s"]["value"] > _CLEARLY * fastest_s:
             continue
-        fastest_s = each["run_s"]["value"]
-        if not found or any(
-            abs(math.log(each[name]["value"] / found[-1][name]["value"]))
+        fastest_s = offer["run_s"]["value"]
+        if not named or any(
+            abs(math.log(offer[name]["value"] / named[-1][name]["value"]))
             > _NEAR * math.log(high / low)
             for name, (low, high) in (("run_s", times), ("cost_usd", costs))
             if high > low
         ):
-            found.append(each)
-    return found[:_MAX_NAMES]
+            named.append(offer)
+    return named[:_MAX_NAMES]
 
 
 def _groups(offers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for each in offers:
-        groups.setdefault((each["provider"], each["market"]), []).append(each)
+    for offer in offers:
+        groups.setdefault((offer["provider"], offer["market"]), []).append(offer)
     return groups
 
 
@@ -187,8 +190,8 @@ def _bars(
         "thickness": 0.8,
         "width": 0,
         "color": _pale(colour),
-        "array": [(each[name]["high"] - each[name]["value"]) / unit for each in group],
-        "arrayminus": [(each[name]["value"] - each[name]["low"]) / unit for each in group],
+        "array": [(offer[name]["high"] - offer[name]["value"]) / unit for offer in group],
+        "arrayminus": [(offer[name]["value"] - offer[name]["low"]) / unit for offer in group],
     }
 
 

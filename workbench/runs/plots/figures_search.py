@@ -1,20 +1,28 @@
-"""Figures of how a search went: the best by trial, the distribution of values, pairs of parameters.
+"""Figures of how a search went: best by trial, distribution, pairs of parameters, populations.
 
-Split from `figures`, which lists them; the same rules apply.
+`figures` lists them; the same rules apply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.runs.plots.prepare_search import Distribution, PairPanel, PairsData, TrialValues
+from workbench.runs.plots.prepare_search import (
+    Distribution,
+    PairPanel,
+    PairsData,
+    Piece,
+    ScheduleData,
+    TrialValues,
+)
 from workbench.runs.plots.theme import (
     BEST,
     BLUE,
+    FAINT,
     FILLED,
     INK,
     MUTED,
@@ -33,9 +41,7 @@ _TOO_FEW = "Two parameters must vary among the complete trials."
 
 
 def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Figure:
-    """Draw a point per complete trial, the best one ringed, and the best value so far as a step
-    line.
-    """
+    """Draw a point per complete trial, the best ringed, and the best so far as steps."""
     figure = new_figure("Best by trial")
     if not data.trials:
         return show_message(figure, _NOTHING)
@@ -93,9 +99,7 @@ def draw_distribution(data: Distribution, hover: Callable[[int], str]) -> go.Fig
 
 
 def draw_contour(data: PairsData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw the objective over pairs of parameters, estimated between the trials, which are
-    points.
-    """
+    """Draw the objective over pairs of parameters, estimated between the trials."""
     return _draw_pairs(data, hover, "Contour", contour=True)
 
 
@@ -206,3 +210,74 @@ def _colours(data: PairsData, contour: bool) -> dict[str, Any]:
         return {"colorscale": colour_scale(data.goal), "colorbar": bar}
     bar |= {"tickvals": [0, 1], "ticktext": ["best", "worst"]}
     return {"colorscale": colour_scale("minimize"), "cmin": 0, "cmax": 1, "colorbar": bar}
+
+
+def draw_schedule(data: ScheduleData, hover: Callable[[int], str]) -> go.Figure:
+    """Draw one panel for each parameter.
+
+    All parts of the trainings, and on top those of the best.
+    """
+    if not data.panels:
+        return show_message(new_figure("Schedules"), "No parameter has changed during a training.")
+    figure = make_subplots(
+        len(data.panels), 1, shared_xaxes=True, vertical_spacing=0.12 / len(data.panels)
+    )
+    figure.update_layout(
+        template=TEMPLATE, title_text="Schedules", height=130 + 150 * len(data.panels)
+    )
+    for row, panel in enumerate(data.panels, start=1):
+        looks: tuple[tuple[str, Sequence[Piece], dict[str, Any]], ...] = (
+            ("all parts", panel.others, {"color": FAINT, "width": 1.2}),
+            (f"best: trial {data.best_trial}", panel.best, {"color": BEST, "width": 3}),
+        )
+        for name, pieces, line in looks:
+            if pieces:
+                _add_pieces(figure, pieces, hover, line, name=name, row=row)
+        kind = "log" if panel.is_log else "linear"
+        if any(isinstance(piece.value, str) for piece in panel.others):
+            kind = "category"
+        figure.update_yaxes(
+            title_text=short(panel.name, 24),
+            type=kind,
+            nticks=4,
+            exponentformat="e",
+            row=row,
+            col=1,
+        )
+    ends = [piece.end for panel in data.panels for piece in panel.others]
+    figure.update_xaxes(whole_ticks([0, *ends]))
+    figure.update_xaxes(title_text=data.unit, row=len(data.panels), col=1)
+    return figure
+
+
+def _add_pieces(
+    figure: go.Figure,
+    pieces: Sequence[Piece],
+    hover: Callable[[int], str],
+    line: dict[str, Any],
+    *,
+    name: str,
+    row: int,
+) -> None:
+    """Draw each part as a level line, with a step from the value of the part that it continues."""
+    x: list[int | None] = []
+    y: list[float | str | None] = []
+    tips: list[list[Any]] = []
+    for piece in pieces:
+        x += [piece.begin, piece.begin, piece.end, None]
+        y += [piece.value if piece.before is None else piece.before, piece.value, piece.value, None]
+        tips += [[piece.trial, hover(piece.trial)]] * 4
+    figure.add_scatter(
+        x=x,
+        y=y,
+        customdata=tips,
+        meta=TRIALS,
+        mode="lines",
+        line=line,
+        name=name,
+        legendgroup=name,
+        showlegend=row == 1,
+        row=row,
+        col=1,
+        hovertemplate="trial %{customdata[0]}%{customdata[1]}<extra></extra>",
+    )

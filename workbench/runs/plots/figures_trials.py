@@ -62,9 +62,7 @@ _NUM_SHADES = 10
 
 
 def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no
-    WebGL.
-    """
+    """Draw parallel coordinates as plain lines, which print and need no WebGL."""
     figure = new_figure("Parallel coordinates")
     chosen = [line for line in data.lines if data.chosen is None or line.trial in data.chosen]
     with_result = [line for line in chosen if line.value is not None]
@@ -79,15 +77,15 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     others = [
         line for line in data.lines if data.chosen is not None and line.trial not in data.chosen
     ]
-    _add_parallel_lines(figure, others, hover, GRID, 0.9, "not chosen")
+    _add_parallel_lines(figure, others, hover, colour=GRID, width=0.9, name="not chosen")
     unfinished = [line for line in chosen if line.value is None]
-    _add_parallel_lines(figure, unfinished, hover, "#c9d0d6", 0.9, "pruned")
+    _add_parallel_lines(figure, unfinished, hover, colour="#c9d0d6", width=0.9, name="pruned")
     for shade in sorted(shades, reverse=data.goal == "minimize"):
         colour = FAINT if shade < 0 else colours[shade]
-        _add_parallel_lines(figure, shades[shade], hover, colour, 1.6, "complete")
+        _add_parallel_lines(figure, shades[shade], hover, colour=colour, width=1.6, name="complete")
     best = [line for line in with_result if line.trial == data.best_trial]
     name = f"best {data.metric}: trial {data.best_trial}"
-    _add_parallel_lines(figure, best, hover, BEST, 3.2, name, legend=True)
+    _add_parallel_lines(figure, best, hover, colour=BEST, width=3.2, name=name, legend=True)
     for index, axis in enumerate(data.axes):
         figure.add_shape(
             type="line",
@@ -100,9 +98,10 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
         )
         ticks = [*axis.ticks, (ABSENT, "not set")] if axis.conditional else axis.ticks
         for place, text in ticks:
-            _label(figure, short(text, 14), index, place, "right", -5)
+            _label(figure, short(text, 14), index, place, anchor="right", shift=-5)
         height = 1.06 if index % 2 == 0 or len(data.axes) < 6 else 1.13
-        _label(figure, f"<b>{short(axis.name, 20)}</b>", index, height, "center", 0, colour=INK)
+        title = f"<b>{short(axis.name, 20)}</b>"
+        _label(figure, title, index, height, anchor="center", shift=0, colour=INK)
     marker = {"color": [0], **_bar_of_lines(data)}
     figure.add_scatter(
         x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip"
@@ -126,7 +125,8 @@ def _colours_of_lines(data: ParallelData) -> list[str]:
 def _shade_of(line: ParallelLine, data: ParallelData) -> int:
     """Return which of the colours a line has; negative where the parameter is not set."""
     if data.colour_axis is not None:
-        place, levels = line.positions[data.colour_axis], data.axes[data.colour_axis].levels
+        place = line.positions[data.colour_axis]
+        levels = data.axes[data.colour_axis].levels
         if place is None:
             return -1
         if levels:
@@ -176,6 +176,7 @@ def _add_parallel_lines(
     figure: go.Figure,
     lines: Sequence[ParallelLine],
     hover: Callable[[int], str],
+    *,
     colour: str,
     width: float,
     name: str,
@@ -260,6 +261,7 @@ def _add_slice_points(
     panel: SlicePanel,
     hover: Callable[[int], str],
     place: dict[str, int],
+    *,
     first: bool,
 ) -> None:
     best = f"best {data.metric}: trial {data.best_trial}"
@@ -432,7 +434,14 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
 
 
 def _label(
-    figure: go.Figure, text: str, x: float, y: float, anchor: str, shift: float, colour: str = MUTED
+    figure: go.Figure,
+    text: str,
+    x: float,
+    y: float,
+    *,
+    anchor: str,
+    shift: float,
+    colour: str = MUTED,
 ) -> None:
     figure.add_annotation(
         text=text,

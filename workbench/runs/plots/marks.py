@@ -181,9 +181,7 @@ def note_place(figure: go.Figure, at: float, text: str, colour: str, *, row: int
 
 
 def ticks_at(places: Sequence[float | None]) -> dict[str, Any]:
-    """Return a logarithmic axis whose ticks are the numbers that occur, or an evenly spaced
-    subset.
-    """
+    """Return a logarithmic axis whose ticks are numbers that occur."""
     known = sorted({place for place in places if place is not None and place > 0})
     shown = known[:: max(1, math.ceil(len(known) / _MAX_TICKS))]
     axis: dict[str, Any] = {

@@ -1,5 +1,4 @@
-"""Parameters as axes: where their values lie from 0 to 1, and which of them have a tick or a
-colour.
+"""Parameters as axes: where their values lie from 0 to 1, and which have ticks or colours.
 
 As in `prepare`: frozen plain values; drawing is left to the figures.
 """
@@ -111,7 +110,9 @@ class ParameterLayout:
     def of_numbers(cls, name: str, values: Sequence[float]) -> ParameterLayout:
         """Return the layout of an axis without a domain, such as an objective."""
         layout = cls.__new__(cls)
-        layout.name, layout.categories, layout.tick_every = name, (), None
+        layout.name = name
+        layout.categories = ()
+        layout.tick_every = None
         layout._set_numbers(min(values, default=0.0), max(values, default=1.0), False, False)
         return layout
 
@@ -144,11 +145,9 @@ class ParameterLayout:
 
     def coordinate(self, value: JsonValue) -> float | str:
         """Return a value as plotly places it: a number, or the name of a category."""
-        return (
-            float(value)
-            if not self.categories and isinstance(value, int | float)
-            else format_value(value)
-        )
+        if not self.categories and isinstance(value, int | float):
+            return float(value)
+        return format_value(value)
 
 
 def _log_marks(low: float, high: float) -> list[float]:

@@ -164,8 +164,7 @@ def _best_number(run: RunData, metric: str) -> int | None:
 def prepare_throughput(
     run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
 ) -> CurvesData:
-    """Prepare the samples per second of all trials, or of an evenly spaced subset if there are very
-    many.
+    """Prepare the samples per second of all trials, or of some if there are very many.
 
     Args:
         run: The run.
@@ -307,9 +306,7 @@ def _curves_data(
 
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
-    """Begin the curve of a trial that continues a stopped one at the last point of that one before
-    it.
-    """
+    """Begin the curve of a trial at the point of the stopped one that it continues."""
     if history.experiment.fidelity is not None:  # each level is trained anew
         yield from drawn
         return

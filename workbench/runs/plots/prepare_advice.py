@@ -1,33 +1,32 @@
-"""Prepare the figures of the cost of plans.
-
-Throughput, step time and memory against the micro batch.
+"""Prepare the figures of the cost of plans: throughput, step time and memory by micro batch.
 
 As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite.
 `empty` states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
+`Predictions` holds the step times that stored advice predicts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
-from workbench.advisor.variants import read_plan
-from workbench.experiment.plan import PartialPlan
+from workbench.advisor.variants import Variant, read_plan, variant_of
+from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.events import PlanMeasured
-from workbench.runs.plots.advice_predictions import (
-    MAX_SAMPLES,
-    CurveStep,
-    Predictions,
-    is_usual,
-    usual_of,
-)
 from workbench.runs.plots.prepare import Values
 from workbench.runs.plots.run_data import RunData
 
 _TO_MEASURE = "No plan has been measured yet; request advice to measure some."
 _UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
+# Converts seconds per step and samples per step to the unit of the axis.
+_Shown = Callable[[Estimate, float], Estimate]
+# Per step; a larger number cannot be a measurement.
+MAX_SAMPLES = 1e12
 
 
 class Point(NamedTuple):
@@ -51,9 +50,9 @@ class Points:
     texts: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, found: Iterable[Point]) -> Points:
+    def of(cls, points: Iterable[Point]) -> Points:
         """Make columns in order of x; points without coordinates are left out."""
-        placed = [point for point in found if point.x is not None and point.y is not None]
+        placed = [point for point in points if point.x is not None and point.y is not None]
         placed.sort(key=lambda point: point.x or 0.0)
         return cls(*(tuple(column) for column in zip(*placed, strict=True)))  # type: ignore[arg-type]
 
@@ -71,13 +70,13 @@ class Fit:
     @classmethod
     def of(cls, steps: Iterable[tuple[float, Estimate]]) -> Fit:
         """Make columns of intervals by x, in order of x."""
-        found = sorted(steps, key=lambda step: step[0])
+        placed = sorted(steps, key=lambda step: step[0])
         return cls(
-            tuple(x for x, _ in found),
-            tuple(step.value for _, step in found),
-            tuple(step.low for _, step in found),
-            tuple(step.high for _, step in found),
-            tuple(step.extrapolated for _, step in found),
+            tuple(x for x, _ in placed),
+            tuple(step.value for _, step in placed),
+            tuple(step.low for _, step in placed),
+            tuple(step.high for _, step in placed),
+            tuple(step.extrapolated for _, step in placed),
         )
 
 
@@ -121,13 +120,10 @@ class MemoryData:
     empty: str = ""
 
 
-# Converts seconds per step and samples per step to the unit of the axis.
-_Shown = Callable[[Estimate, float], Estimate]
-
-
 def prepare_step_time(run: RunData) -> BatchData:
     """Prepare seconds per step against the micro batch, one line per number of workers."""
-    events, curve = run.advice.of_one_setting(), Predictions(run.advice.advice).curve
+    events = run.advice.of_one_setting()
+    curve = Predictions(run.advice.advice).curve
     unit, unit_s = time_unit_of_steps(
         [*(event.step_time_s for event in events), *(row.step.value for row in curve)]
     )
@@ -146,7 +142,8 @@ def prepare_step_time(run: RunData) -> BatchData:
 
 def prepare_throughput_by_batch(run: RunData) -> BatchData:
     """Prepare samples per second against the micro batch, one line per number of workers."""
-    choice, curve = run.advice.choice, Predictions(run.advice.advice).curve
+    choice = run.advice.choice
+    curve = Predictions(run.advice.advice).curve
     groups = _groups(run, lambda step, samples: step.inverse(samples))
     return BatchData(
         title="Throughput by micro batch",
@@ -161,8 +158,10 @@ def prepare_throughput_by_batch(run: RunData) -> BatchData:
 
 def prepare_memory(run: RunData) -> MemoryData:
     """Prepare the peak of a worker against the micro batch, and what its device has."""
-    events, choice = run.advice.of_one_setting(), run.advice.choice
-    curves, held = mapping(run.advice.advice.get("curves")), mapping(choice.get("memory_bytes"))
+    events = run.advice.of_one_setting()
+    choice = run.advice.choice
+    curves = mapping(run.advice.advice.get("curves"))
+    held = mapping(choice.get("memory_bytes"))
     limit = finite(curves.get("memory_limit_bytes")) or finite(held.get("limit"))
     law = rows(curves.get("memory"))
     sizes = [finite(row.get("peak_bytes")) for row in law] + [
@@ -197,9 +196,7 @@ def prepare_memory(run: RunData) -> MemoryData:
 
 
 def measured_step(event: PlanMeasured) -> Estimate | None:
-    """Return the median step of a measured plan, with half of the interquartile range either
-    way.
-    """
+    """Return the median step of a measured plan, and half of its interquartile range."""
     value_s, spread_s = finite(event.step_time_s), max(finite(event.step_time_spread_s) or 0.0, 0.0)
     if value_s is None:
         return None
@@ -209,10 +206,11 @@ def measured_step(event: PlanMeasured) -> Estimate | None:
 
 def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
     """Return the recommended plan as a point over its micro batch, or none."""
-    found, plan = Estimate.of(stored), stored_plan(choice)
-    if found is None:
+    interval = Estimate.of(stored)
+    plan = stored_plan(choice)
+    if interval is None:
         return Points()
-    shown = found.times(1.0 / unit)
+    shown = interval.times(1.0 / unit)
     text = f"recommended: {plan.batch_text}"
     return Points.of([Point(plan.micro_batch, shown.value, shown.low, shown.high, text)])
 
@@ -233,24 +231,26 @@ def describe(event: PlanMeasured) -> str:
 def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
     """Return the unit in which steps are read most easily, and its length in seconds."""
     longest_s = max(
-        (found for time_s in times_s if (found := finite(time_s)) is not None), default=0.0
+        (finite_s for time_s in times_s if (finite_s := finite(time_s)) is not None), default=0.0
     )
     return ("ms", 1e-3) if longest_s < 2.0 else ("s", 1.0)
 
 
 def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
-    events, curve = run.advice.of_one_setting(), Predictions(run.advice.advice).curve
+    events = run.advice.of_one_setting()
+    curve = Predictions(run.advice.advice).curve
     usual = usual_of(run.advice.choice, events)
     counts = {row.workers for row in curve} | {size_of(event, "workers") for event in events}
     groups = []
     for workers in sorted(count for count in counts if count is not None):
         points: dict[bool, list[Point]] = {True: [], False: []}
         for event in events:
-            step, samples = measured_step(event), size_of(event, "global_batch")
+            step = measured_step(event)
+            samples = size_of(event, "global_batch")
             if event.fits and step and samples and size_of(event, "workers") == workers:
-                found = shown(step, samples)
+                interval = shown(step, samples)
                 at = size_of(event, "micro_batch")
-                point = Point(at, found.value, found.low, found.high, describe(event))
+                point = Point(at, interval.value, interval.low, interval.high, describe(event))
                 points[is_usual(read_plan(event.plan), usual)].append(point)
         fit = Fit.of(
             (float(row.micro_batch), shown(row.step, row.micro_batch * workers))
@@ -265,12 +265,99 @@ def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
 
 
 def _of_dashes(curve: Sequence[CurveStep]) -> str:
-    return (
-        "; dashed: beyond what was measured."
-        if any(row.step.extrapolated for row in curve)
-        else "."
-    )
+    has_dashes = any(row.step.extrapolated for row in curve)
+    return "; dashed: beyond what was measured." if has_dashes else "."
 
 
 def _over(value: float | None, unit: float) -> float | None:
     return None if value is None else value / unit
+
+
+@dataclass(frozen=True)
+class CurveStep:
+    """A step of the stored curve: one micro batch per worker, then an exchange of gradients."""
+
+    workers: int
+    micro_batch: int
+    step: Estimate
+
+
+class Predictions:
+    """The step times that advice predicts."""
+
+    def __init__(self, advice: Mapping[str, Any]) -> None:
+        """Read stored advice; empty advice predicts nothing."""
+        candidates = [mapping(advice.get(name)) for name in ("choice", "runner_up", "reference")]
+        self._candidates = [
+            candidate for candidate in (*candidates, *rows(advice.get("others"))) if candidate
+        ]
+        self._usual = usual_of(mapping(advice.get("choice")), ())
+        stored = rows(mapping(advice.get("curves")).get("step_time"))
+        steps = [step for row in stored if (step := _curve_step(row)) is not None]
+        self.curve = sorted(steps, key=lambda step: (step.workers, step.micro_batch))
+
+    def of_plan(self, stored: PartialPlan) -> Estimate | None:
+        """Return the predicted step time of a plan, or None if the advice does not cover it."""
+        plan = stored.complete()
+        if plan is None:
+            return None
+        for candidate in self._candidates:
+            if stored_plan(candidate).complete() == plan:
+                return _time(Estimate.of(candidate.get("step_time_s")))
+        return (
+            self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
+        )
+
+    def _on_curve(self, workers: float, micro_batch: float) -> Estimate | None:
+        line = [row for row in self.curve if row.workers == workers]
+        if not line or not line[0].micro_batch <= micro_batch <= line[-1].micro_batch:
+            return None
+        at = [math.log(row.micro_batch) for row in line]
+        columns = zip(*((row.step.value, row.step.low, row.step.high) for row in line), strict=True)
+        value, low, high = (
+            float(np.exp(np.interp(math.log(micro_batch), at, np.log(column))))
+            for column in columns
+        )
+        nearest = min(line, key=lambda row: abs(row.micro_batch - micro_batch))
+        return Estimate(value, low, high, nearest.step.extrapolated)
+
+
+def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Variant | None:
+    """Return the variant that the curves describe.
+
+    That of the choice, else the first one measured.
+    """
+    stored = mapping(choice.get("plan")) or (measured[0].plan if measured else {})
+    plan = read_plan(stored)
+    return None if plan is None else variant_of(plan)
+
+
+def is_usual(plan: Plan | None, usual: Variant | None) -> bool:
+    """Return whether the curves describe a plan.
+
+    Its variant matches and it does not accumulate gradients.
+    """
+    return plan is not None and plan.accumulation == 1 and variant_of(plan) == usual
+
+
+def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
+    workers, micro_batch = finite(row.get("workers")), finite(row.get("micro_batch"))
+    step = _time(
+        Estimate.of(
+            {
+                "value": row.get("step_time_s"),
+                "low": row.get("low_s"),
+                "high": row.get("high_s"),
+                "extrapolated": row.get("extrapolated"),
+            }
+        )
+    )
+    if not (workers and micro_batch and step) or min(workers, micro_batch) < 1:
+        return None
+    if workers * micro_batch > MAX_SAMPLES:
+        return None
+    return CurveStep(int(workers), int(micro_batch), step)
+
+
+def _time(interval: Estimate | None) -> Estimate | None:
+    return interval if interval is not None and interval.is_time else None

@@ -1,7 +1,7 @@
 """Prepare the best value so far of a run, over one of several axes, for comparisons between runs.
 
 As in `prepare`: plain values, all decisions made here. What else differs between runs is left to
-`runs.comparison_table`, drawing to `figures_comparison`.
+`runs.comparison`, drawing to `figures_comparison`.
 """
 
 from __future__ import annotations
@@ -83,9 +83,7 @@ def prepare_best_so_far(
 
 
 def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None:
-    """Return in which direction a metric is better, as the first of some runs declares that
-    declares it.
-    """
+    """Return in which direction a metric is better, as the first run with it declares."""
     for history in histories:
         if metric is not None and (goal := history.goal_of(metric)) is not None:
             return goal
@@ -93,9 +91,7 @@ def goal_in_any(histories: Iterable[History], metric: str | None) -> Goal | None
 
 
 def worker_time_s(run: RunData, times_s: Floats) -> Floats:
-    """Return how long all workers of all trials had trained until some moments, given in run
-    time.
-    """
+    """Return how long all workers of all trials had trained until some moments."""
     clock = run.history.clock
     used = np.zeros(len(times_s))
     for trial in run.history.trials.values():
@@ -116,7 +112,8 @@ def num_workers(trial: Trial) -> int:
 
 def _by_trial(run: RunData, metric: str, goal: Goal) -> tuple[tuple[float, ...], tuple[float, ...]]:
     sign = 1.0 if goal == "maximize" else -1.0
-    excluded, best = set(never_best(run.history)), -math.inf
+    excluded = set(never_best(run.history))
+    best = -math.inf
     x: list[float] = []
     y: list[float] = []
     complete = [trial for trial in run.history.in_state("complete") if trial.number not in excluded]

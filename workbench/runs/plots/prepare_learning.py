@@ -153,12 +153,12 @@ def prepare_noise(run: RunData) -> NoiseData:
         x_title,
         tuple(
             NoiseLine(curve.trial, _values(curve.x(axis)), _values(curve.value))
-            for curve in (each.thinned(500) for each in drawn)
+            for curve in (curve_of_batch.thinned(500) for curve_of_batch in drawn)
         ),
         shown_trial=shown.trial,
         critical_x=_values(thin.x(axis)) if batch else (),
         critical=_critical_batches(thin, batch) if batch else (),
-        batches=tuple(sorted(each for each in batches if each)),
+        batches=tuple(sorted(curve_of_batch for curve_of_batch in batches if curve_of_batch)),
         advised=finite(noise.get("scale_samples")),
     )
 
@@ -179,7 +179,8 @@ def _critical_batches(curve: Curve, batch: float) -> Values:
     """
     steps, scales = curve.x("step"), curve.value
     weights = np.diff(steps, prepend=0.0).clip(min=0.0) * batch / (scales + batch)
-    least_steps, least_samples = np.cumsum(weights), np.cumsum(weights * scales)
+    least_steps = np.cumsum(weights)
+    least_samples = np.cumsum(weights * scales)
     return tuple(
         critical_batch(least_steps=float(few), least_samples=float(samples)) if few > 0 else None
         for few, samples in zip(least_steps, least_samples, strict=True)
@@ -189,23 +190,24 @@ def _critical_batches(curve: Curve, batch: float) -> Values:
 def prepare_time_to_target(run: RunData) -> TargetData:
     """Prepare the predicted time to the target against the global batch, with the candidates."""
     advice = run.advice.advice
-    found: list[tuple[float, Estimate]] = []
+    times_to_target: list[tuple[float, Estimate]] = []
     for row in rows(mapping(advice.get("curves")).get("time_to_target")):
         batch = finite(row.get("global_batch"))
         time_s = Estimate.of(
             {"value": row.get("time_s"), "low": row.get("low_s"), "high": row.get("high_s")}
         )
         if batch and time_s:
-            found.append((batch, time_s))
+            times_to_target.append((batch, time_s))
     named = (("choice", "choice"), ("runner-up", "runner_up"), ("without advice", "reference"))
     plans = [(name, mapping(advice.get(key))) for name, key in named]
     times = [
-        (name, each, time_s)
-        for name, each in plans
-        if (time_s := _time_to_target(each)) is not None
+        (name, plan_advice, time_s)
+        for name, plan_advice in plans
+        if (time_s := _time_to_target(plan_advice)) is not None
     ]
     longest_s = max(
-        [time_s.value for _, time_s in found] + [time_s.value for *_, time_s in times], default=0.0
+        [time_s.value for _, time_s in times_to_target] + [time_s.value for *_, time_s in times],
+        default=0.0,
     )
     unit, unit_s = time_unit(longest_s)
     subtitle = (
@@ -214,18 +216,19 @@ def prepare_time_to_target(run: RunData) -> TargetData:
     )
     marks = []
     for name, candidate, time_s in times:
-        plan, shown = stored_plan(candidate), time_s.times(1.0 / unit_s)
+        plan = stored_plan(candidate)
+        shown = time_s.times(1.0 / unit_s)
         text = f"{plan.batch_text}: {format_duration(time_s.value)}"
         at = plan.global_batch
         marks.append((name, Points.of([Point(at, shown.value, shown.low, shown.high, text)])))
     return TargetData(
         subtitle=subtitle,
         unit=unit,
-        fit=Fit.of((batch, time_s.times(1.0 / unit_s)) for batch, time_s in found),
+        fit=Fit.of((batch, time_s.times(1.0 / unit_s)) for batch, time_s in times_to_target),
         marks=tuple((name, points) for name, points in marks if points.x),
         empty=(
             ""
-            if found or marks
+            if times_to_target or marks
             else (
                 "No time to the target is predicted yet; it needs advice and an objective with a"
                 " target."
@@ -347,8 +350,8 @@ def _loss_range(lines: Sequence[RateLine]) -> tuple[float, float] | None:
 
 
 def _positive(value: float | None) -> float | None:
-    found = finite(value)
-    return found if found is not None and found > 0 else None
+    number = finite(value)
+    return number if number is not None and number > 0 else None
 
 
 def _values(column: Floats) -> Values:

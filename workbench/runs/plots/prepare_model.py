@@ -50,14 +50,14 @@ def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard
 
 def analysis_of(history: History) -> Mapping[str, Any]:
     """Return what the chosen model does on the test samples; empty where nothing was stored."""
-    found = (history.result or {}).get("analysis")
-    return found if isinstance(found, dict) else {}
+    analysis = (history.result or {}).get("analysis")
+    return analysis if isinstance(analysis, dict) else {}
 
 
 def model_figures(history: History) -> tuple[str, ...]:
     """Return the names of the figures of the model that have data."""
-    found = analysis_of(history)
-    return tuple(name for name, part in PART_OF_FIGURE.items() if found.get(part))
+    analysis = analysis_of(history)
+    return tuple(name for name, part in PART_OF_FIGURE.items() if analysis.get(part))
 
 
 def _cell(name: str, value: Any) -> str:

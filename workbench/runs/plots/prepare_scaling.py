@@ -16,15 +16,17 @@ from workbench.advisor.stored_advice import Estimate, stored_plan
 from workbench.advisor.variants import read_plan, variant_of
 from workbench.experiment.plan import PartialPlan, Plan
 from workbench.foundation.formatting import format_percent
-from workbench.runs.plots.advice_predictions import Predictions, is_usual, usual_of
 from workbench.runs.plots.prepare_advice import (
     Fit,
     Point,
     Points,
+    Predictions,
     describe,
+    is_usual,
     measured_step,
     size_of,
     time_unit_of_steps,
+    usual_of,
 )
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import THROUGHPUT, Curve
@@ -44,9 +46,7 @@ class ScalingLine:
 
 @dataclass(frozen=True)
 class ScalingData:
-    """Scale efficiency: the throughput of n workers over n times that of one, or of the fewest
-    known.
-    """
+    """Scale efficiency: throughput of n workers over n times that of the fewest known."""
 
     subtitle: str
     lines: tuple[ScalingLine, ...]
@@ -56,9 +56,7 @@ class ScalingData:
 
 @dataclass(frozen=True)
 class PredictionData:
-    """Measured step times (x) against predicted ones (y, with their intervals) of the same
-    plans.
-    """
+    """Measured step times (x) against predicted ones (y, with intervals) of the same plans."""
 
     subtitle: str
     unit: str
@@ -68,10 +66,12 @@ class PredictionData:
 
 
 def prepare_scaling(run: RunData) -> ScalingData:
-    """Prepare the scale efficiency of probes, trials and predictions, at the best-known micro
-    batches.
+    """Prepare the scale efficiency of probes, trials and predictions.
+
+    They are shown at the best-known micro batches.
     """
-    events, by_trials = run.advice.of_one_setting(), _steps_of_trials(run)
+    events = run.advice.of_one_setting()
+    by_trials = _steps_of_trials(run)
     usual = usual_of(run.advice.choice, events)
     if usual is None and by_trials:
         usual = variant_of(by_trials[0][0])
@@ -120,17 +120,17 @@ def prepare_scaling(run: RunData) -> ScalingData:
         ),
         lines=tuple(
             _line(
-                each,
-                measured.get(each, {}),
+                batch,
+                measured.get(batch, {}),
                 {
                     workers: statistics.median(steps_s)
-                    for workers, steps_s in trials.get(each, {}).items()
+                    for workers, steps_s in trials.get(batch, {}).items()
                 },
-                predicted.get(each, {}),
+                predicted.get(batch, {}),
             )
-            for each in sorted(drawn)
+            for batch in sorted(drawn)
         ),
-        workers=tuple(sorted(set().union(*(counts(each) for each in drawn)))),
+        workers=tuple(sorted(set().union(*(counts(batch) for batch in drawn)))),
         empty=(
             ""
             if known
@@ -147,26 +147,25 @@ def prepare_predictions(run: RunData) -> PredictionData:
     predictions = Predictions(run.advice.advice)
     probes: list[tuple[float, Estimate, str]] = []
     for event in run.advice.of_one_setting():
-        predicted, step = (
-            predictions.of_plan(PartialPlan.from_json(event.plan)),
-            measured_step(event),
-        )
+        predicted = predictions.of_plan(PartialPlan.from_json(event.plan))
+        step = measured_step(event)
         if event.fits and predicted and step:
             probes.append((step.value, predicted, describe(event)))
     trials: list[tuple[float, Estimate, str]] = []
     for curve in run.series.curves(THROUGHPUT):
         plan = run.history.trials[curve.trial].plan
-        predicted, step_s = predictions.of_plan(plan), _step_of_trial(run, curve)
+        predicted = predictions.of_plan(plan)
+        step_s = _step_of_trial(run, curve)
         if predicted and step_s:
             trials.append((step_s, predicted, f"trial {curve.trial}: {plan.batch_text}"))
     both = [*probes, *trials]
     unit, unit_s = time_unit_of_steps(step_s for step_s, _, _ in both)
     num_within = sum(abs(predicted.value / step_s - 1.0) <= BAND for step_s, predicted, _ in both)
 
-    def points(found: list[tuple[float, Estimate, str]]) -> Points:
+    def points(known_points: list[tuple[float, Estimate, str]]) -> Points:
         shown = [
             (step_s / unit_s, predicted.times(1.0 / unit_s), text)
-            for step_s, predicted, text in found
+            for step_s, predicted, text in known_points
         ]
         return Points.of(Point(x, step.value, step.low, step.high, text) for x, step, text in shown)
 
@@ -218,14 +217,15 @@ def _line(
 
 def _steps_of_trials(run: RunData) -> list[tuple[Plan, float]]:
     """Return plan and seconds per step of the largest group of trials that did the same work."""
-    found: dict[str, list[tuple[Plan, float]]] = {}
+    steps_by_work: dict[str, list[tuple[Plan, float]]] = {}
     for curve in run.series.curves(THROUGHPUT):
         trial = run.history.trials[curve.trial]
-        plan, step_s = read_plan(trial.plan.to_json()), _step_of_trial(run, curve)
+        plan = read_plan(trial.plan.to_json())
+        step_s = _step_of_trial(run, curve)
         if plan is not None and step_s:
             work = json.dumps(work_params(trial.params), sort_keys=True)
-            found.setdefault(work, []).append((plan, step_s))
-    return max(found.values(), key=len, default=[])
+            steps_by_work.setdefault(work, []).append((plan, step_s))
+    return max(steps_by_work.values(), key=len, default=[])
 
 
 def _step_of_trial(run: RunData, curve: Curve) -> float | None:

@@ -1,8 +1,8 @@
-"""Prepare figures of how a search went.
+"""Prepare the figures of how a search went.
 
-Importance, best by trial, distribution, pairs of parameters.
-
-As in `prepare`: frozen plain values, all decisions made here.
+Importance, best by trial, distribution of values, pairs of parameters, and the values that the
+parameters of a population have over epochs. As in `prepare`: frozen plain values, all decisions
+made here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.experiment.goals import Goal
+from workbench.experiment.space import Fixed
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
 from workbench.runs.plots.prepare import title_of
 from workbench.runs.plots.run_data import RunData
 from workbench.store.history import Trial
+from workbench.store.history.lineage import lineage
 
 MAX_PAIRED = 4
 _MAX_TRIALS = 1000
@@ -131,7 +133,8 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
 
 def prepare_best_by_trial(run: RunData) -> TrialValues:
     """Prepare each complete trial's value, and the best up to it."""
-    objective, trials = run.experiment.objectives[0], _complete(run)
+    objective = run.experiment.objectives[0]
+    trials = _complete(run)
     values = [trial.values[objective.metric] for trial in trials]
     collect = np.maximum if objective.goal == "maximize" else np.minimum
     best = run.history.best()
@@ -163,7 +166,8 @@ def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:
         run: The run.
         with_grid: Whether to estimate the objective between the trials.
     """
-    objective, trials = run.experiment.objectives[0], _complete(run)[-_MAX_TRIALS:]
+    objective = run.experiment.objectives[0]
+    trials = _complete(run)[-_MAX_TRIALS:]
     values = [trial.values[objective.metric] for trial in trials]
     sign = -1.0 if objective.goal == "maximize" else 1.0
     order = np.argsort(np.argsort([sign * value for value in values])) if values else np.empty(0)
@@ -217,3 +221,97 @@ def _grid(x: np.ndarray, y: np.ndarray, values: np.ndarray) -> tuple[tuple[float
 
 def _complete(run: RunData) -> list[Trial]:
     return sorted(run.history.ranked(), key=lambda trial: trial.number)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One part of a training in one panel.
+
+    Attributes:
+        trial: Its trial.
+        begin: The epoch, or step, at which it begins.
+        end: The one at which it ends.
+        value: The value of the parameter.
+        before: The value in the part that it continues; None for the first.
+    """
+
+    trial: int
+    begin: int
+    end: int
+    value: float | str
+    before: float | str | None
+
+
+@dataclass(frozen=True)
+class SchedulePanel:
+    """One parameter.
+
+    Attributes:
+        name: Its name.
+        is_log: Whether its range is logarithmic.
+        others: The parts of all trainings.
+        best: The parts that lead to the best trial, in their order.
+    """
+
+    name: str
+    is_log: bool
+    others: tuple[Piece, ...]
+    best: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class ScheduleData:
+    """The panels, the unit of their common axis, and the best trial."""
+
+    panels: tuple[SchedulePanel, ...]
+    unit: str
+    best_trial: int | None
+
+
+def prepare_schedule(run: RunData) -> ScheduleData:
+    """Collect the values of the parameters that differ between trials of a population.
+
+    Args:
+        run: The run; of one without a population nothing is collected.
+    """
+    history = run.history
+    parts = [trial for trial in history.trials.values() if trial.segment is not None]
+    best = history.best()
+    leading = [] if best is None or best.segment is None else lineage(history.trials, best)
+
+    def piece(trial: Trial, name: str) -> Piece | None:
+        segment = trial.segment
+        if segment is None or name not in trial.params:
+            return None
+        before = None
+        if segment.continues is not None:
+            before = history.trials[segment.continues].params.get(name)
+        return Piece(
+            trial.number,
+            segment.begin,
+            segment.end,
+            _shown(trial.params[name]),
+            None if before is None else _shown(before),
+        )
+
+    def pieces(trials: list[Trial], name: str) -> tuple[Piece, ...]:
+        return tuple(found for trial in trials if (found := piece(trial, name)) is not None)
+
+    panels = tuple(
+        SchedulePanel(
+            name, bool(getattr(domain, "log", False)), pieces(parts, name), pieces(leading, name)
+        )
+        for name, domain in history.searched.root.items()
+        if not isinstance(domain, Fixed)
+        and len({str(trial.params.get(name)) for trial in parts}) > 1
+    )
+    unit = "Epoch" if run.experiment.trains_model else "Step"
+    return ScheduleData(panels, unit, best.number if leading and best is not None else None)
+
+
+def _shown(value: object) -> float | str:
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value)
+    )

@@ -247,7 +247,8 @@ def prepare_pareto(run: RunData) -> ParetoData:
         ]
         return tuple(sorted(found, key=lambda item: item[1]))
 
-    front, ranked = run.history.front(), run.history.ranked()
+    front = run.history.front()
+    ranked = run.history.ranked()
     on_front, feasible = {trial.number for trial in front}, {trial.number for trial in ranked}
     broken = [
         trial

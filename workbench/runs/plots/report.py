@@ -36,13 +36,18 @@ from workbench.foundation.formatting import (
     format_time,
 )
 from workbench.runs.plots.figures import packed_javascript
-from workbench.runs.plots.report_advice import advice_answer
-from workbench.runs.plots.report_attached import attached
-from workbench.runs.plots.report_choice import choice
-from workbench.runs.plots.report_compression import compression_answer, tried_and_lost
+from workbench.runs.plots.report_answers import (
+    advice_answer,
+    choice,
+    compression_answer,
+    describe_export,
+    leaderboard,
+    model_answer,
+    tried_and_lost,
+)
 from workbench.runs.plots.report_figures import ReportFigures
-from workbench.runs.plots.report_model import describe_export, leaderboard, model_answer
 from workbench.runs.plots.report_tables import (
+    attached,
     best_trials,
     environment,
     failures,
@@ -75,7 +80,7 @@ def report_html(
     energy_of_trials: Mapping[int, float | None] | None = None,
     how_to_freeze: Suggestion | None = None,
     how_to_widen: Suggestion | None = None,
-    ways_on: Sequence[Suggestion] = (),
+    next_steps: Sequence[Suggestion] = (),
     read: Callable[[AttachmentSaved], bytes] | None = None,
     chosen_trial: int | None = None,
 ) -> str:
@@ -91,7 +96,7 @@ def report_html(
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are
             any.
-        ways_on: Commands by which the run goes on; they are shown where it has no result.
+        next_steps: Commands by which the run goes on; they are shown where it has no result.
         read: Returns the content of what a trial attached; None to leave it out.
         chosen_trial: The trial that was chosen by hand.
 
@@ -106,7 +111,7 @@ def report_html(
     body = [
         _header(run, run_id),
         _failure(run),
-        _answer(run, ways_on),
+        _answer(run, next_steps),
         *choice(run),
         _facts(run, energy_wh),
         *_notices(run, notes, how_to_widen),
@@ -184,7 +189,7 @@ def _header(run: RunData, run_id: str | None) -> str:
     )
 
 
-def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
+def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
     history = run.history
     if run.advice.requested is not None:
         return advice_answer(run)
@@ -194,10 +199,11 @@ def _answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
         return compression_answer(run)
     best = history.best()
     if best is None:
-        return _no_answer(run, ways_on)
+        return _no_answer(run, next_steps)
     if len(history.objectives) > 1:
         return _front_answer(run)
-    objective, values = history.objectives[0], history.mean_values(best)
+    objective = history.objectives[0]
+    values = history.mean_values(best)
     others = [
         f"{text(name)} {format_number(value)}"
         for name, value in values.items()
@@ -248,11 +254,11 @@ def _failure(run: RunData) -> str:
     )
 
 
-def _no_answer(run: RunData, ways_on: Sequence[Suggestion]) -> str:
+def _no_answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
     reason = run.history.why_no_best()
     steps = "".join(
         f"<dt>{text(step.lead.capitalize())}</dt><dd><code>{text(_command(step))}</code></dd>"
-        for step in ways_on
+        for step in next_steps
     )
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'

@@ -17,8 +17,7 @@ from workbench.runs.plots.prepare_learning import prepare_noise
 from workbench.runs.plots.prepare_model import model_figures
 from workbench.runs.plots.prepare_search import prepare_importance
 from workbench.runs.plots.prepare_trials import searched
-from workbench.runs.plots.report_advice import advice_card
-from workbench.runs.plots.report_model import CAPTIONS
+from workbench.runs.plots.report_answers import CAPTIONS, advice_card
 from workbench.runs.plots.report_tables import text
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.series import THROUGHPUT

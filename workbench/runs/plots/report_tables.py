@@ -1,15 +1,20 @@
-"""The tables of the report, and how it formats numbers, durations and user text.
+"""The tables of the report, what trials attached to their reports, and how user text is written.
 
 Everything returned is HTML, escaped.
 """
 
 from __future__ import annotations
 
+import base64
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from workbench.experiment.space import Choice, Fixed, describe, describe_condition
+from workbench.foundation.attachments import MEDIA_TYPES, read_table
+from workbench.foundation.errors import ArtifactsError
+from workbench.foundation.events import AttachmentSaved
 from workbench.foundation.formatting import (
+    format_bytes,
     format_count,
     format_duration,
     format_percent,
@@ -17,7 +22,7 @@ from workbench.foundation.formatting import (
 )
 from workbench.runs.plots.parameter_axes import searched
 from workbench.runs.plots.run_data import RunData
-from workbench.store.history import failure_groups, reasons_of_pruning, wait_for_proposals
+from workbench.store.history import Trial, failure_groups, reasons_of_pruning, wait_for_proposals
 from workbench.store.history.trial_columns import (
     NUMBER,
     TrialColumn,
@@ -31,6 +36,11 @@ NUM_BEST = 20
 NUM_FAILURES = 20
 NUM_PRUNED = 20
 _LONGEST_TEXT = 4000
+MAX_BYTES = 8 * 2**20
+"""Size of all pictures of the page."""
+MAX_ROWS = 50
+_SMALL = 160
+"""Pictures of fewer pixels are shown larger, each pixel as a square."""
 
 
 def best_trials(run: RunData) -> list[str]:
@@ -82,16 +92,15 @@ def failures(run: RunData) -> list[str]:
         return []
     rows = []
     for group in groups[:NUM_FAILURES]:
-        trials, reason = group.trials, text(group.reason)
+        trials = group.trials
+        reason = text(group.reason)
         numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
             ", ..." if len(trials) > 12 else ""
         )
         traceback = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
-        details = (
-            f"<details><summary>Traceback</summary><pre>{text(traceback)}</pre></details>"
-            if traceback
-            else ""
-        )
+        details = ""
+        if traceback:
+            details = f"<details><summary>Traceback</summary><pre>{text(traceback)}</pre></details>"
         rows.append(
             f'<tr><th scope="row">{reason}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
             f"{_cell(group.place or '', 'path')}<td>{text(group.message[:500])}{details}</td></tr>"
@@ -103,14 +112,14 @@ def failures(run: RunData) -> list[str]:
 
 def pruned(run: RunData) -> list[str]:
     """Return the table of why trials were pruned, the latest first."""
-    found = list(reasons_of_pruning(run.history).items())[::-1]
-    if not found:
+    reasons = list(reasons_of_pruning(run.history).items())[::-1]
+    if not reasons:
         return []
     rows = [
         f'<tr><th scope="row" class="number">{number}</th><td>{text(why)}</td></tr>'
-        for number, why in found[:NUM_PRUNED]
+        for number, why in reasons[:NUM_PRUNED]
     ]
-    caption = f"{len(rows)} of {format_count(len(found), 'pruned trial')}, the latest first"
+    caption = f"{len(rows)} of {format_count(len(reasons), 'pruned trial')}, the latest first"
     return ["<h2>Pruned trials</h2>", table([("Trial", "number"), ("Why", "")], rows, caption)]
 
 
@@ -118,10 +127,12 @@ def space(run: RunData) -> list[str]:
     """Return the table of searched parameters."""
     rows = []
     for name, domain in run.experiment.search.root.items():
-        listed = isinstance(domain, Choice | Fixed)
-        scale = "categorical" if isinstance(domain, Choice) else "fixed" if listed else "linear"
-        if not listed and domain.log:
-            scale = "logarithmic"
+        if isinstance(domain, Choice):
+            scale = "categorical"
+        elif isinstance(domain, Fixed):
+            scale = "fixed"
+        else:
+            scale = "logarithmic" if domain.log else "linear"
         rows.append(
             f'<tr><th scope="row">{text(name)}</th>{_cell(describe(domain)[:1000])}{_cell(scale)}'
             f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
@@ -192,3 +203,68 @@ def _class(kind: str) -> str:
 def text(written: object) -> str:
     """Escape user text."""
     return html.escape(str(written), quote=True)
+
+
+def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> list[str]:
+    """Return the section with the newest attachment of each name of the best trial.
+
+    Args:
+        run: The run.
+        read: Returns what the file of an attachment holds; None where files cannot be read.
+    """
+    trial = _chosen(run)
+    if trial is None or read is None:
+        return []
+    newest = {saved.name: saved for saved in trial.attachments}
+    parts = []
+    left_bytes = MAX_BYTES
+    for saved in newest.values():
+        if saved.size_bytes > left_bytes:
+            parts.append(
+                _figure(saved, f"<p>{format_bytes(saved.size_bytes)}, not part of this page</p>")
+            )
+            continue
+        try:
+            content = read(saved)
+        except ArtifactsError:
+            parts.append(_figure(saved, "<p>its file is not there</p>"))
+            continue
+        left_bytes -= len(content)
+        parts.append(_figure(saved, _shown(saved, content)))
+    return [f"<h2>What trial {trial.number} reported to look at</h2>", *parts]
+
+
+def _chosen(run: RunData) -> Trial | None:
+    """Return the best trial that attached something; else the newest."""
+    trials = [*run.history.ranked(), *reversed(run.history.trials.values())]
+    return next((trial for trial in trials if trial.attachments), None)
+
+
+def _figure(saved: AttachmentSaved, content: str) -> str:
+    return (
+        f"<figure>{content}<figcaption>{text(saved.name)}, step {saved.step}</figcaption></figure>"
+    )
+
+
+def _shown(saved: AttachmentSaved, content: bytes) -> str:
+    if saved.kind == "image":
+        # In an <img> no script of an SVG runs, and nothing is loaded.
+        media_type = MEDIA_TYPES.get(saved.file.rpartition(".")[2], "image/png")
+        source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+        is_small = content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") < _SMALL
+        return (
+            f'<img class="attached{" small" if is_small else ""}" alt="{text(saved.name)}"'
+            f' src="{source}">'
+        )
+    if saved.kind == "text":
+        return f"<pre>{text(content.decode(errors='replace')[:_LONGEST_TEXT])}</pre>"
+    content_table = read_table(content)
+    rows = [
+        f"<tr>{''.join(f'<td>{text(format_value(cell))}</td>' for cell in row)}</tr>"
+        for row in content_table.rows[:MAX_ROWS]
+    ]
+    hidden = content_table.num_rows - len(rows)
+    caption = (
+        f"{format_count(len(rows), 'row')} of {content_table.num_rows:,}" if hidden > 0 else None
+    )
+    return table([(name, "") for name in content_table.columns], rows, caption)

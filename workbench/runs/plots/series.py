@@ -3,8 +3,8 @@
 Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they
 grow, so that memory stays bounded however long a run is, and thinned again when they are read, so
 that what is drawn stays bounded however many trials there are. Extremes, ends and gaps survive
-every thinning. What a trial is, and which one is best, is left to `history`; drawing is left to
-`figures`.
+every thinning: fewer points look the same when drawn. What a trial is, and which one is best, is
+left to `history`; drawing is left to `figures`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbench.experiment import Experiment
+from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, TrialReported
-from workbench.runs.plots.thinning import MIN_POINTS, thin_indices
 from workbench.store.history.reports import Floats, NumberColumn, Reports
 from workbench.store.history.run_clock import RunClock
 
@@ -31,6 +32,7 @@ THROUGHPUT = "samples_per_s"
 _WIDTH = 4  # step, epoch, time_s, value
 _AXIS_COLUMN: dict[Axis, int] = {"step": 0, "epoch": 1, "time": 2}
 _VALUE = 3
+MIN_POINTS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,15 +154,7 @@ class RunSeries:
             if self._notes_events:
                 self._clock.note(event)
             if isinstance(event, TrialReported):
-                self._append(
-                    event.trial,
-                    event.time_unix_s,
-                    event.attempt,
-                    event.step,
-                    event.epoch,
-                    event.values,
-                    event.samples_per_s,
-                )
+                self._append(event)
 
     def add_reports(self, trial: int, reports: Reports) -> None:
         """Process the next reports of one trial in bulk; fast enough for a million of them."""
@@ -250,28 +244,18 @@ class RunSeries:
     def _columns_of(self, metric: str) -> dict[int, _Column]:
         return self._throughput if metric == THROUGHPUT else self._metrics.get(metric, {})
 
-    def _append(
-        self,
-        trial: int,
-        time_unix_s: float,
-        attempt: int,
-        step: int,
-        epoch: float | None,
-        values: dict[str, Any],
-        samples_per_s: float | None,
-    ) -> None:
+    def _append(self, report: TrialReported) -> None:
         place = (
-            float(step),
-            math.nan if epoch is None else float(epoch),
-            self._clock.at(time_unix_s),
+            float(report.step),
+            math.nan if report.epoch is None else float(report.epoch),
+            self._clock.at(report.time_unix_s),
         )
-        for name, value in values.items():
-            columns = self._metrics.get(name)
-            if columns is None:
-                columns = self._metrics[name] = {}
-            self._put(columns, trial, attempt, place, float(value))
-        if samples_per_s is not None:
-            self._put(self._throughput, trial, attempt, place, float(samples_per_s))
+        trial = report.trial
+        attempt = report.attempt
+        for name, value in report.values.items():
+            self._put(self._metrics.setdefault(name, {}), trial, attempt, place, float(value))
+        if report.samples_per_s is not None:
+            self._put(self._throughput, trial, attempt, place, float(report.samples_per_s))
 
     def _put(
         self,
@@ -294,9 +278,7 @@ class RunSeries:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Halve the column capacity until all columns together fit in half of the total
-        capacity.
-        """
+        """Halve the column capacity until all columns fit in half of the total capacity."""
         while (
             self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * MIN_POINTS
         ):
@@ -311,3 +293,50 @@ class RunSeries:
         return [
             column for by_trial in self._metrics.values() for column in by_trial.values()
         ] + list(self._throughput.values())
+
+
+def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
+    """Choose at most `max_points` points that look the same when drawn: min-max thinning.
+
+    The points are cut into equal groups; of each the smallest and the largest are kept, and one
+    that is not finite if there is any, so that gaps stay gaps. The first and the last are always
+    kept.
+
+    Args:
+        values: One value a point, in the order of drawing; may hold NaN and infinity.
+        max_points: At least 8.
+
+    Returns:
+        Indices in ascending order.
+
+    Raises:
+        ExperimentError: If `max_points` is below 8.
+    """
+    if max_points < MIN_POINTS:
+        raise ExperimentError(
+            f"{max_points} points cannot hold ends, extremes and gaps",
+            field="max_points",
+            allowed=f"at least {MIN_POINTS}",
+        )
+    count = len(values)
+    if count <= max_points:
+        return np.arange(count)
+    finite = np.isfinite(values)
+    num_groups = (max_points - 2) // (2 if finite.all() else 3)
+    width = -(-count // num_groups)
+    padding = (0, -count % width)
+    lows = np.pad(np.where(finite, values, np.inf), padding, constant_values=np.inf).reshape(
+        -1, width
+    )
+    highs = np.pad(np.where(finite, values, -np.inf), padding, constant_values=-np.inf).reshape(
+        -1, width
+    )
+    gaps = np.pad(~finite, padding, constant_values=False).reshape(-1, width)
+    starts = np.arange(len(lows)) * width
+    kept = [np.array([0, count - 1]), (starts + gaps.argmax(axis=1))[gaps.any(axis=1)]]
+    with_values = np.isfinite(lows).any(axis=1)
+    kept += [
+        (starts + lows.argmin(axis=1))[with_values],
+        (starts + highs.argmax(axis=1))[with_values],
+    ]
+    return np.unique(np.concatenate(kept))

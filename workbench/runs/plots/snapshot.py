@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from workbench.runs.plots.prepare import CurvesData, Values
-from workbench.runs.plots.thinning import thin_indices
+from workbench.runs.plots.series import thin_indices
 
 WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 34
@@ -47,11 +47,9 @@ def curves_svg(data: CurvesData) -> str:
     others = [
         frame.path(line, _FAINT, 1.0) for trial, line in lines.items() if trial != data.best_trial
     ]
-    best = (
-        frame.path(lines.get(data.best_trial, []), _BEST, 2.0)
-        if data.best_trial is not None
-        else ""
-    )
+    best = ""
+    if data.best_trial is not None:
+        best = frame.path(lines.get(data.best_trial, []), _BEST, 2.0)
     drawn = [*others, frame.path(stair, _BEST, 1.2, dashes="3 3"), best, frame.target(data.target)]
     title = f"{data.y_title}: curves of {len(lines)} of {data.num_trials} trials"
     return (

@@ -142,9 +142,7 @@ def joined(columns: Iterable[Values]) -> Any:
 
 
 def colour_scale(goal: str) -> list[str]:
-    """Return a scale from light (bad) to dark (good), legible in greyscale and to the
-    colour-blind.
-    """
+    """Return a scale from light (bad) to dark (good) that everybody can read."""
     shades = ["#f3d27a", "#e79a5b", "#c8617a", "#86469c", "#2f2c7a"]
     return shades if goal == "maximize" else shades[::-1]
 

@@ -1,5 +1,6 @@
-"""Rented machines: which to choose for a run, the files that launch them, and how a cluster would
-be shared.
+"""Rented machines: which to choose for a run, and the files that launch them.
+
+A shared cluster is simulated, too.
 
 `offers` compares the machines of a catalogue by what was measured of a run, and `recommendation`
 puts the result into words; `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an

@@ -154,7 +154,7 @@ class Catalogue(_Entry):
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
         devices, classes = (
-            {each.name for each in group} for group in (self.devices, self.interruptions)
+            {entry.name for entry in group} for group in (self.devices, self.interruptions)
         )
         for index, machine in enumerate(self.machines):
             for field, name, known in (
@@ -171,16 +171,21 @@ class Catalogue(_Entry):
 
     def device(self, name: str | None) -> Device | None:
         """Return a device by its name in the catalogue."""
-        return next((each for each in self.devices if each.name == name), None)
+        return next((device for device in self.devices if device.name == name), None)
 
     def device_by_driver_name(self, driver_name: str) -> Device | None:
         """Return the first device that matches the name that a driver reports."""
-        return next((each for each in self.devices if each.matches(driver_name)), None)
+        return next((device for device in self.devices if device.matches(driver_name)), None)
 
     def interruption(self, machine: Machine) -> Interruption | None:
         """Return how likely a machine is reclaimed; None where that is unknown."""
         return next(
-            (each for each in self.interruptions if each.name == machine.interruption), None
+            (
+                interruption
+                for interruption in self.interruptions
+                if interruption.name == machine.interruption
+            ),
+            None,
         )
 
     def machine(self, type: str, provider: str | None = None) -> Machine:
@@ -189,19 +194,21 @@ class Catalogue(_Entry):
         Raises:
             ArgumentError: If the catalogue holds none, or several.
         """
-        found = [
-            each
-            for each in self.machines
-            if each.type == type and provider in (None, each.provider)
+        matching = [
+            machine
+            for machine in self.machines
+            if machine.type == type and provider in (None, machine.provider)
         ]
-        if len(found) != 1:
-            known = [each.type for each in self.machines if provider in (None, each.provider)]
+        if len(matching) != 1:
+            known = [
+                machine.type for machine in self.machines if provider in (None, machine.provider)
+            ]
             raise ArgumentError(
-                f"the catalogue has {len(found) or 'no'} machines of type {type!r}",
+                f"the catalogue has {len(matching) or 'no'} machines of type {type!r}",
                 field="--machine",
                 allowed=known,
             )
-        return found[0]
+        return matching[0]
 
 
 def read_catalogue(path: Path | None = None) -> Catalogue:
@@ -219,5 +226,7 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     try:
         return Catalogue.model_validate(document)
     except ValidationError as error:
-        first = min(findings(error, Catalogue), key=lambda one: one.problem != "unknown key")
+        first = min(
+            findings(error, Catalogue), key=lambda finding: finding.problem != "unknown key"
+        )
         raise first.at(str(path or SHIPPED.name)) from error

@@ -166,11 +166,10 @@ def versions() -> dict[str, str]:
 
 
 def ray_image(gpus: int) -> str:
-    """Return the image that the Ray project publishes of the installed version of Ray and
-    Python.
-    """
+    """Return the image of the installed versions of Ray and Python."""
     known = versions()
-    return f"rayproject/ray:{known['ray']}-py{known['python'].replace('.', '')}-{'gpu' if gpus else 'cpu'}"
+    python = known["python"].replace(".", "")
+    return f"rayproject/ray:{known['ray']}-py{python}-{'gpu' if gpus else 'cpu'}"
 
 
 def as_comment(text: str) -> str:

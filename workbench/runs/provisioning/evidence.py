@@ -48,11 +48,11 @@ class Evidence:
         """
         usual = variant_of(self.usual)
         rates = [
-            each.step_flops / each.step_time_s / plan.workers
-            for each in self.knowledge.measured
-            if (plan := read_plan(each.plan)) is not None
-            and each.step_flops
-            and each.step_time_s
+            event.step_flops / event.step_time_s / plan.workers
+            for event in self.knowledge.measured
+            if (plan := read_plan(event.plan)) is not None
+            and event.step_flops
+            and event.step_time_s
             and variant_of(plan) == usual
         ]
         return max(rates, default=None)
@@ -81,7 +81,7 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
         )
     check_advisable(experiment)
     work = work_of(experiment, base_params(experiment))
-    found: dict[str, Evidence] = {}
+    by_device: dict[str, Evidence] = {}
     wanted = ["plan_measured", "advice_given"]
     for run_id, events in earlier_runs(store, wanted, of=lambda other: _is_same_work(other, work)):
         measured = [event for event in events if isinstance(event, PlanMeasured)]
@@ -89,14 +89,14 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
             (event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None
         )
         for device in dict.fromkeys(event.device for event in measured):
-            if device in found:
+            if device in by_device:
                 continue
             settings = dict.fromkeys(event.setting for event in measured if event.device == device)
-            known = [each for setting in settings for each in read_measurements(store, setting)]
+            known = [event for setting in settings for event in read_measurements(store, setting)]
             evidence = _evidence(experiment, run_id, device, known, advice)
             if evidence is not None:
-                found[device] = evidence
-    if not found:
+                by_device[device] = evidence
+    if not by_device:
         raise ExperimentError(
             "the store has no measurement of this experiment: of a run only trials with three"
             " reports or more are measured",
@@ -104,7 +104,7 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
                 "advise", file, lead="Measure it first, preferably on one of these machines"
             ),
         )
-    return list(found.values())
+    return list(by_device.values())
 
 
 def _evidence(
@@ -114,7 +114,7 @@ def _evidence(
     measured: list[PlanMeasured],
     advice: Mapping[str, Any] | None,
 ) -> Evidence | None:
-    samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
+    samples = next((event.num_train_samples for event in measured if event.num_train_samples), None)
     knowledge = Knowledge(measured, [1], limit_bytes=None)
     if samples is None or not knowledge.variants:
         return None

@@ -24,8 +24,9 @@ TOLERANCE = 0.05
 
 
 class FastestPlan(NamedTuple):
-    """The plan with which the run ends first, its step time and forecast, and whether its memory is
-    known.
+    """The plan with which the run ends first, its step time and its forecast.
+
+    `has_known_memory` tells whether its memory is known.
     """
 
     plan: Plan
@@ -86,8 +87,9 @@ class FastestPlans:
         plans = list(enumerate_plans(choices, [variant_of(known.usual)], knowledge))
         if not plans:
             return None
-        times, num_epochs = knowledge.step_times(plans), num_epochs_of(experiment)
-        found = [
+        times = knowledge.step_times(plans)
+        num_epochs = num_epochs_of(experiment)
+        forecasts = [
             (
                 plan,
                 step_s,
@@ -105,13 +107,17 @@ class FastestPlans:
             for plan, step_s in zip(plans, times, strict=True)
         ]
 
-        def takes_s(one: tuple[Plan, Estimate, Forecast]) -> float:
-            forecast = one[2]
-            each_s = forecast.trial_s.value
+        def takes_s(candidate: tuple[Plan, Estimate, Forecast]) -> float:
+            forecast = candidate[2]
+            trial_s = forecast.trial_s.value
             # Without a number of trainings, the plan with the most of them an hour.
-            return each_s / forecast.at_once if forecast.run_s is None else forecast.run_s.value
+            return trial_s / forecast.at_once if forecast.run_s is None else forecast.run_s.value
 
-        fastest = min(map(takes_s, found))
-        near = [one for one in found if takes_s(one) <= fastest * (1 + TOLERANCE)]
-        plan, step_s, forecast = min(near, key=lambda one: (one[0].workers, one[0].accumulation))
+        fastest = min(map(takes_s, forecasts))
+        near = [
+            candidate for candidate in forecasts if takes_s(candidate) <= fastest * (1 + TOLERANCE)
+        ]
+        plan, step_s, forecast = min(
+            near, key=lambda candidate: (candidate[0].workers, candidate[0].accumulation)
+        )
         return FastestPlan(plan, step_s, forecast, knowledge.memory(plan) is not None)

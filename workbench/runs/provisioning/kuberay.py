@@ -71,11 +71,14 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     known = versions()
     notes = as_comment(f"""
 {rental.title}. KubeRay 1.5.1 or newer.
-It creates a token for the cluster and keeps it in a Secret; everybody who can read the Secret can run code on
+It creates a token for the cluster and keeps it in a Secret; everybody who can read the Secret can \
+run code on
 the cluster. The services can be reached inside Kubernetes only: do not open an ingress to them.
 
-The image must contain Python {known["python"]}, ray=={known["ray"]}, torch=={known["torch"]}, this workbench
-and the code that the experiment names. The pods need a role that may read and write {rental.artifacts}.
+The image must contain Python {known["python"]}, ray=={known["ray"]}, torch=={known["torch"]}, \
+this workbench
+and the code that the experiment names. The pods need a role that may read and write \
+{rental.artifacts}.
 The password of the store is a Secret, too:
   kubectl create secret generic {rental.name}-store --from-file=password=FILE
 
@@ -86,14 +89,10 @@ The password of the store is a Secret, too:
 
 
 def _session(rental: ClusterRequest) -> str:
-    """Return the shell command of the run, which requests the nodes first and releases them at the
-    end.
-    """
-    command = (
-        f"sweep {_FOLDER}/{_FILE}"
-        if rental.resume is None
-        else f"resume {shlex.quote(rental.resume)}"
-    )
+    """Return the shell command of the run, which requests the nodes and releases them."""
+    command = f"sweep {_FOLDER}/{_FILE}"
+    if rental.resume is not None:
+        command = f"resume {shlex.quote(rental.resume)}"
     if rental.experiment.resources.autoscaling:  # the run does both itself
         return f"exec workbench {command}"
     return f"{rental.await_command} && workbench {command}; code=$?; {AWAIT} --release; exit $code"

@@ -1,8 +1,9 @@
 """Estimate what a run would take on each machine of a catalogue: time, money and risk.
 
 Estimates come from measurements and have intervals; those that rest on another device, or on more
-workers or nodes than were measured, are marked. Machines are compared for the whole run without
-early stopping, start-up included. Choosing one is left to `recommendation`.
+workers or nodes than were measured, are marked. Interruptions cost a training the work since its
+last checkpoint. Machines are compared for the whole run without early stopping, start-up included.
+Choosing one is left to `recommendation`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ from workbench.foundation.formatting import format_bytes, format_duration
 from workbench.runs.provisioning.catalogue import Catalogue, Machine, Market
 from workbench.runs.provisioning.device_transfer import Transfer, transfer
 from workbench.runs.provisioning.evidence import Evidence
-from workbench.runs.provisioning.fastest_plans import TOLERANCE, FastestPlans
-from workbench.runs.provisioning.interruptions import slowdown
-from workbench.sweeps.forecast import Forecast
+from workbench.runs.provisioning.fastest_plans import TOLERANCE, FastestPlan, FastestPlans
 from workbench.training.planning.settings import resolve
 
 START_UP_S = 300.0
@@ -34,6 +33,7 @@ MAX_INTERVAL_RATIO = 100.0
 """Nothing is recommended where the upper bound of a step time is more than this many times the
 lower one.
 """
+_NONE_PER_HOUR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -126,16 +126,20 @@ class Offer:
     def rank(self) -> tuple[float, ...]:
         """Return the sort key of offers, the best first."""
         answers = (self.in_time, self.in_budget)
-        tier = 2 if "no" in answers else 1 if "perhaps" in answers else 0
-        if self.run_s is None:
+        if self.fits is False:
+            tier = 6
+        elif self.run_s is None:
             tier = 5
         elif self.is_vague:
             tier = 4
         elif self.cost_usd is None:
             tier = 3
-        if self.fits is False:
-            tier = 6
-        cost, run = self.cost_usd, self.run_s
+        elif "no" in answers:
+            tier = 2
+        else:
+            tier = 1 if "perhaps" in answers else 0
+        cost = self.cost_usd
+        run = self.run_s
         return tier, cost.value if cost else math.inf, run.value if run else math.inf
 
 
@@ -161,36 +165,41 @@ def compare(
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
     """
-    plans = plans or FastestPlans(experiment)
+    question = _Question(
+        experiment, evidence, catalogue, requirements, plans or FastestPlans(experiment)
+    )
     offers = [
-        _best_number(experiment, evidence, catalogue, machine, market, requirements, plans)
+        _best_number(question, machine, market)
         for machine in catalogue.machines
         for market in machine.markets
     ]
     return sorted(offers, key=Offer.rank)
 
 
-def _best_number(
-    experiment: Experiment,
-    evidence: Sequence[Evidence],
-    catalogue: Catalogue,
-    machine: Machine,
-    market: Market,
-    requirements: Requirements,
-    plans: FastestPlans,
-) -> Offer:
+@dataclass(frozen=True)
+class _Question:
+    """What is asked about every machine: which run, from which evidence, under which conditions."""
+
+    experiment: Experiment
+    evidence: Sequence[Evidence]
+    catalogue: Catalogue
+    requirements: Requirements
+    plans: FastestPlans
+
+
+def _best_number(question: _Question, machine: Machine, market: Market) -> Offer:
     """Return the offer with the best number of machines.
 
     The cheapest that is good enough, or the fastest.
     """
-    known, transferred = _nearest(evidence, catalogue, machine)
-    counts = [2**power for power in range(requirements.max_nodes.bit_length())]
-    offers = [
-        _offer(
-            experiment, known, transferred, catalogue, machine, market, nodes, requirements, plans
-        )
-        for nodes in counts
-    ]
+    known, transferred = _nearest(question.evidence, question.catalogue, machine)
+    counts = [2**power for power in range(question.requirements.max_nodes.bit_length())]
+    offers = []
+    for nodes in counts:
+        offer = _rental(machine, market, nodes, transferred.reason)
+        if transferred.factor is not None:
+            offer = _with_estimates(question, offer, machine, known, transferred.factor)
+        offers.append(offer)
     tier = min(offer.rank()[0] for offer in offers)
     offers = [offer for offer in offers if offer.rank()[0] == tier]
     if tier >= 3.0:  # without a cost: as few as are in time
@@ -219,38 +228,27 @@ def _nearest(
     Of the same device, or with the closest bounds.
     """
     target = catalogue.device(machine.device)
-    found = [
-        (
-            each,
-            transfer(
-                None if each.device == "cpu" else catalogue.device_by_driver_name(each.device),
-                target,
-                precision=each.usual.precision,
-                measured_name=each.device,
-                step_flops_per_s=each.flops_per_s(),
-            ),
+    transfers: list[tuple[Evidence, Transfer]] = []
+    for known in evidence:
+        is_cpu = known.device == "cpu"
+        transferred = transfer(
+            None if is_cpu else catalogue.device_by_driver_name(known.device),
+            target,
+            precision=known.usual.precision,
+            measured_name=known.device,
+            step_flops_per_s=known.flops_per_s(),
         )
-        for each in evidence
-    ]
+        transfers.append((known, transferred))
 
-    def width(one: tuple[Evidence, Transfer]) -> float:
-        factor = one[1].factor
+    def width(pair: tuple[Evidence, Transfer]) -> float:
+        factor = pair[1].factor
         return math.inf if factor is None else factor.high / factor.low
 
-    return min(found, key=width)
+    return min(transfers, key=width)
 
 
-def _offer(
-    experiment: Experiment,
-    known: Evidence,
-    transferred: Transfer,
-    catalogue: Catalogue,
-    machine: Machine,
-    market: Market,
-    nodes: int,
-    requirements: Requirements,
-    plans: FastestPlans,
-) -> Offer:
+def _rental(machine: Machine, market: Market, nodes: int, note: str) -> Offer:
+    """Return the offer of some machines, without any estimate."""
     price = machine.price(market).usd_per_hour
     offer = Offer(
         machine.provider,
@@ -261,45 +259,47 @@ def _offer(
         machine.device,
         nodes * machine.gpus,
         usd_per_hour=None if price is None else price * nodes,
-        notes=(transferred.reason,),
+        notes=(note,),
     )
-    if price is None:
-        offer = _with_note(offer, "its price is unknown")
-    if transferred.factor is None:
-        return offer
-    places = _workers_per_node(experiment, machine)
+    return _with_note(offer, "its price is unknown") if price is None else offer
+
+
+def _with_estimates(
+    question: _Question, offer: Offer, machine: Machine, known: Evidence, factor: Estimate
+) -> Offer:
+    """Add the plan of a trial, its step time, how long the run takes, and what it costs."""
+    places = _workers_per_node(question.experiment, machine)
     if places == 0:
         return _with_note(offer, "a worker needs more CPUs than it has", fits=False)
     same_kind = (machine.device is None) == (known.device == "cpu")
-    device = catalogue.device(machine.device)
+    device = question.catalogue.device(machine.device)
     memory_gib = machine.memory_gib / places if device is None else device.memory_gib
-    chosen = plans.of(
-        known, [places] * nodes, memory_gib * _GIB if same_kind else None, on_gpu=machine.gpus > 0
+    chosen = question.plans.of(
+        known,
+        [places] * offer.nodes,
+        memory_gib * _GIB if same_kind else None,
+        on_gpu=machine.gpus > 0,
     )
     if chosen is None:
         return _with_note(
             offer, f"no plan fits into {format_bytes(memory_gib * _GIB)} of a worker", fits=False
         )
-    plan, step_s, forecast = chosen.plan, chosen.step_s, chosen.forecast
-    fits = True if same_kind and chosen.has_known_memory else None
+    plan = chosen.plan
+    step_s = chosen.step_s
     if step_s.extrapolated:
         offer = _with_note(
             offer,
             f"{plan.workers} workers with micro batches of {plan.micro_batch} were not measured",
         )
-    factor = transferred.factor
     offer = dataclasses.replace(
         offer,
-        plan=forecast.plan,
-        at_once=forecast.at_once,
+        plan=chosen.forecast.plan,
+        at_once=chosen.forecast.at_once,
         step_s=_product(step_s, factor),
-        fits=fits,
+        fits=True if same_kind and chosen.has_known_memory else None,
         measured=not (step_s.extrapolated or factor.extrapolated),
     )
-    return _priced(
-        _timed(offer, experiment, known, catalogue, machine, plan, forecast, factor, requirements),
-        requirements,
-    )
+    return _priced(_timed(question, offer, machine, chosen, factor), question.requirements)
 
 
 def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
@@ -308,38 +308,34 @@ def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
     if not machine.gpus:
         return by_cpus
     gpus = resources.gpus_of_worker
-    each = 1.0 if gpus in ("auto", 0) else float(gpus)
-    return min(by_cpus, int(machine.gpus / each + 1e-6))
+    of_worker = 1.0 if gpus in ("auto", 0) else float(gpus)
+    return min(by_cpus, int(machine.gpus / of_worker + 1e-6))
 
 
 def _timed(
-    offer: Offer,
-    experiment: Experiment,
-    known: Evidence,
-    catalogue: Catalogue,
-    machine: Machine,
-    plan: Plan,
-    forecast: Forecast,
-    factor: Estimate,
-    requirements: Requirements,
+    question: _Question, offer: Offer, machine: Machine, chosen: FastestPlan, factor: Estimate
 ) -> Offer:
     """Add how long the run takes, including interruptions and its own time limit."""
+    experiment = question.experiment
+    start_up_s = question.requirements.start_up_s
+    plan = chosen.plan
+    forecast = chosen.forecast
     trial_s = _product(forecast.trial_s, factor)
     run_s = None if forecast.run_s is None else _product(forecast.run_s, factor)
-    interruption = catalogue.interruption(machine) if offer.market == "spot" else None
+    interruption = question.catalogue.interruption(machine) if offer.market == "spot" else None
     lost: Estimate | None = None if offer.market == "spot" else Estimate(0.0, 0.0, 0.0)
     rates = interruption.rates_per_hour() if interruption else (0.0, 0.0, 0.0)
     if interruption is not None:
         spans = math.ceil(plan.workers / max(1, _workers_per_node(experiment, machine)))
         checkpoint_s = _checkpoint_s(experiment, plan, trial_s)
-        factors = [slowdown(rate * spans, checkpoint_s, requirements.start_up_s) for rate in rates]
+        factors = [slowdown(rate * spans, checkpoint_s, start_up_s) for rate in rates]
         if math.isinf(max(factors)):
             return _with_note(
                 offer,
                 "interruptions may be so frequent that it never gets from one checkpoint to the"
                 " next",
             )
-        lost = _estimate([1.0 - 1.0 / each for each in factors])
+        lost = _estimate([1.0 - 1.0 / ratio for ratio in factors])
         run_s = None if run_s is None else _product(run_s, _estimate(factors))
     elif offer.market == "spot":
         offer = _with_note(
@@ -356,7 +352,7 @@ def _timed(
     if run_s is None:
         return _with_note(offer, "the experiment has no end: set budget.trials or budget.time")
     run_s = _estimate(
-        [part + requirements.start_up_s for part in (run_s.value, run_s.low, run_s.high)],
+        [part + start_up_s for part in (run_s.value, run_s.low, run_s.high)],
         run_s.extrapolated,
     )
     hours = [part / 3600.0 * offer.nodes for part in (run_s.value, run_s.low, run_s.high)]
@@ -385,10 +381,12 @@ def _priced(offer: Offer, requirements: Requirements) -> Offer:
     )
 
 
-def _within(found: Estimate | None, limit: float | None) -> Answer | None:
-    if found is None or limit is None:
+def _within(estimate: Estimate | None, limit: float | None) -> Answer | None:
+    if estimate is None or limit is None:
         return None
-    return "yes" if found.high <= limit else "no" if found.value > limit else "perhaps"
+    if estimate.high <= limit:
+        return "yes"
+    return "no" if estimate.value > limit else "perhaps"
 
 
 def _estimate(parts: Sequence[float], extrapolated: bool = False) -> Estimate:
@@ -407,3 +405,36 @@ def _product(first: Estimate, second: Estimate) -> Estimate:
 
 def _with_note(offer: Offer, note: str, **changes: Any) -> Offer:
     return dataclasses.replace(offer, notes=(*offer.notes, note), **changes)
+
+
+def slowdown(
+    failures_per_hour: float, checkpoint_s: float, restart_s: float, write_s: float = 0.0
+) -> float:
+    """Return how many times as long a training takes as one without interruptions.
+
+    Failures occur at random, also during a restart or while a checkpoint is written.
+
+    Args:
+        failures_per_hour: Failures of any of its machines, per hour.
+        checkpoint_s: Seconds of training between checkpoints, > 0.
+        restart_s: Seconds from a failure until it trains again.
+        write_s: Seconds for which writing a checkpoint interrupts the training.
+
+    Returns:
+        At least 1; infinity where it would never end.
+
+    Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart
+    dumps", the
+        complete expression of the wall clock time.
+    """
+    if failures_per_hour < _NONE_PER_HOUR:
+        return 1.0 + write_s / checkpoint_s
+    between_s = 3600.0 / failures_per_hour
+    try:
+        return (
+            between_s
+            * math.exp(restart_s / between_s)
+            * math.expm1((checkpoint_s + write_s) / between_s)
+        ) / checkpoint_s
+    except OverflowError:
+        return math.inf

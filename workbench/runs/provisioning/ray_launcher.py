@@ -72,7 +72,8 @@ def launcher_file(
                 "Choose one of: gcloud compute images list --project deeplearning-platform-release"
             ),
         )
-    gpus, wheel = rental.machine.gpus, _wheel_of(package)
+    gpus = rental.machine.gpus
+    wheel = _wheel_of(package)
     installed = package if wheel is None else f"~/{wheel.name}"
     token_file = f"~/.workbench/{rental.name}.token"
     start = (
@@ -184,18 +185,19 @@ def _with_training(package: str) -> str:
 
 def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
     """Return the instructions: code, data and settings are sent along when the run is submitted."""
-    file, local_token = shlex.quote(str(path)), _quote_home(token_file)
+    file = shlex.quote(str(path))
+    local_token = _quote_home(token_file)
     there = ["--address", _DASHBOARD]
-    run = (
-        ["resume", rental.resume]
-        if rental.resume
-        else ["submit", str(rental.file), *rental.set_arguments]
-    )
+    run = ["submit", str(rental.file), *rental.set_arguments]
+    if rental.resume:
+        run = ["resume", rental.resume]
     start = f"{shlex.join(['workbench', *run, *there])} --token-file {local_token} --detach"
     run_id = shlex.quote(rental.resume or "RUN")
     finish = f"workbench follow {run_id}; {AWAIT} --release"
     if rental.experiment.resources.autoscaling:
-        beginning, request, end = "Start the head, and keep a tunnel to it open", "", ""
+        beginning = "Start the head, and keep a tunnel to it open"
+        request = ""
+        end = ""
     else:
         beginning = (
             "Start the head, request the machines and wait for them; then keep a tunnel to the head"
@@ -210,7 +212,8 @@ Then, to release the machines when the run has ended, even while you are away:
 {rental.title}.
 Checkpoints are stored at {rental.artifacts}, as machines may disappear at any time.
 
-Before the first use, create a token that only you can read; everybody who has it can run code on the cluster:
+Before the first use, create a token that only you can read; everybody who has it can run code on \
+the cluster:
   (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\\n' > {token_file})
 ~/.pgpass contains the password of {rental.store} (mode 0600). Both are copied to the machines; this
 file contains no secret. The machines need a role that may read and write {rental.artifacts}.
@@ -219,7 +222,8 @@ file contains no secret. The machines need a role that may read and write {renta
   ray up {file}{request}
   ray dashboard {file}
 
-Meanwhile, in another terminal, in the folder of your code, which is sent along with the data that the
+Meanwhile, in another terminal, in the folder of your code, which is sent along with the data that \
+the
 experiment names. The last word of the output is the run's id, RUN below:
   {start}{end}
 
@@ -227,7 +231,8 @@ Follow it from anywhere, and finally end all machines, including the head:
   workbench follow {run_id} --store {shlex.quote(rental.store)}
   ray down {file}
 
-The dashboard listens on the head's loopback address only. Keep Ray's ports closed to the outside; the
+The dashboard listens on the head's loopback address only. Keep Ray's ports closed to the outside; \
+the
 launcher's own firewall rules do.
 """)
 

@@ -115,7 +115,7 @@ def _closest(
     soon = _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S, budget_usd=None)))
     least_s = min(map(_duration_s, soon))
     fastest = min(
-        (each for each in soon if _duration_s(each) <= _AS_FAST * least_s), key=_costs_usd
+        (offer for offer in soon if _duration_s(offer) <= _AS_FAST * least_s), key=_costs_usd
     )
     cheapest = min(
         _priced(compare(replace(requirements, deadline_s=None, budget_usd=None))), key=_costs_usd
@@ -131,7 +131,8 @@ def _closest(
             f" --max-nodes {requirements.max_nodes}"
         )
     if dear:
-        limit, cost = format_money(requirements.budget_usd or 0.0), _costs_usd(cheapest)
+        limit = format_money(requirements.budget_usd or 0.0)
+        cost = _costs_usd(cheapest)
         enough = (
             f"{math.ceil(cost):.0f}" if cost > 10.0 else f"{math.ceil(cost * 100.0) / 100.0:.2f}"
         )
@@ -143,17 +144,17 @@ def _closest(
         return
     in_time = min(
         (
-            each
-            for each in _priced(compare(replace(requirements, budget_usd=None)))
-            if each.in_time != "no"
+            offer
+            for offer in _priced(compare(replace(requirements, budget_usd=None)))
+            if offer.in_time != "no"
         ),
         key=_costs_usd,
     )
     affordable = min(
         (
-            each
-            for each in _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S)))
-            if each.in_budget != "no"
+            offer
+            for offer in _priced(compare(replace(requirements, deadline_s=_AT_ONCE_S)))
+            if offer.in_budget != "no"
         ),
         key=_duration_s,
     )

@@ -68,7 +68,8 @@ def batch_script(
                 field=field,
                 allowed="a URL, or an absolute path on a file system that all nodes share",
             )
-    gpus, lines = rental.machine.gpus, list(options)
+    gpus = rental.machine.gpus
+    lines = list(options)
     memory_mib = math.floor(rental.machine.memory_gib * 1024)
     if gpus:
         lines.append(f"--gpus-per-node={gpus}")
@@ -128,7 +129,8 @@ def _check_time(text: str) -> None:
 
 
 _SQLITE = """
-# The store is a SQLite file: its file system must support locks between nodes; only one job may write to it.
+# The store is a SQLite file: its file system must support locks between nodes; only one job may \
+write to it.
 """
 _SCRIPT = """\
 #!/bin/bash
@@ -142,9 +144,12 @@ _SCRIPT = """\
 #SBATCH --requeue
 #SBATCH --open-mode=append
 {further}
-# Python {python}, ray=={ray} and this workbench must be in the environment that is activated below. Modules
-# and data are found from the folder below. All nodes must share both. The job is requeued {before} seconds
-# before its time is up, and by Slurm when it is preempted; the run then continues from its last checkpoints.
+# Python {python}, ray=={ray} and this workbench must be in the environment that is activated \
+below. Modules
+# and data are found from the folder below. All nodes must share both. The job is requeued \
+{before} seconds
+# before its time is up, and by Slurm when it is preempted; the run then continues from its last \
+checkpoints.
 # The password of a PostgreSQL store is read from ~/.pgpass.
 {store_note}
 set -uo pipefail
@@ -164,7 +169,8 @@ export RAY_AUTH_TOKEN_PATH="$state/token"
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head="${{nodes[0]}}"
-# A name may resolve to loopback, nodes may have several addresses: the one the last node sees is best.
+# A name may resolve to loopback, nodes may have several addresses: the one the last node sees is \
+best.
 addresses() {{
   if [ "${{#nodes[@]}}" -gt 1 ]; then
     srun --nodes=1 --ntasks=1 --overlap --nodelist="${{nodes[-1]}}" getent ahostsv4 "$head"
@@ -204,8 +210,10 @@ trap 'end_steps; exit 143' TERM
 
 # Steps do not get the CPUs of their job unless they request them.
 srun --nodes=1 --ntasks=1 --cpus-per-task={cpus} --overlap --nodelist="$head" \\
-  ray start --head --node-ip-address="$head_ip" --port="$port" --ray-client-server-port=$((port + 2)) \\
-  --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) --temp-dir="$scratch" "${{offered[@]}}" &
+  ray start --head --node-ip-address="$head_ip" --port="$port" --ray-client-server-port=$((port + \
+2)) \\
+  --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) --temp-dir="$scratch" \
+"${{offered[@]}}" &
 steps+=($!)
 until (exec 3<> "/dev/tcp/$head_ip/$port") 2> /dev/null; do
   kill -0 "${{steps[0]}}" 2> /dev/null || {{ echo "the Ray head did not start"; exit 1; }}

@@ -11,7 +11,7 @@ from workbench.experiment.changing import values_of
 from workbench.experiment.space import Choice, Domain, describe, describe_condition
 from workbench.foundation.events import RunState
 from workbench.foundation.formatting import format_duration, format_value
-from workbench.runs.bundle_formats import formats_of
+from workbench.runs.bundles.bundle_formats import formats_of
 from workbench.runs.descriptions import has_nothing_left
 from workbench.store.database import RunRow
 from workbench.store.history import History, Trial

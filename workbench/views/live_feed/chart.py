@@ -15,11 +15,10 @@ import numpy as np
 
 from workbench.experiment.goals import Goal
 from workbench.foundation.events import TrialState
-from workbench.runs.comparison_table import Side, comparison_rows, labels_of
+from workbench.runs.comparison import Side, comparison_rows, labels_of
 from workbench.runs.plots.prepare import CurvesData
 from workbench.runs.plots.prepare_comparison import AXIS_TITLES, goal_in_any, prepare_best_so_far
-from workbench.runs.plots.series import AXES, BEGINNING, Curve, Place
-from workbench.runs.plots.thinning import MIN_POINTS
+from workbench.runs.plots.series import AXES, BEGINNING, MIN_POINTS, Curve, Place
 from workbench.views.live_feed.frames import Numbers
 from workbench.views.live_feed.protocol import (
     BestSoFar,

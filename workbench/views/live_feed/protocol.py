@@ -19,7 +19,7 @@ from workbench.experiment.changing import Setting
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import Problem
 from workbench.foundation.events import RunState, TrialState
-from workbench.runs.comparison_table import Part
+from workbench.runs.comparison import Part
 from workbench.runs.plots.prepare_comparison import ComparisonAxis
 from workbench.store.database.labels import MAX_TAGS, Archive
 from workbench.store.history.trial_columns import Format, Kind

@@ -11,7 +11,7 @@ from tornado import web
 
 from workbench.foundation.errors import ArgumentError, UnknownNameError, WorkbenchError
 from workbench.foundation.events import to_json
-from workbench.runs.comparison_table import find_named
+from workbench.runs.comparison import find_named
 from workbench.views.forms.kept_draft import read_draft
 from workbench.views.live_feed.action_messages import Action, SizeOfRun
 from workbench.views.live_feed.protocol import (

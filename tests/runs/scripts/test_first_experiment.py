@@ -1,0 +1,412 @@
+"""A first experiment for a script, from its source, its configuration or its help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.experiment.command import expand
+from workbench.foundation.errors import DataError
+from workbench.runs.scripts import script_help
+from workbench.runs.scripts.first_experiment import experiment_for, metrics_of, options_of
+from workbench.runs.scripts.script_help import options_in_help
+
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("-e", "--epochs", type=int, default=3)
+parser.add_argument("--lr", type=float, default=1e-3, help="learning rate (default: %(default)s)")
+parser.add_argument("--dropout", type=float, default=0.1)
+parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
+parser.add_argument("--nesterov", action="store_true")
+parser.add_argument("--no-cuda", action="store_true")
+parser.add_argument("--data", default=default_folder())
+parser.add_argument("positional")
+raise SystemExit("this script must not be run")
+print(f"epoch={epoch} train_loss={loss:.4f}")
+print("Test set: val_acc: {:.2f}".format(accuracy))
+"""
+CLICK = """
+import click
+@click.command()
+@click.option("--rate", default=0.1)
+@click.option("--kind", type=click.Choice(["a", "b"]))
+@click.option("--shuffle/--no-shuffle", default=True)
+def main(rate, kind, shuffle): ...
+"""
+
+
+def test_the_options_of_argparse_become_ranges_to_edit(tmp_path: Path) -> None:
+    script = tmp_path / "train it.py"
+    script.write_text(ARGPARSE)
+    first = experiment_for(script)
+    text = first.text
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["batch-size", "lr", "dropout", "optimizer", "nesterov"]
+    assert first.values_to_write == ("POSITIONAL",)
+    assert found.objectives[0].metric == "val_acc"
+    assert found.objectives[0].goal == "maximize"
+    assert "# epochs: 3" in text
+    assert "# no-cuda:" in text
+    params = {"batch-size": 32, "lr": 1e-4, "dropout": 0.0, "optimizer": "sgd", "nesterov": True}
+    assert expand(found.command or "", params, {}) == [
+        "python",
+        str(script),
+        "POSITIONAL",
+        "--nesterov",
+        "--batch-size=32",
+        "--lr=0.0001",
+        "--dropout=0.0",
+        "--optimizer=sgd",
+    ]
+
+
+def test_options_of_click_and_what_is_printed() -> None:
+    assert [option.name for option in options_of(CLICK)] == ["rate", "kind", "shuffle"]
+    assert options_of(CLICK)[1].choices == ("a", "b")
+    assert metrics_of(ARGPARSE) == ["val_acc", "train_loss"]
+    assert metrics_of('print(f"epoch {e}: train loss 1.{e}, val loss {x:.5f}")') == [
+        "val_loss",
+        "train_loss",
+    ]
+    assert metrics_of('print(f"train loss: {a:.3f} - val loss: {b:.3f}")') == [
+        "val_loss",
+        "train_loss",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "print('epoch', epoch, 'train loss', loss, 'val_acc', acc)",
+        "print(f'epoch {epoch} train loss {loss:.3f} val_acc {acc}')",
+        "print('epoch %d train loss %.3f val_acc %.1f' % (epoch, loss, acc))",
+        "logger.info('epoch {} train loss {:.3f} val_acc {}'.format(epoch, loss, acc))",
+    ],
+)
+def test_metrics_that_are_printed_without_signs_are_found(line: str) -> None:
+    assert metrics_of(line) == ["val_acc", "train_loss"]
+
+
+def test_what_a_script_requires_stands_in_the_command_to_be_replaced(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from argparse import ArgumentParser\n"
+        "parser = ArgumentParser()\n"
+        "parser.add_argument('data-dir')\n"
+        "parser.add_argument('arch', choices=['small', 'large'])\n"
+        "parser.add_argument('files', nargs='*')\n"
+        "parser.add_argument('--out', required=True)\n"
+        "parser.add_argument('--optimizer', choices=['sgd', 'adam'], required=True)\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        "print('loss: %f' % 1)\n"
+    )
+    first = experiment_for(script)
+    text = first.text
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["arch", "optimizer", "lr"]
+    assert first.values_to_write == ("DATA_DIR",)
+    assert "# out" not in text
+    params = {"arch": "small", "optimizer": "sgd", "lr": 0.1}
+    assert expand(found.command or "", params, {"folder": "/trials/3"})[2:] == [
+        "DATA_DIR",
+        "small",
+        "--out",
+        "/trials/3/out",
+        "--optimizer=sgd",
+        "--lr=0.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "domain"),
+    [
+        ("momentum", 0.9, {"low": 0.5, "high": 0.98}),
+        ("beta2", 0.999, {"low": 0.995, "high": 0.9998}),
+        ("ema-decay", 0.99, {"low": 0.95, "high": 0.998}),
+        ("dropout-rate", 0.5, {"low": 0.0, "high": 0.9}),
+        ("dropout", 0.05, {"low": 0.0, "high": 0.5}),
+        ("weight-decay", 0.0, {"choices": [0.0, 0.0001, 0.01]}),
+        ("weight-decay", 0.05, {"low": 0.005, "high": 0.5, "log": True}),
+        ("lr", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
+        ("cost", 1.0, {"low": 0.1, "high": 10.0, "log": True}),
+        ("gamma", 0.01, {"low": 0.001, "high": 0.1, "log": True}),
+        ("gamma", 0.7, {"low": 0.07, "high": 1.0, "log": True}),
+        ("gamma", 0.99, {"low": 0.95, "high": 0.998}),
+    ],
+)
+def test_a_range_fits_what_its_option_means(
+    tmp_path: Path, name: str, default: float, domain: dict[str, object]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"parser.add_argument('--{name}', type=float, default={default})\n")
+    found = Experiment.from_yaml(experiment_for(script).text).search.root[name]
+    written = found.model_dump(mode="json")
+    assert {key: written[key] for key in domain} == domain
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "'--adam-eps', default=1e-8",
+        "'--learning-starts', default=10000",
+        "'--image-size', default=224",
+        "'--vocab-size', default=1000",
+        "'--pause', type=float, default=0.01",
+        "'--timeout', type=float, default=0.05",
+        "'--no-shuffle', action='store_true'",
+        "'--no-weight-decay', action='store_true'",
+        "'--quiet', action='store_true'",
+        "'--anything', action='store_true'",
+        "'--dataset', choices=['mnist', 'cifar']",
+        "'--mode', choices=['train', 'test']",
+        "'--seed', type=int, default=1",
+        "'--log-interval', type=int, default=10",
+        "'--num-workers', type=int, default=4",
+        "'--load-weights', action='store_true'",
+    ],
+)
+def test_what_is_hardly_ever_searched_is_left_as_a_comment(tmp_path: Path, option: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"parser.add_argument({option})\n")
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
+
+
+def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text("print('loss: %f' % 1)")
+    assert Experiment.from_yaml(experiment_for(script).text).objectives[0].metric == "loss"
+    script.write_text("def")
+    with pytest.raises(DataError, match="not valid Python"):
+        experiment_for(script)
+    with pytest.raises(DataError, match="cannot read"):
+        experiment_for(tmp_path / "missing.py")
+
+
+def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import fire\ndef train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n   "
+        " print(f'loss={lr}')\nfire.Fire(train)\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text)
+    assert list(found.search.root) == ["lr", "amp", "hidden"]
+    assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
+        "--data",
+        "DATA",
+        "--amp=True",
+        "--lr=0.1",
+        "--hidden=32",
+    ]
+
+
+def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hydra\n"
+        "@hydra.main(version_base=None, config_path='conf', config_name='config')\n"
+        "def main(cfg): print(f'val_loss: {cfg.optimizer.lr}')\n"
+    )
+    folder = tmp_path / "conf" / "optimizer"
+    folder.mkdir(parents=True)
+    (folder.parent / "config.yaml").write_text(
+        "defaults:\n  - _self_\n  - optimizer: adam\n  - override hydra/launcher: basic\nmodel:"
+        " {hidden_dim: 64, tied: true}\nepochs: 3\nname: ${model.hidden_dim}\nhydra: {job: {lr:"
+        " 1.0}}\n"
+    )
+    (folder / "adam.yaml").write_text("lr: 0.001\nbetas: [0.9, 0.999]\n")
+    first = experiment_for(script)
+    text = first.text
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["optimizer.lr", "model.hidden_dim", "model.tied"]
+    params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
+    assert expand(found.command or "", params, {})[2:] == [
+        "optimizer.lr=0.01",
+        "model.hidden_dim=32",
+        "model.tied=false",
+    ]
+    assert "# epochs: 3" in text
+
+
+def test_a_name_that_only_holds_a_word_is_searched_like_any_other(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--criterion', choices=['gini', 'entropy'])\n"
+        "parser.add_argument('--maxIter', choices=[10, 20])\n"
+        "parser.add_argument('--outdir', choices=['a', 'b'])\n"
+    )
+    search = Experiment.from_yaml(experiment_for(script).text).search.root
+    assert list(search) == ["criterion"], "criterion holds iter, and is no number of iterations"
+
+
+def test_options_that_another_file_declares_are_read_from_the_help(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(
+        "import argparse\nparser ="
+        " argparse.ArgumentParser("
+        "formatter_class=argparse.ArgumentDefaultsHelpFormatter)\nparser.add_argument('-b',"
+        " '--batch-size', type=int, default=64, help='samples')\nparser.add_argument('--lr',"
+        " type=float, default=0.001, help='the rate, which scales each"
+        " step')\nparser.add_argument('--optimizer', choices=['sgd', 'adam'], default='sgd',"
+        " help='x')\nparser.add_argument('--nesterov',"
+        " action='store_true')\nparser.add_argument('--epochs', type=int, default=2, help='x')\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from settings import parser\nargs = parser.parse_args()\nprint(f'loss={args.lr}')\n"
+    )
+    first = experiment_for(script)
+    text = first.text
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["batch-size", "lr", "optimizer", "nesterov"]
+    assert found.search.root["optimizer"].values() == ["sgd", "adam"]
+    assert "{nesterov:flag} {args}" in (found.command or "")
+    assert "# epochs: 2" in text
+
+
+def test_a_script_that_trains_whatever_its_options_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_help, "HELP_S", 0.5)
+    script = tmp_path / "endless.py"
+    script.write_text("import sys, time\nprint(sys.argv, 'loss=1')\ntime.sleep(600)\n")
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
+
+
+def test_a_script_that_takes_no_options_is_not_started(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(f"open({str(tmp_path / 'started')!r}, 'w')\nprint('loss=1')\n")
+    assert Experiment.from_yaml(experiment_for(script).text).search.root == {}
+    assert not (tmp_path / "started").exists()
+
+
+def test_help_texts_of_other_libraries() -> None:
+    click = (
+        "Options:\n  --rate FLOAT  [default: 0.1]\n  --kind [a|b]\n  --shuffle / --no-shuffle\n "
+        " --help  x"
+    )
+    found = {option.name: option for option in options_in_help(click)}
+    assert (found["rate"].default, found["kind"].choices) == (0.1, ("a", "b"))
+    assert found["shuffle"].is_flag
+    typer = (
+        "╭─ Options ───────────────────────────────────╮\n"
+        "│ --lr                  <float>  [default: 0.01]   │\n"
+        "│ --amp     --no-amp    <bool>   [default: no-amp] │\n"
+        "│ --hidden              <int>    [default: 64]     │\n"
+        "│ --help                <bool>   Show this.        │\n"
+    )
+    lr, amp, hidden = options_in_help(typer)
+    assert (lr.default, lr.is_flag, amp.is_flag, hidden.default) == (0.01, False, True, 64)
+    tyro = (
+        "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default:"
+        " 64)\n"
+    )
+    assert not any(option.is_flag for option in options_in_help(tyro))
+    assert {option.name: option.default for option in options_in_help(tyro)} == {
+        "optimizer.lr": 0.0003,
+        "width": 64,
+    }
+
+
+def test_a_help_without_options_has_none() -> None:
+    assert options_in_help("usage: train.py FILE\n\nTrains on FILE.\n") == options_in_help("") == []
+
+
+def test_options_of_absl_are_read_where_a_colon_separates_them_from_their_help() -> None:
+    absl = """
+train.py:
+  --[no]bias: whether layers have a bias
+    (default: 'true')
+  --batch: samples in a batch
+    (default: '32')
+    (an integer)
+"""
+    bias, batch = options_in_help(absl)
+    assert (bias.name, bias.is_flag) == ("bias", True)
+    assert (batch.name, batch.default, batch.is_flag) == ("batch", 32, False)
+
+
+def test_a_script_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('--out-dir', default='runs')\n"
+        "parser.add_argument('--save', default='models/best model.pt')\n"
+        "parser.add_argument('--log_file', type=Path, default=Path('train.log'))\n"
+        "parser.add_argument('--output', default='results')\n"
+        "parser.add_argument('--checkpoint-path', default=None)\n"
+        "parser.add_argument('--output-size', type=int, default=10)\n"
+        "parser.add_argument('--resume-dir', default='before')\n"
+        "parser.add_argument('--save-model', action='store_true')\n"
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+    )
+    text = experiment_for(script).text
+    found = Experiment.from_yaml(text)
+    assert expand(found.command or "", {"lr": 0.1}, {"folder": "/trials/3"})[2:] == [
+        "--out-dir",
+        "/trials/3",
+        "--save",
+        "/trials/3/best_model.pt",
+        "--log_file",
+        "/trials/3/train.log",
+        "--output",
+        "/trials/3",
+        "--lr=0.1",
+    ]
+    assert "so that no trial overwrites" in text
+    assert "# out-dir" not in text
+    assert "# resume-dir" in text
+
+
+def test_a_script_of_hydra_writes_into_the_folder_of_each_trial(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hydra\n@hydra.main(config_path='.', config_name='config')\ndef main(cfg):"
+        " print('loss=1')\n"
+    )
+    (tmp_path / "config.yaml").write_text("lr: 0.1\npaths: {output_dir: outputs}\n")
+    command = Experiment.from_yaml(experiment_for(script).text).command or ""
+    assert command.endswith("train.py paths.output_dir={folder} lr={lr}")
+
+
+def test_an_option_with_a_short_name_alone_is_searched_and_passed_by_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('-C', type=float, default=1.0)\n"
+        "parser.add_argument('-v', action='store_true')\n"
+        "parser.add_argument('-g', '--gamma', type=float, default=0.1)\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script).text)
+    assert list(found.search.root) == ["C", "gamma"]
+    assert expand(found.command or "", {"C": 3.0, "gamma": 0.2}, {})[2:] == [
+        "-C",
+        "3.0",
+        "--gamma=0.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "goal"),
+    [
+        ("val_accuracy", "maximize"),
+        ("f1", "maximize"),
+        ("f1_loss", "minimize"),
+        ("score_loss", "minimize"),
+        ("val_loss", "minimize"),
+        ("accuracy_error", "minimize"),
+        ("macro_f1", "maximize"),
+        ("rmse", "minimize"),
+        ("mean_absolute_error", "minimize"),
+        ("roc_auc", "maximize"),
+    ],
+)
+def test_the_goal_of_a_loss_is_not_that_of_the_score_in_its_name(
+    metric: str, goal: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import sys\nprint('{metric}: %f' % 0.5)\n")
+    text = experiment_for(script).text
+    assert f"objectives: [{{metric: {metric}, goal: {goal}}}]" in text
+    assert "No option was found" in text

@@ -1,0 +1,227 @@
+"""The formats in which a bundle can hold its model beside its weights.
+
+Writing them is left to `deploy`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.deploy.formats import ONNX, format_names
+from workbench.experiment.actions import suggest
+from workbench.experiment.automl import is_automl
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.foundation.formatting import format_params
+from workbench.runs.bundles.bundle_files import FILES_FOLDER
+from workbench.store.history import Trial
+from workbench.store.history.compression import describe_way, is_compression
+
+if TYPE_CHECKING:
+    from workbench.data import Datasets
+    from workbench.deploy.exported_bundle import Exported
+    from workbench.experiment import Experiment
+    from workbench.runs.stored_run import StoredRun
+
+FLOWER = "flower"
+_ABOUT_FLOWER = """
+`flower/` holds the federation as an application for Flower; the README.md in it states how to run \
+it.
+"""
+_ABOUT_MODEL = """
+`model.onnx` is the model, from rows as users have them to answers. `predict.py` predicts with it \
+where the
+workbench is not installed; its first line names the packages that it needs:
+
+    python predict.py ROWS
+
+`card.json` describes its inputs, where it comes from and what was measured.
+
+The torch model of `wb.load_bundle(...)` takes what `data.validation.batch(...)` returns: values \
+that are
+scaled and encoded, such as standardised columns. `model.onnx` does that itself: give it rows as \
+they are in
+your table, not such a batch.
+"""
+
+
+def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, ...]:
+    """Return the formats in which an exported bundle can hold the model, none where there are none.
+
+    Args:
+        experiment: The experiment of the run.
+        of_trial: Whether one trial is exported, and not the best or the result of the run.
+    """
+    if is_automl(experiment):
+        return () if of_trial else (ONNX,)
+    if is_compression(experiment):
+        return tuple(format_names())
+    if not experiment.trains_model:
+        return ()
+    return (*format_names(), *([FLOWER] if experiment.federated is not None else []))
+
+
+def check_result_format(experiment: Experiment, format: str | None, *, has_weights: bool) -> None:
+    """Refuse a bundle in which the result of an AutoML run cannot be written.
+
+    Args:
+        experiment: The experiment of the run.
+        format: None, or `onnx`.
+        has_weights: Whether the bundle is to have weights.
+
+    Raises:
+        ArgumentError: If it is refused.
+    """
+    allowed = formats_of(experiment)
+    if format is not None and format not in allowed:
+        problem = f"the result of an AutoML run cannot be written as {format}"
+        raise ArgumentError(problem, field="format", allowed=allowed)
+    check_format(ONNX, has_weights=has_weights)
+
+
+def check_format(format: str | None, *, has_weights: bool) -> None:
+    """Refuse an unknown format, or one without weights.
+
+    Args:
+        format: The format; None for none.
+        has_weights: Whether the bundle is to have weights.
+
+    Raises:
+        ArgumentError: If it is refused.
+    """
+    allowed = [*format_names(), FLOWER]
+    if format is not None and format not in allowed:
+        raise ArgumentError(f"{format!r} is not a format", field="format", allowed=allowed)
+    if format is not None and not has_weights:
+        raise ArgumentError("a model cannot be written without its weights", field="format")
+
+
+def add_format(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
+    """Add the model of a trial to its bundle in a format; see `add_model` and `add_flower`."""
+    if format == FLOWER:
+        add_flower(run, trial, folder)
+    else:
+        add_model(run, trial, folder, format)
+    with (folder / "README.md").open("a", encoding="utf-8") as readme:
+        readme.write(_ABOUT_FLOWER if format == FLOWER else _ABOUT_MODEL)
+
+
+def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
+    """Add the federation of a trial to its bundle as an application for Flower.
+
+    Args:
+        run: The run.
+        trial: The trial.
+        folder: The bundle, which is complete otherwise.
+
+    Raises:
+        RunError: If the trial has no form for Flower.
+    """
+    if not run.experiment.trains_model or is_compression(run.experiment):
+        raise RunError(
+            "only a model that clients train has a form for Flower",
+            next_step="Export it without --format flower.",
+        )
+    from workbench.deploy.flower.application import FOLDER, write_application
+    from workbench.runs.bundles.bundle_loading import load_bundle
+    from workbench.training.task import TrialTask
+
+    objects = run.store.artifacts_of(run.run_id).below("objects").url
+    task = TrialTask(
+        run.run_id,
+        trial.number,
+        0,
+        run.experiment.model_dump_json(),
+        params=trial.params,
+        seed=trial.seed,
+        objects=objects if run.experiment.payload_hashes() else None,
+    )
+    with load_bundle(folder).importing():
+        write_application(folder / FOLDER, task, run.name)
+
+
+def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
+    """Add the model of a trial to its bundle as ONNX, and in a further format.
+
+    Args:
+        run: The run.
+        trial: The trial.
+        folder: The bundle, which is complete otherwise.
+        format: The format.
+
+    Raises:
+        RunError: If the trial has no model, or one that cannot be exported.
+        MissingDependencyError: If a package is missing.
+    """
+    from workbench.deploy.packages import needs
+
+    experiment = run.experiment
+    if is_automl(experiment):
+        raise RunError(
+            "a trial of an AutoML run is a part of its result, and does not know how its data was"
+            " encoded",
+            next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),
+        )
+    if is_compression(experiment):
+        _add_compressed(run, trial, folder, format)
+        return
+    if not experiment.trains_model:
+        raise RunError(
+            "only its own code knows the model of a train function or a command, so it has no ONNX"
+            " form",
+            next_step=(
+                "Export it without --format onnx: the bundle has the files that the trial left."
+            ),
+        )
+    if trial.best_checkpoint is None:
+        raise RunError(
+            f"trial {trial.number} has no checkpoint, so there are no weights to export",
+            next_step="Export another trial, or train it again.",
+        )
+    with needs("onnx"):
+        from workbench.deploy.exported_bundle import add_trial
+    from workbench.runs.bundles.bundle_loading import load_bundle
+
+    bundle = load_bundle(folder)
+    origin = _origin(run, trial, describe_model(experiment, trial), experiment, bundle.data)
+    add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin, format=format)
+
+
+def _add_compressed(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
+    """Add the model of a compression, which answers as the original model does."""
+    from workbench.deploy.card import MODEL
+    from workbench.deploy.exported_bundle import add_trial
+    from workbench.deploy.onnx_export import OnnxModule
+
+    assert run.experiment.train is not None
+    base = run.experiment.train.load().base
+    _, data = base.build()
+    compressed = OnnxModule((folder / FILES_FOLDER / MODEL).read_bytes())
+    trained = base.experiment.trained
+    words = f"{trained.title if trained else 'a model'}: {describe_way(trial.params)}"
+    origin = _origin(run, trial, words, base.experiment, data)
+    add_trial(folder, compressed, data, base.experiment, origin, format=format)
+
+
+def _origin(
+    run: StoredRun, trial: Trial, model: str, trained_by: Experiment, data: Datasets
+) -> Exported:
+    from workbench.deploy.exported_bundle import Exported
+
+    title = trained_by.data.title if trained_by.data else "no data"
+    return Exported(
+        name=run.name,
+        run_id=run.run_id,
+        trial=trial.number,
+        model=model,
+        trained_on=f"{title}, {len(data.train)} samples",
+        task=data.task,
+        values=trial.values,
+        num_train_samples=len(data.train),
+    )
+
+
+def describe_model(experiment: Experiment, trial: Trial) -> str:
+    """Return the model of a trial with its configuration, in words."""
+    title = experiment.trained.title if experiment.trained else "a model"
+    return f"{title} ({format_params(trial.params)})" if trial.params else title

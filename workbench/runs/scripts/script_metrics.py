@@ -1,0 +1,304 @@
+"""The metrics that a script prints, as its source shows; the script is read, never run.
+
+They are names in a text after which a value is put in, keys of dicts that are printed, and what the
+Trainer of Hugging Face prints. What may hold several values, such as the scores of all folds, is
+not a metric: a run reads one number.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Container, Iterator
+
+from workbench.runs.scripts.script_options import called_name
+from workbench.training.programs.metric_names import name_with_qualifiers
+from workbench.training.programs.printed_metrics import read_line
+
+_METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
+_VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
+"""Where a value is put into a text."""
+_FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%[-+ #0]*[\d.*]*[feEgG]")
+"""The same as a number with a fraction, which counts and texts are not."""
+_NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
+"""How a value is marked: surely a number, anything, or never one number."""
+_SCORES = re.compile(
+    r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae|reward|bleu|precision|recall",
+    re.IGNORECASE,
+)
+_PLURAL = re.compile(r"(?:scores|losses|accuracies|accs|errors|aucs|f1s|mses|maes)$", re.IGNORECASE)
+_OF_OTHER_DATA = re.compile(r"val|test", re.IGNORECASE)
+_OF_ALL_FOLDS = re.compile(r"(?:^|_)(?:mean|avg|average|cv)(?:_|$)", re.IGNORECASE)
+_OF_ONE_FOLD = re.compile(r"\bfold\b", re.IGNORECASE)
+_MAKE_NUMBERS = ("round", "float", "item", "mean", "average", "median")
+_MAKE_SEVERAL = (
+    "cross_val_score",
+    "cross_validate",
+    "confusion_matrix",
+    "classification_report",
+    "list",
+    "tuple",
+    "dict",
+    "sorted",
+    "tolist",
+    "array",
+    "asarray",
+    "zeros",
+    "ones",
+    "empty",
+)
+_HOLD_SEVERAL = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_CERTAIN = 0.5
+_PRINT = ("print", "pprint", "info", "write", "echo")
+_WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
+_NUM_PASSES = 3
+"""So many steps may lie between the dict and its printing.
+
+Of a function, its result, and an update of it.
+"""
+
+
+def metrics_of(source: str) -> list[str]:
+    """Return the names of losses and scores that a script seems to print, the best objective first.
+
+    Those of validation and test data come first, then those that are printed as numbers, then
+    means, and those of one fold come last.
+
+    Args:
+        source: The source of the script, which is Python.
+
+    Example:
+        >>> from workbench.runs.scripts.script_metrics import metrics_of
+        >>> metrics_of('print("Fold scores:", scores); print(f"Mean accuracy: {mean:.3f}")')
+        ['Mean_accuracy']
+    """
+    tree = ast.parse(source)
+    several = set(_names_of_several(tree))
+    ranks: dict[str, tuple[bool, bool]] = {}
+    for text in _texts(tree, several):
+        is_of_one_fold = _OF_ONE_FOLD.search(text) is not None
+        for name, is_number in _names_in(text):
+            rank = not is_number, is_of_one_fold
+            ranks[name] = min(rank, ranks.get(name, rank))
+    for name in names_in_dicts(tree, lambda node: _text(node, several) == _SEVERAL):
+        ranks.setdefault(name, (True, False))
+    good = [
+        name
+        for name, (is_uncertain, _) in ranks.items()
+        if _SCORES.search(name) and not (is_uncertain and _PLURAL.search(name))
+    ]
+    return sorted(
+        good,
+        key=lambda name: (
+            _OF_OTHER_DATA.search(name) is None,
+            ranks[name][0],
+            _OF_ALL_FOLDS.search(name) is None,
+            ranks[name][1],
+        ),
+    )
+
+
+def _texts(tree: ast.Module, several: Container[str]) -> Iterator[str]:
+    """Yield the texts of a source, with a mark for each value that is put in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+            yield " ".join(_text(part, several) for part in node.args)
+        elif isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ):
+            yield _text(node, several)
+
+
+def _names_in(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the names after which a text has a value, and whether it surely is a number."""
+    for match in _METRIC.finditer(text):
+        yield (
+            name_with_qualifiers(text, match.start(), match[1]),
+            _FORMATTED.match(text, match.end()) is not None,
+        )
+    if _VALUE.search(text):
+        # As a run reads what it prints: losses have a dot, epochs none.
+        for line in (*_VALUE.sub("1", text).splitlines(), *_VALUE.sub("0.5", text).splitlines()):
+            yield from ((name, False) for name in read_line(line.encode()))
+        for line in _VALUE.sub("1", _FORMATTED.sub("0.5", text)).splitlines():
+            yield from (
+                (name, value == _CERTAIN) for name, value in read_line(line.encode()).items()
+            )
+
+
+def _text(node: ast.expr, several: Container[str]) -> str:
+    """Return what an expression prints, with a mark for each value."""
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr():
+            return "".join(_text(part, several) for part in node.values)
+        case ast.FormattedValue(
+            format_spec=ast.JoinedStr(values=[ast.Constant(value=str() as form)])
+        ):
+            return _NUMBER if form[-1:] in "eEfFgG%" else _ANYTHING
+        case ast.FormattedValue():
+            return _text(node.value, several)
+        case ast.Name():
+            return _SEVERAL if node.id in several else _ANYTHING
+        case ast.Call():
+            called = called_name(node)
+            if called in _MAKE_NUMBERS:
+                return _NUMBER
+            return _SEVERAL if called in _MAKE_SEVERAL else _ANYTHING
+        case ast.Subscript(slice=ast.Slice()):
+            return _SEVERAL
+    return _SEVERAL if isinstance(node, _HOLD_SEVERAL) else _ANYTHING
+
+
+def _names_of_several(tree: ast.Module) -> Iterator[str]:
+    """Yield the variables that hold several values: lists, what is looped over, scores of folds."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ):
+                makes_several = isinstance(value, ast.Call) and called_name(value) in _MAKE_SEVERAL
+                if makes_several or isinstance(value, _HOLD_SEVERAL):
+                    yield name
+            case ast.For(iter=ast.Name(id=name)) | ast.comprehension(iter=ast.Name(id=name)):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "std")
+            ):
+                yield name
+            case ast.Call(func=ast.Name(id="len" | "sum"), args=[ast.Name(id=name)]):
+                yield name
+
+
+def names_in_dicts(tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> list[str]:
+    """Return the keys of the dicts that a script prints, each once.
+
+    Args:
+        tree: The script.
+        holds_several: Returns whether an expression never is one number.
+    """
+    dicts = _Dicts(tree, holds_several)
+    printed = [
+        node
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and called_name(call) in _PRINT
+        for argument in call.args
+        for node in ast.walk(argument)
+        if isinstance(node, ast.expr)
+    ]
+    names = [name for node in printed for name in dicts.keys_of(node)]
+    return list(dict.fromkeys([*_names_of_trainer(tree, dicts), *names]))
+
+
+class _Dicts:
+    """The keys of the dicts of a script, by variables and by functions that return them."""
+
+    def __init__(self, tree: ast.Module, holds_several: Callable[[ast.expr], bool]) -> None:
+        self._holds_several = holds_several
+        self._of_variables: dict[str, list[str]] = {}
+        self._of_functions: dict[str, list[str]] = {}
+        self._loaded = [
+            name.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and called_name(node) in ("load", "load_metric")
+            and len(node.args) == 1
+            and isinstance(name := node.args[0], ast.Constant)
+            and isinstance(name.value, str)
+        ]
+        for _ in range(_NUM_PASSES):
+            for node in ast.walk(tree):
+                self._learn(node)
+
+    def keys_of(self, node: ast.expr | None) -> Iterator[str]:
+        """Yield the keys of the dict that an expression is.
+
+        Nothing where it is none, or not known.
+        """
+        match node:
+            case ast.Dict():
+                yield from self._keys_in(node)
+            case ast.Call(func=ast.Name(id="dict"), args=args, keywords=keywords):
+                yield from (
+                    keyword.arg
+                    for keyword in keywords
+                    if keyword.arg and not self._holds_several(keyword.value)
+                )
+                yield from (key for keyword in args for key in self.keys_of(keyword))
+            case ast.Call(func=ast.Name(id=name)):
+                yield from self._of_functions.get(name, ())
+            case ast.Call(func=ast.Attribute(attr="compute")):  # a metric of the library evaluate
+                yield from self._loaded
+            case ast.Name(id=name):
+                yield from self._of_variables.get(name, ())
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                yield from (key for operand in (left, right) for key in self.keys_of(operand))
+
+    def of_function(self, name: str) -> list[str]:
+        """Return the keys of the dicts that a function returns."""
+        return self._of_functions.get(name, [])
+
+    def _keys_in(self, node: ast.Dict) -> Iterator[str]:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                yield from self.keys_of(value)
+            elif isinstance(key, ast.Constant) and not self._holds_several(value):
+                yield str(key.value)
+
+    def _learn(self, node: ast.AST) -> None:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+                | ast.AugAssign(target=ast.Name(id=name), op=ast.BitOr(), value=value)
+                | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[value])
+            ):
+                self._add(self._of_variables, name, self.keys_of(value))
+            case ast.Assign(
+                targets=[
+                    ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str() as key))
+                ],
+                value=value,
+            ):
+                if not self._holds_several(value):
+                    self._add(self._of_variables, name, iter([key]))
+            case ast.FunctionDef(name=name):
+                for statement in ast.walk(node):
+                    if isinstance(statement, ast.Return):
+                        self._add(self._of_functions, name, self.keys_of(statement.value))
+
+    @staticmethod
+    def _add(known: dict[str, list[str]], name: str, keys: Iterator[str]) -> None:
+        new = list(keys)
+        if new:
+            known[name] = list(dict.fromkeys([*known.get(name, ()), *new]))
+
+
+def _names_of_trainer(tree: ast.Module, dicts: _Dicts) -> list[str]:
+    """Return the losses and scores that a Trainer prints: those of evaluations have a prefix."""
+    modules = {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    if not any(module.partition(".")[0] in _WITH_TRAINERS for module in modules):
+        return []
+    trainers = [
+        {keyword.arg: keyword.value for keyword in node.keywords}
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and called_name(node).endswith("Trainer")
+    ]
+    if not trainers:
+        return []
+    scores = [
+        key
+        for given in trainers
+        if isinstance(function := given.get("compute_metrics"), ast.Name)
+        for key in dicts.of_function(function.id)
+    ]
+    evaluates = scores or any({"eval_dataset", None} & given.keys() for given in trainers)
+    evaluated = [*scores, "loss"] if evaluates else []
+    return [*(f"eval_{name.removeprefix('eval_')}" for name in evaluated), "loss"]

@@ -1,0 +1,144 @@
+"""Other spaces that a run had better search, and the commands: wider ranges, or fewer parameters.
+
+What decides how much is left to `workbench.search.importance`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.experiment.actions import suggest
+from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.search_changes import merge_changes, with_changes
+from workbench.experiment.space import Float, Int
+from workbench.foundation.errors import ExperimentError, Suggestion
+from workbench.foundation.events import FINISHED_RUN_STATES
+from workbench.foundation.formatting import format_number, format_percent
+from workbench.runs.descriptions import how_to_extend
+
+if TYPE_CHECKING:
+    from workbench.store.history import History
+
+_MIN_TRIALS = 10
+"""With fewer complete trials, the best is at an end by chance too often."""
+_NEAR = 0.03
+"""The share of a range, or of its logarithm, that is its end."""
+_MIN_VALUES = 10
+"""Of fewer whole numbers, the best is the first or last too often."""
+_LOG_FACTOR = 10.0
+
+
+def how_to_widen(run_id: str, history: History) -> Suggestion | None:
+    """Return the command that widens ranges at whose ends the best trial lies; None without such.
+
+    Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is
+    bounded by the machine.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+    """
+    best = history.best()
+    is_over = history.state in FINISHED_RUN_STATES
+    more = how_to_extend(history) if is_over else {}
+    if best is None or more is None or len(history.objectives) > 1 or history.result is not None:
+        return None
+    if len(history.in_state("complete")) < _MIN_TRIALS:
+        return None
+    wider: dict[str, dict[str, float]] = {}
+    for name, domain in history.in_force.search.root.items():
+        value = best.params.get(name)
+        if not isinstance(domain, Float | Int) or name in PlanSettings.model_fields:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        end = _wider_end(domain, value)
+        if end is not None and _is_allowed(history, {**wider, name: end}):
+            wider[name] = end
+    if not wider:
+        return None
+    values = " and ".join(f"{name}={_written(best.params[name])}" for name in wider)
+    where, them = "is at the end of its range; a wider range", "it"
+    if len(wider) > 1:
+        where, them = "are at the ends of their ranges; wider ranges", "them"
+    lead = f"{values} {where} may hold better values. To widen {them}"
+    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
+
+
+def how_to_freeze(
+    run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
+) -> Suggestion | None:
+    """Return the command that freezes what decides nothing at the best trial's values.
+
+    None without such.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+        importance: Of its parameters, as the study computed it.
+    """
+    from workbench.search.importance import negligible  # it imports Optuna
+
+    best = history.best()
+    is_over = history.state in FINISHED_RUN_STATES
+    more = how_to_extend(history) if is_over else {}
+    searched = history.in_force.search.root
+    if best is None or more is None:
+        return None
+    frozen = {
+        name: best.params[name]
+        for name in sorted(negligible(dict(importance)))
+        if name in best.params and name in searched and searched[name].contains(best.params[name])
+    }
+    if not frozen or not _is_allowed(history, frozen):
+        return None
+    verb = "decides" if len(frozen) == 1 else "decide"
+    # Effects of several parameters together exceed their sum by nothing: what they share counts for
+    # each.
+    bound = format_percent(sum(importance[name][2] for name in frozen))
+    lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance; to search only the rest"
+    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=frozen)
+
+
+def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
+    """Return the end of a range beyond that which a value has reached.
+
+    None where it lies within.
+    """
+    low, high = float(domain.low), float(domain.high)
+    if not (low < high and low <= value <= high):
+        return None
+    if isinstance(domain, Int) and len(domain.values()) < _MIN_VALUES:
+        return None
+    at, first, last = map(math.log, (value, low, high)) if domain.log else (value, low, high)
+    place = (at - first) / (last - first)
+    if place >= 1 - _NEAR and high not in (0.0, 1.0):
+        end = high * _LOG_FACTOR if domain.log else high + (high - low)
+        # What lies between 0 and 1 is likely a share, which cannot exceed 1.
+        return {"high": _like(domain, min(end, 1.0) if low >= 0 and high < 1 else end)}
+    if place <= _NEAR and low not in (0.0, 1.0):
+        end = low / _LOG_FACTOR if domain.log else low - (high - low)
+        bound = 1.0 if isinstance(domain, Int) else 0.0
+        return {"low": _like(domain, max(end, bound) if low > 0 else end)}
+    return None
+
+
+def _like(domain: Float | Int, end: float) -> float:
+    return round(end) if isinstance(domain, Int) else float(f"{end:.6g}")
+
+
+def _written(value: Any) -> str:
+    return format_number(value) if isinstance(value, float) else str(value)
+
+
+def _is_allowed(history: History, changes: Mapping[str, Any]) -> bool:
+    """Return whether the sampler and the settings of a run allow another space."""
+    try:
+        with_changes(
+            history.experiment, merge_changes(history.experiment, history.search_changes, changes)
+        )
+    except ExperimentError:
+        return False
+    return True
