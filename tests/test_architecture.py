@@ -16,7 +16,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Which rooms may import a library, and which of them must not do so before they are used.
 OWNERS = {
-    "ray": {"cluster.head", "cluster.workers", "sweeps", "hardware.resources"},
+    "ray": {"cluster", "sweeps", "hardware.resources"},
     "optuna": {"search"},
     "plotly": {"runs.plots"},
     "sqlalchemy": {"store"},

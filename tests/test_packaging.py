@@ -209,8 +209,12 @@ def test_the_workflow_runs_what_anyone_can_run() -> None:
         for name, job in workflow["jobs"].items()
     }
 
-    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
-    assert commands == {"test": [".ci/run"], "slow": [".ci/run slow"]}
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert commands == {
+        "test": [".ci/run"],
+        "slow": [".ci/run slow"],
+        "compat": [".ci/run compat"],
+    }
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
 
 

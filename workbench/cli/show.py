@@ -303,7 +303,7 @@ _DESCRIBERS: tuple[Callable[[Run, History], Iterator[str]], ...] = (
     _describe_space,
     _describe_use,
 )
-"""What is told of a run above its trials, each in lines of its own, in this order."""
+"""The parts above the trials of a run, in this order."""
 
 
 def replay_lines(run: Run) -> list[str]:

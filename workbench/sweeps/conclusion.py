@@ -41,7 +41,7 @@ def natural_end(
         history: The run.
         is_exhausted: Whether nothing is left to try, whatever the budget allows.
         num_enqueued: Configurations that users enqueued and that were not tried.
-        is_stopped_by_sampler: Whether its sampler has said that it has nothing left to propose.
+        is_stopped_by_sampler: Whether its sampler ended the run, with nothing left to propose.
     """
     if history.replay_of is not None:
         reason, message = "trials", f"all proposals of {history.replay_of} have been tried"

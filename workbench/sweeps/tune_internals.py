@@ -64,8 +64,8 @@ _manager = threading.local()  # a process may drive several runs, each in a thre
 class Assignment:
     """What is one trial to Tune: a coordinator, and the trial of the run that it carries out now.
 
-    Tune copies configurations. A copy of an assignment is the assignment itself, so that whoever
-    decides what follows reaches the coordinator without asking Tune.
+    Tune copies configurations. A copy of an assignment is the assignment itself, so that the
+    code that decides what follows reaches the coordinator without asking Tune.
     """
 
     def __init__(self, order: Order) -> None:

@@ -311,7 +311,7 @@ class ProgramReports:
         return f"the program wrote {written} at last, so the last number before that counts"
 
     def refuse(self, name: str, why: str) -> bool:
-        """Fail the trial if a metric of the experiment was reported and is no number.
+        """Fail the trial if a metric of the experiment was reported and is not a number.
 
         Args:
             name: What was reported.

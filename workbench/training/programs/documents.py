@@ -1,6 +1,6 @@
 """Numbers by name in documents that name them: JSON objects, and rows of CSV.
 
-What is no number is left out, or kept as a word, which shows why a metric is missing.
+What is not a number is left out, or kept as a word, which shows why a metric is missing.
 """
 
 from __future__ import annotations
