@@ -117,10 +117,10 @@ def evaluate_at_once(
     sizes: list[int] = []
     map_tensors(lambda tensor: sizes.append(tensor.nbytes), inputs)
     if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
-        whole = [name for name, item in metrics.items() if getattr(item, "adds_up", True) is False]
+        whole = [name for name, item in metrics.items() if _needs_all(item)]
         raise ExperimentError(
-            f"evaluate returns {', '.join(whole)}, which is no mean over samples, and the validation data is"
-            " too large to be evaluated at once",
+            f"evaluate returns {', '.join(whole)}, which is no mean over samples, and the"
+            " validation data is too large to be evaluated at once",
             field="train",
             next_step="Let evaluate return a total and a count in its place, or leave it out.",
         )
@@ -140,7 +140,7 @@ def measure_split(parts: Parts, source: Source) -> dict[str, float]:
         source: The samples.
     """
     strategy, worker, metrics = parts.strategy, parts.worker, parts.metrics
-    needs_all = any(getattr(item, "adds_up", True) is False for item in metrics.values())
+    needs_all = any(map(_needs_all, metrics.values()))
     if parts.makes_own_steps and needs_all:
         return evaluate_at_once(strategy, source, metrics, device=worker.device)
     return evaluate(strategy, source, metrics, batch=parts.settings.plan.micro_batch, worker=worker)
@@ -433,6 +433,11 @@ def _finish(
         values = worker.group.total(torch.stack(own)).tolist()
     sums = zip(metrics.items(), values[: len(metrics)], values[len(metrics) :], strict=True)
     return {name: metric.finish(total / count) for (name, metric), total, count in sums}
+
+
+def _needs_all(metric: AnyMetric) -> bool:
+    """Return whether a metric was seen to be no mean over samples."""
+    return getattr(metric, "adds_up", True) is False
 
 
 def _on_cpu(values: Any) -> Any:
