@@ -127,7 +127,10 @@ class TestWithPeft:
 def test_without_peft_it_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from workbench.experiment.sections import LowRankAdapter
 
-    monkeypatch.setattr(preflight, "find_source", lambda name: None)
+    find_source = preflight.find_source
+    monkeypatch.setattr(
+        preflight, "find_source", lambda name: None if name == "peft" else find_source(name)
+    )
     with pytest.raises(ExperimentError, match=r"search\.adapter.*\[lora\]"):
         preflight.check(experiment())
     preflight.check(experiment(), on_this_machine=False)
