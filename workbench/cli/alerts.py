@@ -106,11 +106,9 @@ def _try(name: str, as_json: bool) -> int:
 
     sinks = read_settings().sinks
     if name not in sinks:
-        problem = (
-            "JupyterLab shows alerts of the run that it follows"
-            if name == JUPYTER
-            else "no such sink"
-        )
+        problem = "no such sink"
+        if name == JUPYTER:
+            problem = "JupyterLab shows alerts of the run that it follows"
         raise ArgumentError(
             problem,
             field=f"sinks.{name}",
@@ -138,10 +136,8 @@ def _try(name: str, as_json: bool) -> int:
         problem = error.problem
     if as_json:
         print_json({"sink": name, "sent": problem is None, "message": problem})
+    elif problem is None:
+        click.echo(f"{name} received the message")
     else:
-        click.echo(
-            f"{name} received the message"
-            if problem is None
-            else f"{name} could not be reached: {problem}"
-        )
+        click.echo(f"{name} could not be reached: {problem}")
     return int(problem is not None)

@@ -33,11 +33,10 @@ def drift(served: str, token_file: Path | None, as_json: bool) -> int:
 
     Exits with 1 if something has drifted.
     """
-    models = (
-        _of_server(served, token_file)
-        if served.startswith(("http://", "https://"))
-        else _of_bundle(served)
-    )
+    if served.startswith(("http://", "https://")):
+        models = _of_server(served, token_file)
+    else:
+        models = _of_bundle(served)
     drifted = any(model["drifted"] for model in models.values())
     if as_json:
         print_json({"drifted": drifted, "models": models})

@@ -43,10 +43,8 @@ def init(script: Path, path: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"experiment": str(path), "values_to_write": list(needed)})
     else:
-        first = (
-            f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, "
-            if needed
-            else ""
-        )
+        first = ""
+        if needed:
+            first = f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, "
         check = shlex.join(["workbench", "check", str(path)])
         click.echo(f"wrote {path}; {first}edit it, then check it with: {check}")

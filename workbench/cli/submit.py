@@ -109,9 +109,7 @@ def _print_sent(sent: Submission, address: str) -> None:
     from workbench.foundation.formatting import format_bytes
 
     archive = sent.package.archive
-    how = (
-        "was submitted before: following it"
-        if sent.attached
-        else (f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}")
-    )
+    how = f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}"
+    if sent.attached:
+        how = "was submitted before: following it"
     click.echo(f"{sent.run_id} at {address} {how}", err=True)

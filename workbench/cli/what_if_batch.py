@@ -116,14 +116,14 @@ def what_if_batch(
     )
     best = ranking[0].plan
     if model.predict([Point(topology, best.micro_batch, best.accumulation)])[0].extrapolated:
-        alike = [each.micro_batch for each in steps if each.topology == topology]
+        alike = [step.micro_batch for step in steps if step.topology == topology]
         where = f"{format_count(gpus, 'GPU')} of {format_count(nodes, 'node')}"
-        missing = (
-            f"no micro batch like {best.micro_batch} was measured on {where}, "
-            f"only {format_range(min(alike), max(alike), format_number)}"
-            if alike
-            else f"no step on {where} or similar was measured"
-        )
+        missing = f"no step on {where} or similar was measured"
+        if alike:
+            missing = (
+                f"no micro batch like {best.micro_batch} was measured on {where}, "
+                f"only {format_range(min(alike), max(alike), format_number)}"
+            )
         print_note(f"{missing}: the times are extrapolated")
     _note_limits(ranking, batches)
     if as_json:

@@ -166,14 +166,13 @@ def _read_size(text: str) -> int:
     except ExperimentError as error:
         raise ArgumentError(error.problem, field="--memory", allowed=error.allowed) from error
     if size < _MIN_BYTES:
+        next_step = None
+        if text.strip().isdecimal() and size:
+            next_step = f"Write {text.strip()}GB if that is meant."
         raise ArgumentError(
             f"a device with {format_count(size, 'byte')} of memory trains nothing",
             field="--memory",
             allowed="1MB or more, with the unit",
-            next_step=(
-                f"Write {text.strip()}GB if that is meant."
-                if text.strip().isdecimal() and size
-                else None
-            ),
+            next_step=next_step,
         )
     return size

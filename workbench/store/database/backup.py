@@ -516,16 +516,11 @@ def _check_target(folder: Path, *, force: bool) -> None:
     is_backup = (folder / MANIFEST).is_file()
     if force and is_backup:
         return
-    what = "holds an earlier backup" if is_backup else "exists and is not an earlier backup"
-    raise ArgumentError(
-        f"{folder} {what}",
-        field="--to",
-        next_step=(
-            "Name another folder, or replace that backup with --force."
-            if is_backup
-            else "Name another folder."
-        ),
-    )
+    what, next_step = "exists and is not an earlier backup", "Name another folder."
+    if is_backup:
+        what = "holds an earlier backup"
+        next_step = "Name another folder, or replace that backup with --force."
+    raise ArgumentError(f"{folder} {what}", field="--to", next_step=next_step)
 
 
 def _replace(unfinished: Path, folder: Path) -> None:

@@ -166,28 +166,23 @@ class Certainty:
     def describe(self) -> str:
         """Return it as a sentence without its full stop."""
         interval = format_range(self.low, self.high, format_number)
-        basis = (
-            f"the mean of {format_count(self.num_trainings, 'training')} after it was chosen"
-            if self.is_retrained
-            else "corrected for being the best of many"
-        )
+        basis = "corrected for being the best of many"
+        if self.is_retrained:
+            basis = (
+                f"the mean of {format_count(self.num_trainings, 'training')} after it was chosen"
+            )
         expected = f"Expect {self.metric} {format_number(self.expected)} ({interval}), {basis}"
         if self.low == self.high:
             expected = f"{self.metric} {format_number(self.expected)} does not depend on the seed"
         if not self.num_compared:
             return expected
         others = "the other one" if self.num_compared == 1 else f"the {self.num_compared} others"
-        among = (
-            f" that {counted_noun(self.num_compared, 'was', 'were')} trained again"
-            * self.is_retrained
-        )
-        sure = (
-            f"at least {min(99, math.floor(100 * self.chance))} % sure that it is better than"
-            f" {others}{among}"
-            if self.chance > 0.5
-            else f"the ranking is open: {others}{among} may be as good"
-        )
-        return f"{expected}; {sure}"
+        if self.is_retrained:
+            others += f" that {counted_noun(self.num_compared, 'was', 'were')} trained again"
+        if self.chance <= 0.5:
+            return f"{expected}; the ranking is open: {others} may be as good"
+        percent = min(99, math.floor(100 * self.chance))
+        return f"{expected}; at least {percent} % sure that it is better than {others}"
 
 
 def certainty_of(history: RankedTrials) -> Certainty | None:

@@ -92,12 +92,10 @@ def describe_way(params: Mapping[str, Any]) -> str:
         parts.append(f"{params['epochs']} epochs of fine-tuning")
     if params.get("quantiser", "none") != "none":
         calibration = f" ({params['calibration']})" if "calibration" in params else ""
-        aware = (
-            f"{params['qat_epochs']} epochs with rounding, static"
-            if params["quantiser"] == "qat"
-            else ""
-        )
-        parts.append(f"{aware or params['quantiser']} int8{calibration}")
+        how = params["quantiser"]
+        if how == "qat":
+            how = f"{params['qat_epochs']} epochs with rounding, static"
+        parts.append(f"{how} int8{calibration}")
     return ", ".join(parts) or _UNCHANGED
 
 
@@ -117,12 +115,10 @@ def compressed(history: History) -> Compressed:
                 f"; of those tried, trial {nearest.number} comes nearest:"
                 f" {_why_lost(history, nearest, None)}"
             )
-        if not history.in_state("complete"):
-            words = (
-                "no trial has been measured yet"
-                if not history.trials
-                else "no trial could be measured"
-            )
+        if not history.trials:
+            words = "no trial has been measured yet"
+        elif not history.in_state("complete"):
+            words = "no trial could be measured"
     else:
         where = device_of(history.experiment)
         words = f"{_gain(best, where)}: trial {best.number} is recommended instead of {name}"

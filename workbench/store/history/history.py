@@ -552,23 +552,16 @@ class History:
         states = Counter(trial.state for trial in self.trials.values())
         if self.best() is not None:
             return None
+        yet = " yet" if self.ended_unix_s is None else ""
         if not states:
-            return (
-                "No trial has started."
-                if self.ended_unix_s is not None
-                else "No trial has started yet."
-            )
+            return f"No trial has started{yet}."
         if states["failed"] == states.total():
             return "Every trial failed."
         if states["complete"]:
             nearest = describe_nearest(self.experiment.constraints, self.in_state("complete"))
             how = " with finite results" if nearest is None else f": {nearest}"
             return f"No complete trial keeps all constraints{how}."
-        return (
-            "No trial is complete."
-            if self.ended_unix_s is not None
-            else "No trial is complete yet."
-        )
+        return f"No trial is complete{yet}."
 
     def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials that no other one beats in every objective.

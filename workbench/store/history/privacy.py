@@ -29,14 +29,10 @@ class PrivacySpent:
     num_trials: int
 
     def describe(self) -> str:
-        """Say it in words, such as `privacy: all 3 trials together spent epsilon 24 at delta
-        3e-5`.
-        """
-        who = (
-            "the trial"
-            if self.num_trials == 1
-            else f"all {format_count(self.num_trials, 'trial')} together"
-        )
+        """Write it, such as `privacy: all 3 trials together spent at most epsilon 24 ...`."""
+        who = "the trial"
+        if self.num_trials > 1:
+            who = f"all {format_count(self.num_trials, 'trial')} together"
         spent = f"epsilon {format_number(self.epsilon)} at delta {format_number(self.delta)}"
         return f"privacy: {who} spent at most {spent}, since each saw the training samples"
 

@@ -131,8 +131,8 @@ class Batch:
                 the order of the batch.
         """
         starts = np.cumsum([0, *map(len, by_trial.values())])
-        found = zip(by_trial.items(), starts.tolist(), strict=False)
-        self._waiting = {trial: (places, start) for (trial, places), start in found}
+        starting = zip(by_trial.items(), starts.tolist(), strict=False)
+        self._waiting = {trial: (places, start) for (trial, places), start in starting}
         self._columns = columns
 
     @classmethod
@@ -145,12 +145,10 @@ class Batch:
         """
         numbers = np.array(trials, dtype=np.int64)
         order = np.argsort(numbers, kind="stable")
-        found, starts = np.unique(numbers[order], return_index=True)
-        by_trial = (
-            dict(zip(found.tolist(), np.split(order, starts[1:]), strict=True))
-            if len(order)
-            else {}
-        )
+        reporting, starts = np.unique(numbers[order], return_index=True)
+        by_trial = {}
+        if len(order):
+            by_trial = dict(zip(reporting.tolist(), np.split(order, starts[1:]), strict=True))
         columns = read_columns(payloads) if len(payloads) >= _FEW else None
         return cls(by_trial, payloads if columns is None else columns.at(order))
 
@@ -175,8 +173,8 @@ class Batch:
 
 
 def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn]:
-    names = dict.fromkeys(name for one in mappings for name in one)
-    return {name: NumberColumn.of([one.get(name) for one in mappings]) for name in names}
+    names = dict.fromkeys(name for mapping in mappings for name in mapping)
+    return {name: NumberColumn.of([mapping.get(name) for mapping in mappings]) for name in names}
 
 
 def read_columns(payloads: Sequence[str]) -> Reports | None:
