@@ -48,9 +48,9 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     """
     run = Run(store, run_id)
     run.stored = _EndingRun(store, run_id, ending)
-    found = AutoML(run)
-    history = found.run.history
+    automl = AutoML(run)
+    history = automl.run.history
     if (limit_s := history.in_force.budget.time) is not None:
         left_s = limit_s - history.limited_s(history.now_unix_s())
-        found.longest_s = max(left_s, concluding_s(history.in_force))
-    return ModelChosen(result=json.loads(json.dumps(plain(found.to_json()))))
+        automl.longest_s = max(left_s, concluding_s(history.in_force))
+    return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))

@@ -129,21 +129,23 @@ def analyse(
             until_s=until_s,
         )
     if task == "classification":
-        found: dict[str, Any] = {"confusion": _confusion(predicted.argmax(axis=1), targets, labels)}
+        analysis: dict[str, Any] = {
+            "confusion": _confusion(predicted.argmax(axis=1), targets, labels)
+        }
     else:
-        found = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
-    return found | ({"importance": importance} if importance else {})
+        analysis = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
+    return analysis | ({"importance": importance} if importance else {})
 
 
-def describe_analysis(found: Mapping[str, Any]) -> list[str]:
+def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
     """Return what stands out, in sentences."""
     lines = []
-    if errors := found.get("errors"):
+    if errors := analysis.get("errors"):
         of = f" of {errors['unit']}" if errors["unit"] else ""
         written = f" {unit}" if (unit := errors.get("written_unit")) else ""
         half, most = (f"{format_number(errors[key])}{written}" for key in ("median", "p90"))
         lines.append(f"errors{of}: half are below {half}, nine in ten below {most}")
-    if confusion := found.get("confusion"):
+    if confusion := analysis.get("confusion"):
         pairs = [
             (count, true, predicted)
             for true, counts in zip(confusion["labels"], confusion["counts"], strict=True)
@@ -156,8 +158,8 @@ def describe_analysis(found: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times"
             )
-    if (importance := found.get("importance")) and importance["columns"]:
-        needed = [each["column"] for each in importance["columns"] if each["low"] > 0.0][:5]
+    if (importance := analysis.get("importance")) and importance["columns"]:
+        needed = [column["column"] for column in importance["columns"] if column["low"] > 0.0][:5]
         if needed:
             lines.append(f"relies most on: {', '.join(needed)}")
         else:

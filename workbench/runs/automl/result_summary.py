@@ -30,7 +30,7 @@ _PERFECT = 0.9999
 
 
 def summary_lines(
-    found: Mapping[str, Any],
+    result: Mapping[str, Any],
     history: History,
     write: Callable[[Suggestion], str] = str,
     *,
@@ -39,24 +39,24 @@ def summary_lines(
     """Return the model, its test scores, those of the simplest guess, and notes.
 
     Args:
-        found: The result, as `wb.AutoML.to_json` returns it; its own summary is not read.
+        result: The result, as `wb.AutoML.to_json` returns it; its own summary is not read.
         history: The run.
         write: Writes a next step that is a command; by default as Python.
         has_notes: Whether the notes about the data follow, which may have been shown before.
     """
-    task = found["task"]
-    num_samples = found["num_samples"]
+    task = result["task"]
+    num_samples = result["num_samples"]
     folds = history.experiment.repeats
-    metric, value = next((name, float(score)) for name, score in found["test"].items())
-    guess = float(found["baseline"][metric])
+    metric, value = next((name, float(score)) for name, score in result["test"].items())
+    guess = float(result["baseline"][metric])
     no_better = (
         "" if is_better(metric, task, value, guess) else " - the model is no better than this guess"
     )
     how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
-    optimised = f", optimised for {found['metric']}" if found.get("metric") else ""
+    optimised = f", optimised for {result['metric']}" if result.get("metric") else ""
     lines = [
         (
-            f"{found['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
+            f"{result['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
             f"{_sureness(metric, value, num_samples['test'])}"
         ),
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
@@ -65,18 +65,18 @@ def summary_lines(
             f"{describe_counts(candidates_of(history))}"
         ),
     ]
-    if not found["used"]:
+    if not result["used"]:
         lines[0] = "no model was ready in time, so the simplest guess is used. "
-        run_id = str(found["run_id"])
+        run_id = str(result["run_id"])
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
     else:
         cut_short = describe_cut_short(history)
         lines += [
             *([] if cut_short is None else [cut_short]),
-            *describe_analysis(found["analysis"]),
+            *describe_analysis(result["analysis"]),
         ]
-        lines += _notes_of_perfection(found)
-    return [*lines, *(f"note: {note}" for note in found["notes"] if has_notes)]
+        lines += _notes_of_perfection(result)
+    return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
 
 
 def _sureness(metric: str, value: float, num_samples: int) -> str:
@@ -90,13 +90,15 @@ def _sureness(metric: str, value: float, num_samples: int) -> str:
     return f", {describe_rate(value, num_samples)}"
 
 
-def _notes_of_perfection(found: Mapping[str, Any]) -> list[str]:
+def _notes_of_perfection(result: Mapping[str, Any]) -> list[str]:
     """Return a note where the test has no mistake: the data may hold the answer."""
-    name = "accuracy" if found["task"] == "classification" else "r2"
-    columns = (found["analysis"].get("importance") or {}).get("columns") or []
-    if float(found["test"][name]) < _PERFECT or not columns:
+    name = "accuracy" if result["task"] == "classification" else "r2"
+    columns = (result["analysis"].get("importance") or {}).get("columns") or []
+    if float(result["test"][name]) < _PERFECT or not columns:
         return []
-    needed = [each["column"] for each in columns if each["low"] > 0.0][:3] or [columns[0]["column"]]
+    needed = [column["column"] for column in columns if column["low"] > 0.0][:3] or [
+        columns[0]["column"]
+    ]
     return [
         f"the test has no mistake: make sure that {', '.join(needed)} would be known when a"
         " prediction is made; leave out what is not with --drop"

@@ -37,7 +37,7 @@ def _of_classes(score: ClassScore) -> Score:
     def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
         chosen = predicted.argmax(axis=1)
         counted = (targets[chosen == targets], chosen, targets)
-        counts = [np.bincount(each, minlength=predicted.shape[1]) for each in counted]
+        counts = [np.bincount(classes, minlength=predicted.shape[1]) for classes in counted]
         return mean_score(score, np.stack(counts))
 
     return measure

@@ -251,15 +251,17 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
         given = [given]
     if isinstance(given, Sized) and not len(given):
         return []  # valid for every kind
-    found, samples = _samples_of(given)
+    given_kind, samples = _samples_of(given)
     if (
         kind == "texts"
         and isinstance(given, pd.DataFrame)
         and (text_columns or len(samples.columns) == 1)
     ):
         return joined_texts(samples, text_columns or list(samples.columns))
-    if found != kind:
-        raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
+    if given_kind != kind:
+        raise DataError(
+            f"{given_kind} were given to a model that was trained on {kind}", field="data"
+        )
     return samples
 
 

@@ -196,11 +196,11 @@ def copy_code(
             value for domain in experiment.search.root.values() for value in domain.values() or ()
         ]
         values = [*named_in, *options, *searched]
-        found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
+        named = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
         # What was named as the run began may be gone, or the code on the disk may no longer name
         # it.
-        kept.copy({**kept.named_before(directory), **found.files}, place)
-        contents.too_large = found.too_large
+        kept.copy({**kept.named_before(directory), **named.files}, place)
+        contents.too_large = named.too_large
     contents.changed = kept.changed(directory)
     return experiment
 

@@ -59,7 +59,7 @@ def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
         is_mark = str(trace.name or "").startswith(("best", "chosen"))
         if trace.meta != TRIALS or is_mark or not hasattr(trace, "marker"):
             continue
-        numbers = [] if trace.customdata is None else [int(one[0]) for one in trace.customdata]
+        numbers = [] if trace.customdata is None else [int(row[0]) for row in trace.customdata]
         places = [layout.position(run.history.trials[number]) for number in numbers]
         # Hollow points have a colour at their edge only.
         edge = str(trace.marker.color).startswith("rgba(0,0,0,0")
@@ -121,7 +121,7 @@ def colours_of(axis: ParameterAxis, num_shades: int = 2) -> list[str]:
 
 def _edges(places: Sequence[float]) -> list[float]:
     """Return the borders between positions, and one beyond each of the outermost."""
-    middles = [(one + other) / 2 for one, other in itertools.pairwise(places)]
+    middles = [(place + other) / 2 for place, other in itertools.pairwise(places)]
     if not middles:
         return [places[0] - 0.5, places[0] + 0.5]
     return [2 * places[0] - middles[0], *middles, 2 * places[-1] - middles[-1]]

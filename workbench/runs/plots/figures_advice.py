@@ -173,14 +173,14 @@ def draw_predictions(data: PredictionData) -> go.Figure:
     figure = new_figure("Predicted and measured step time", data.subtitle)
     if data.empty:
         return show_message(figure, data.empty)
-    found = [
+    values = [
         value
         for points in (data.probes, data.trials)
         for column in (points.x, points.y)
         for value in column
         if value is not None
     ]
-    ends = [min(found) * 0.8, max(found) * 1.25]
+    ends = [min(values) * 0.8, max(values) * 1.25]
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     figure.add_scatter(x=ends, y=[(1 - BAND) * end for end in ends], showlegend=False, **edge)
     figure.add_scatter(

@@ -82,10 +82,10 @@ def draw_comparison(
     title = f"{AXIS_TITLES[axis]} ({unit})" if is_duration else AXIS_TITLES[axis]
     figure.update_xaxes(rangemode="tozero")
     figure.update_xaxes(title_text=title, row=len(metrics), col=1)
-    for row, one in enumerate(metrics, start=1):
-        goal = next(data.goal for data in prepared.values() if data.metric == one and data.goal)
+    for row, metric in enumerate(metrics, start=1):
+        goal = next(data.goal for data in prepared.values() if data.metric == metric and data.goal)
         better = "higher" if goal == "maximize" else "lower"
-        figure.update_yaxes(title_text=f"{short(one, 40)} ({better} is better)", row=row, col=1)
+        figure.update_yaxes(title_text=f"{short(metric, 40)} ({better} is better)", row=row, col=1)
     return figure
 
 

@@ -119,7 +119,7 @@ def _colours_of_lines(data: ParallelData) -> list[str]:
     if data.colour_axis is not None:
         return colours_of(data.axes[data.colour_axis], _NUM_SHADES)
     places = [shade / (_NUM_SHADES - 1) for shade in range(_NUM_SHADES)]
-    return [str(one) for one in sample_colorscale(colour_scale(data.goal), places)]
+    return [str(colour) for colour in sample_colorscale(colour_scale(data.goal), places)]
 
 
 def _shade_of(line: ParallelLine, data: ParallelData) -> int:

@@ -295,7 +295,7 @@ def prepare_schedule(run: RunData) -> ScheduleData:
         )
 
     def pieces(trials: list[Trial], name: str) -> tuple[Piece, ...]:
-        return tuple(found for trial in trials if (found := piece(trial, name)) is not None)
+        return tuple(part for trial in trials if (part := piece(trial, name)) is not None)
 
     panels = tuple(
         SchedulePanel(

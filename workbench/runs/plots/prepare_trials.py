@@ -242,10 +242,10 @@ def prepare_pareto(run: RunData) -> ParetoData:
     metrics = [objective.metric for objective in objectives]
 
     def points(trials: Sequence[Trial]) -> tuple[tuple[int, tuple[float, ...]], ...]:
-        found = [
+        points = [
             (trial.number, tuple(trial.values[metric] for metric in metrics)) for trial in trials
         ]
-        return tuple(sorted(found, key=lambda item: item[1]))
+        return tuple(sorted(points, key=lambda item: item[1]))
 
     front = run.history.front()
     ranked = run.history.ranked()

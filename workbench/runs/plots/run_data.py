@@ -159,13 +159,15 @@ class AdviceRecord:
             scales[place] = math.nan if (scale := moments.noise_scale()) is None else scale
         finite = np.flatnonzero(np.isfinite(scales))
         if len(finite):
-            found = reports.at(finite)
+            reports_with_noise = reports.at(finite)
             nothing = NumberColumn(scales[finite], np.zeros(len(finite), dtype=np.bool_))
-            numbers = {**found.numbers, THROUGHPUT: nothing}
+            numbers = {**reports_with_noise.numbers, THROUGHPUT: nothing}
             values = {
                 NOISE_SCALE: NumberColumn(scales[finite], np.ones(len(finite), dtype=np.bool_))
             }
-            self._noise.add_reports(trial, Reports(found.attempts, numbers, values, {}))
+            self._noise.add_reports(
+                trial, Reports(reports_with_noise.attempts, numbers, values, {})
+            )
 
 
 class Chunk(NamedTuple):

@@ -117,9 +117,9 @@ def _text(x: float, y: float, value: float, anchor: str) -> str:
 
 
 def _points(x: Values, y: Values) -> list[Point]:
-    found = [(a, b) for a, b in zip(x, y, strict=True) if a is not None and b is not None]
-    kept: Iterable[int] = thin_indices(np.array([point[1] for point in found]), _MAX_POINTS)
-    return [found[index] for index in kept]
+    points = [(a, b) for a, b in zip(x, y, strict=True) if a is not None and b is not None]
+    kept: Iterable[int] = thin_indices(np.array([point[1] for point in points]), _MAX_POINTS)
+    return [points[index] for index in kept]
 
 
 def _stair(points: Sequence[Point]) -> list[Point]:

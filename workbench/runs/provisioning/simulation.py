@@ -349,7 +349,7 @@ class _Simulation:
         self._expect(self.now_s + self.cluster.checkpoint_s, "saves", running)
 
     def _widest(self, trial: Trial) -> list[str] | None:
-        """Return the nodes on which a trial would be fastest, with 2, 4, 8, ... times its workers."""
+        """Return the nodes where a trial would be fastest, with 2, 4, 8, ... times its workers."""
         nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
         sizes = []
         workers = trial.workers

@@ -101,10 +101,10 @@ def batch_script(
 
 
 def _check_time(text: str) -> None:
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     if text.upper() in _ENDLESS:
         return
-    if found is None:
+    if match is None:
         raise ArgumentError(
             f"{text!r} is not a time limit in Slurm's format",
             field="--time",
@@ -113,7 +113,7 @@ def _check_time(text: str) -> None:
                 "DAYS-HOURS:MINUTES:SECONDS, or UNLIMITED"
             ),
         )
-    days, *parts = found.groups()
+    days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
     if days is None and len(numbers) < 3:  # one number is minutes then, and hours after days
         numbers.insert(0, 0)

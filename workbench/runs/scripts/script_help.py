@@ -59,8 +59,8 @@ def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Styl
         The options in their order, none where none are found, and how they are passed.
     """
     tree = ast.parse(source)
-    if found := list(_of_fire(tree)):
-        return found, "fire"
+    if options := list(_of_fire(tree)):
+        return options, "fire"
     if (config := _config_of_hydra(path, tree)) is not None:
         return list(_of_mapping(config)), "hydra"
     return (_of_help(path) if _TAKES_OPTIONS.search(source) else []), "options"
