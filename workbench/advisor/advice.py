@@ -27,9 +27,7 @@ NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What one worker will hold, what it may hold where that is known, and whether that was
-    measured.
-    """
+    """What one worker will hold, of what it may hold, and whether that was measured."""
 
     value: float
     limit: float | None

@@ -1,6 +1,4 @@
-"""Which global batch reaches a given accuracy first.
-
-Seconds a step, times steps that gradient noise leaves.
+"""Which global batch reaches a given accuracy first: seconds a step, times steps by the noise.
 
 The caller provides a model of step times. Noise is read from a training in progress and
 extrapolated over the whole of it (`performance.noise_course`).

@@ -130,8 +130,9 @@ class _Search:
         return event
 
     def _gain(self, size: int) -> float:
-        """Return what a larger size promises beyond the fastest one, by the law of those up to
-        that.
+        """Return what a larger size promises beyond the fastest one.
+
+        The law is that of the sizes up to the fastest.
         """
         assert self.low is not None
         own = _size(self.low)

@@ -338,8 +338,9 @@ class Bench:
         *,
         until_s: float = math.inf,
     ) -> Iterator[tuple[Event, tuple[int, ...]]]:
-        """Carry a task out; yield each event with the workers on each node, the end last if it is
-        in time.
+        """Carry a task out; yield each event with the workers on each node.
+
+        The end comes last, if it is in time.
         """
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
@@ -372,9 +373,7 @@ class Bench:
             gang.release()
 
     def clock_s(self) -> float:
-        """Return the time in seconds by a clock that stands still while a measurement waits for
-        workers.
-        """
+        """Return seconds by a clock that stands still while a measurement waits for workers."""
         now_s = time.monotonic() if self._waits_since_s is None else self._waits_since_s
         return now_s - self._waited_s
 

@@ -1,7 +1,4 @@
-"""What a plan with a learning rate should bring, from what was measured.
-
-One candidate of advice.
-"""
+"""A candidate of advice: what a plan with a learning rate should bring, by what was measured."""
 
 from __future__ import annotations
 
@@ -105,8 +102,9 @@ def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
 
 
 def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
-    """Describe how the measured step of a runner-up contradicts the model, where it would be chosen
-    by that.
+    """Describe how the measured step of a runner-up contradicts the model.
+
+    None unless it would be chosen by the model.
 
     Args:
         runner_up: What is next best.

@@ -299,9 +299,7 @@ def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
 
 
 def _num_unusual(experiment: Experiment, params: Mapping[str, JsonValue]) -> int:
-    """Return how many dimensions of the plan do not have the first value of those that are
-    searched.
-    """
+    """Return how many searched dimensions of the plan do not have their first value."""
     listed = {name: experiment.search.root[name].values() for name in _VARIANT & params.keys()}
     return sum(bool(values) and params[name] != values[0] for name, values in listed.items())
 
@@ -317,8 +315,9 @@ def rate_factor(
 def believed_rate(
     experiment: Experiment, choices: Choices, rates: RatesTested | None = None
 ) -> float:
-    """Return the rate at the reference batch that is believed in before any training, as far as
-    allowed.
+    """Return the rate at the reference batch that is believed in before any training.
+
+    It is one that is allowed.
 
     Args:
         experiment: What is to be trained.
@@ -391,8 +390,9 @@ class SettingsReader:
         return self._experiment.makes_own_steps or has_hook
 
     def _may_vary(self) -> bool:
-        """Return whether own code takes part in a step, which may compute something else each
-        time.
+        """Return whether own code takes part in a step.
+
+        It may compute something else each time.
         """
         named = (self._experiment.model, self._experiment.loss, self._experiment.train)
         return "model" in self._search or any(

@@ -61,8 +61,9 @@ class ExchangeForecast:
 def forecast_exchanges(
     measured: Sequence[PlanMeasured], *, micro_batch: int | None = None
 ) -> list[ExchangeForecast]:
-    """Predict the seconds per step of every exchange, on the links and in the plan that were swept
-    last.
+    """Predict the seconds per step of every exchange.
+
+    They are those on the links and in the plan that were swept last.
 
     Args:
         measured: Of one setting.
@@ -152,8 +153,9 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
 
 
 def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
-    """Return whether replicas wait long for each other, so that it may be faster to divide the
-    model.
+    """Return whether replicas wait long for each other.
+
+    Then it may be faster to divide the model.
 
     Args:
         measured: Of one setting.

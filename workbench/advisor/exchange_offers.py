@@ -110,8 +110,9 @@ def _is_pair(course: Course[RatedPlan], other: Course[RatedPlan]) -> bool:
 def _factor(
     course: Course[RatedPlan], exact: Course[RatedPlan], progress: Progress
 ) -> float | None:
-    """Return how many times the steps of the exact one it took to the best value that both
-    reached.
+    """Return how many times the steps of the exact one it took.
+
+    They count up to the best value that both reached.
     """
     if not course.best_values or not exact.best_values:
         return None
@@ -126,8 +127,9 @@ def _factor(
 def _steps_to(
     value: float, course: Course[RatedPlan], steps: Sequence[tuple[float, int]]
 ) -> float | None:
-    """Return after how many steps a training had reached a value, between its evaluations by a
-    line.
+    """Return after how many steps a training had reached a value.
+
+    Between its evaluations lies a line.
     """
     index = bisect.bisect_left(course.best_values, value)
     at = _steps_at(course.elapsed_s[index], steps)

@@ -26,9 +26,7 @@ def loader_numbers(reference: PlanMeasured, free_cores: int) -> tuple[int, ...]:
 
 
 def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
-    """Write what waiting for data takes, and what loaders brought where they were measured beside
-    none.
-    """
+    """Write what waiting for data takes, and what loaders brought."""
     by_plan = {
         plan: event for event in measured if event.step_time_s and (plan := read_plan(event.plan))
     }

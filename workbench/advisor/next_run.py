@@ -166,8 +166,9 @@ class _Search:
         self._open = [at for at in self._untried if not self._is_ruled_out(at)]
 
     def _is_ruled_out(self, at: int) -> bool:
-        """Tell whether it lies beyond a failure, seen from what reached the target, or else from
-        below.
+        """Return whether it lies beyond a failure.
+
+        That is seen from what reached the target, or else from below.
         """
         if not self._reached:
             return any(at > failed for failed in self._failed)
@@ -188,9 +189,7 @@ class _Search:
         return min(self._open, key=self._promise, default=None)
 
     def _promise(self, at: int) -> float:
-        """Return the logarithm of the time until one of several runs at it would reach the
-        target.
-        """
+        """Return the logarithm of the time until one of several runs at it reaches the target."""
         return float(self._log_times[at] - np.log(self._belief.chance[at]))
 
     def next_run(self) -> int | None:
@@ -200,8 +199,9 @@ class _Search:
         return min(self._open, key=self._expected_after, default=None)
 
     def _expected_after(self, at: int) -> float:
-        """Return how much the logarithm of the chosen time is expected to change by a run, with its
-        price.
+        """Return the expected change of the logarithm of the chosen time by a run.
+
+        Its price counts.
         """
         chosen = self._choosable(self._reached)
         gains: list[float] = []

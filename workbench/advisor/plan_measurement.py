@@ -164,8 +164,9 @@ class PlanMeasurer:
         )
 
     def _measure_reference(self) -> PlanMeasured:
-        """Measure what the experiment does without advice, which also shows how much data there
-        is.
+        """Measure what the experiment does without advice.
+
+        It also shows how much data there is.
         """
         params = drawn_params(self._experiment)
         workers = resolve(self._experiment, params).plan.workers
@@ -263,8 +264,7 @@ class PlanMeasurer:
                 yield f"{int(left_bytes / 1e6)}MB"
 
     def measure_plans(self) -> None:
-        """Measure the variants that may be faster, and those that save memory only where plans do
-        not fit.
+        """Measure variants that may be faster, and if plans do not fit, those that save memory.
 
         Dividing the model takes the place of exchanging its gradients, which may be faster on slow
         links.
@@ -329,8 +329,9 @@ class PlanMeasurer:
         return waits_for_links(self._measured, variant)
 
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
-        """Measure the best plan of several workers on many nodes, too, and stay there where that is
-        faster.
+        """Measure the best plan of several workers on many nodes, too.
+
+        Stay there where that is faster.
 
         Args:
             plans: The best plans on few nodes, the best first.
@@ -357,8 +358,9 @@ class PlanMeasurer:
         return True
 
     def find_fastest_batches(self) -> None:
-        """Look for the fastest micro batch on each number of workers, where the batch may follow
-        it.
+        """Look for the fastest micro batch on each number of workers.
+
+        Only where the batch may follow it.
         """
         choices = self.choices
         if (
@@ -452,16 +454,13 @@ class PlanMeasurer:
             self._probe(workers, decided, {**self.choices.params, "global_batch": "auto"})
 
     def plans_that_fit(self) -> list[Plan]:
-        """Return all plans that are allowed, fit as far as is known, and whose steps can be
-        predicted.
-        """
+        """Return all allowed plans that may fit and whose steps can be predicted."""
         choices, knowledge = self.choices, self.knowledge
         allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
         return list(enumerate_plans(choices, allowed, knowledge))
 
     def fastest_plans(self, goal: Goal, noise_scale: float | None) -> list[Plan]:
-        """Return the best plan of each global batch, the batch that should reach the target first,
-        first.
+        """Return the best plan of each global batch, the most promising batch first.
 
         Args:
             goal: What the plans should be best for.
@@ -489,8 +488,7 @@ class PlanMeasurer:
 def combined_variant(
     measured: Sequence[PlanMeasured], base: Variant, changed: Sequence[Variant]
 ) -> Variant | None:
-    """Return the base with all changes that made its steps clearly faster and do not exclude each
-    other.
+    """Return the base with all changes that made its steps clearly faster.
 
     Changes that exclude each other are taken from the one that brings most. Approximate exchanges
     are left out, as steps are not all that they cost.
@@ -533,8 +531,9 @@ def combined_variant(
 
 
 def spread_evenly(values: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` values, the lowest and the highest among them, evenly in the
-    logarithm.
+    """Return at most `count` values, evenly in the logarithm.
+
+    The lowest and the highest are among them.
 
     Args:
         values: Positive whole numbers.

@@ -256,9 +256,7 @@ def read_measured(path: Path) -> list[Measurement]:
         Column("step_time_s", positive_number),
         Column("sync_time_s", _number_or_nothing, required=False),
     )
-    if not measured:
-        raise DataError(f"{path} holds no measurement", allowed="one row or more")
-    return measured
+    return _check_not_empty(path, measured)
 
 
 def read_points(path: Path) -> list[Point]:

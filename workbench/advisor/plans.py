@@ -1,6 +1,4 @@
-"""All allowed plans, and what follows from measurements for each.
-
-Step time, memory, whether it fits.
+"""All allowed plans, and what follows from measurements: step time, memory, whether one fits.
 
 Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory
 follows the line through what was measured, or what was estimated before anything ran. Nothing is
@@ -235,8 +233,9 @@ class Knowledge:
         ]
 
     def _timed_here(self, plan: Plan) -> list[PlanMeasured]:
-        """Return what was timed of exactly this plan, where its workers would be placed if it was
-        there.
+        """Return what was timed of exactly this plan.
+
+        Where its workers would be placed, if it was timed there.
         """
         timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
         return [
@@ -280,8 +279,9 @@ class Knowledge:
         return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
     def price_over(self, plan: Plan, usual: Plan, goal: Goal) -> float:
-        """Return the price of a second of a plan where one of `usual` costs 1, as budgets count
-        it.
+        """Return the price of a second of a plan, as budgets count it.
+
+        One of `usual` costs 1.
         """
         return self.price(plan, goal) / self.price(usual, goal)
 
@@ -305,8 +305,9 @@ class Knowledge:
         return all(event.is_possible for _, event in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
-        """Return what was measured of the variant of a plan, on one worker or on several as the
-        plan has.
+        """Return what was measured of the variant of a plan.
+
+        On one worker or on several, as the plan has.
         """
         return [
             (known, event)
@@ -341,9 +342,7 @@ class Knowledge:
 
 
 def _flow(plan: Plan) -> float:
-    """Return how many times as long as one micro batch alone all of them take through the
-    stages.
-    """
+    """Return how many times as long as one micro batch all of them take through the stages."""
     if plan.stages == 1:
         return 1.0
     lasts, alone = (
@@ -414,8 +413,7 @@ def best_plans(
     base_batch: int,
     noise_scale: float | None,
 ) -> list[Plan]:
-    """Return the best plan of each global batch, the batch that should reach the target first,
-    first.
+    """Return the best plan of each global batch, the most promising batch first.
 
     An approximate exchange needs more steps than any model knows. So it never replaces an exact
     one: where one is allowed and makes faster steps, its best plan follows that of the same batch,

@@ -32,9 +32,7 @@ class RatedPlan:
 
 
 class Proposer:
-    """Proposes rated plans, the models' favourites first, then what an Optuna study makes of the
-    results.
-    """
+    """Proposes rated plans: the models' favourites, then what an Optuna study finds."""
 
     def __init__(
         self,

@@ -225,9 +225,7 @@ class Race(Generic[Entrant]):
             self.run(contested[0].entrant)
 
     def _contested(self) -> list[Standing[Entrant]]:
-        """Return those of the close candidates that should be tried again, the least tried one
-        first.
-        """
+        """Return the close candidates that should be tried again, the least tried one first."""
         standings = self.standings()
         counts = Counter(course.entrant for course in self.courses if not course.is_heat)
         close = [standing for standing in standings if _is_close(standing, standings[0])][

@@ -52,8 +52,7 @@ def advisor_for(
     sink: Sink,
     poll: Callable[[], None],
 ) -> Advisor:
-    """Prepare to advise on the experiment of a run, on the cluster that this process is attached
-    to.
+    """Prepare to advise on the experiment of a run, on the attached cluster.
 
     Args:
         store: The store that holds the run, and earlier measurements.
@@ -175,8 +174,9 @@ class Advisor:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time for the advice has run out, which stands still while it waits for
-        workers.
+        """Whether the time for the advice has run out.
+
+        It stands still while the advice waits for workers.
         """
         return self._began_s is not None and self._clock() - self._began_s > self._budget_s
 

@@ -1,6 +1,4 @@
-"""Which of several plans makes the fastest step, where they are close.
-
-These are timed again, in turns.
+"""Plans whose steps are nearly as fast are timed again, in turns, until one clearly is fastest.
 
 Two timings of one plan differ, by what else the machine does and by where its processes lie, and
 often by more than two plans do. So plans are distinguished only by timings that differ more than
@@ -71,8 +69,9 @@ def time_in_turns(
     time_again: Callable[[list[_Way]], None],
     has_time: Callable[[], bool],
 ) -> None:
-    """Time the ways that may be the fastest again, one after the other, until one of them clearly
-    is.
+    """Time the ways that may be the fastest again until one of them clearly is.
+
+    They are timed one after the other.
 
     Args:
         timings_s: Returns what is known of each way, as in `may_be_fastest`.
@@ -87,8 +86,9 @@ def time_in_turns(
 
 
 def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | None) -> None:
-    """Time the plans that may be the best for the batch that should be the best, until one clearly
-    is.
+    """Time the plans that may be the best until one clearly is.
+
+    Only those of the batch that should be the best.
 
     Args:
         measurer: Has measured what may be faster; a tenth of its time may be used.
@@ -115,9 +115,7 @@ def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | 
 
 
 def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict[Plan, float]:
-    """Return the best plan of each variant and number of workers, with its cost by what is known of
-    it.
-    """
+    """Return the best plan of each variant and number of workers, with its cost."""
     best: dict[tuple[Variant, int], tuple[Plan, float]] = {}
     for plan, step in zip(plans, knowledge.step_times(plans), strict=True):
         kind, cost = (variant_of(plan), plan.workers), step.value * knowledge.price(plan, goal)

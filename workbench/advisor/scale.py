@@ -209,8 +209,9 @@ def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
 def _divided(
     known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
 ) -> dict[int, DividedBatch]:
-    """Return what dividing a global batch over workers brings, by their number, where that is
-    possible.
+    """Return what dividing a global batch brings, by the number of workers.
+
+    Numbers that cannot divide it are absent.
 
     No worker takes more samples at once than were measured: whether these fit is not known here.
     """
@@ -301,8 +302,9 @@ def _exchange_share(measured: PlanMeasured | None) -> float | None:
 
 
 def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
-    """Return how many workers nodes hold, as far as measurements show, with room for `most` of
-    them.
+    """Return how many workers nodes hold, with room for `most` of them.
+
+    Nodes are as large as measurements show.
     """
     seen = [event.workers_per_node for event in measured if event.workers_per_node]
     if all(len(placed) == 1 for placed in seen):

@@ -77,8 +77,7 @@ class Estimate:
         return Estimate(value, low, high, self.extrapolated)
 
     def widened(self, spread: float) -> Estimate:
-        """Return an estimate whose high end is higher by `spread`, >= 0, and whose low end is
-        further off.
+        """Return an estimate whose ends are further off, the high one by `spread`, >= 0.
 
         The low end is divided by the factor by which `spread` would lengthen it, so that it stays
         above 0.

@@ -1,7 +1,4 @@
-"""Tables that the user measured elsewhere.
-
-CSV files, read strictly, refused by naming column and line.
-"""
+"""Tables that the user measured elsewhere: CSV, read strictly, refused by column and line."""
 
 from __future__ import annotations
 
@@ -120,9 +117,7 @@ def _make_of(
 
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
-    """Refuse a table that lacks a column, has one twice, or in which an optional one seems to be
-    misspelt.
-    """
+    """Refuse a table whose columns are missing, twice there, or seem to be misspelt."""
     check_separator(path, heads)
     allowed = ", ".join(
         column.name + ("" if column.required else " (optional)") for column in columns
@@ -161,8 +156,9 @@ def _plain(head: str) -> str:
 
 
 def _suggest_name(name: str, heads: list[str]) -> str | None:
-    """Return how to rename the head that seems to be meant by a name, in whatever case or unit it
-    is.
+    """Return how to rename the head that a name seems to mean.
+
+    In whatever case or unit it is.
     """
     by_plain = {_plain(head): head for head in heads}
     close = difflib.get_close_matches(name, by_plain, 1, _MISSPELT)

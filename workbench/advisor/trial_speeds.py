@@ -146,15 +146,11 @@ class TrialSpeeds:
         return statistics.median(speeds) if speeds else None
 
     def last_restart_s(self, trial: int) -> float | None:
-        """Return what the restart before the current attempt of a trial cost, in seconds, or
-        None.
-        """
+        """Return the seconds that the last restart of a trial cost, or None."""
         return self._last_restart_s.get(trial)
 
     def loading_s(self, trial: int) -> float:
-        """Return how long the current attempt of a trial took to load data and model, in
-        seconds.
-        """
+        """Return the seconds that the current attempt took to load data and model."""
         attempt = self._attempts.get(trial)
         return 0.0 if attempt is None else attempt.loading_s
 

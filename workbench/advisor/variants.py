@@ -78,8 +78,7 @@ def plan_of(stored: Mapping[str, Any]) -> Plan:
 def alternatives(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield the variants that differ from `base` in one dimension and the options that belong to
-    it.
+    """Yield the variants that differ from `base` in one dimension and its options.
 
     Args:
         base: The variant to differ from.
@@ -128,9 +127,7 @@ def is_possible_on(variant: Variant, workers: int) -> bool:
 def exchange_options(
     options: Mapping[str, tuple[PlanValue, ...]],
 ) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the values that the options of exchanges may have, those of the usual exchange
-    first.
-    """
+    """Return the values that the options of exchanges may have, the usual ones first."""
     values_of: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
     for exchange in options["exchange"]:
         plan = with_options(PartialPlan.of(exchange=exchange), options)

@@ -155,9 +155,7 @@ def conclude(findings: Findings) -> Advice:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A candidate, and whether a training showed that it converges within the epochs of the
-    experiment.
-    """
+    """A candidate, and whether a training showed that it converges in time."""
 
     rated: RatedPlan
     candidate: Candidate
@@ -168,9 +166,7 @@ class _Ranked:
 
 
 def _converged(findings: Findings, standing: Standing[RatedPlan]) -> bool:
-    """Return whether a training of a candidate reached the target or, without one, ran all of its
-    epochs.
-    """
+    """Return whether a training reached the target or, without one, ran all epochs."""
     has_target = findings.experiment.objectives[0].target is not None
     courses = findings.race.courses if findings.race and not has_target else []
     return bool(standing.times_s) or any(
@@ -180,9 +176,7 @@ def _converged(findings: Findings, standing: Standing[RatedPlan]) -> bool:
 
 
 def _default_batch(findings: Findings) -> int:
-    """Return the smaller of the batch of the experiment as it stands and that of its learning
-    rate.
-    """
+    """Return the smaller of two batches: without advice, and of the learning rate."""
     default = min(
         plan_of(findings.reference.plan).global_batch, findings.experiment.training.reference_batch
     )
@@ -192,8 +186,7 @@ def _default_batch(findings: Findings) -> int:
 def largest_batch(
     default_batch: int, noise_scale: float | None, num_train_samples: int | None
 ) -> int:
-    """Return the largest batch that may be recommended without a training that shows its
-    convergence.
+    """Return the largest batch that needs no training to show its convergence.
 
     Args:
         default_batch: The batch without advice, in samples.

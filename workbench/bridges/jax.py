@@ -21,9 +21,7 @@ Tree = TypeVar("Tree")
 
 
 class TrialCallback(Bridge):
-    """Reports a step when called, and saves what it is given, such as parameters and optimizer
-    state.
-    """
+    """Reports a step when called, and saves what it is given, such as parameters."""
 
     def restore(self, tree: Tree) -> Tree:
         """Return the tree that an earlier attempt saved, or the given one where there is none.

@@ -1,7 +1,4 @@
-"""Keras 3, on any of its back ends.
-
-A callback that reports each epoch, and saves weights and optimizer.
-"""
+"""Keras 3: a callback that reports each epoch, and saves weights and optimizer."""
 
 from __future__ import annotations
 

@@ -25,8 +25,9 @@ _EarlyStopping = _load_early_stopping()
 
 
 class _LastCallback(_EarlyStopping):
-    """Lightning calls those that stop early after the hooks of the module, so that all of it is
-    logged.
+    """Is called after the hooks of the module, so that all of it is logged.
+
+    Lightning puts callbacks that stop early behind them.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,4 @@
-"""scikit-learn, and all that has its `fit` and `predict`.
-
-Fitting in stages, each reported and saved.
-"""
+"""scikit-learn, and all that has its `fit` and `predict`: stages, each reported and saved."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The Trainer of Hugging Face.
-
-A callback that reports its evaluations, and resumes its checkpoints.
-"""
+"""The Trainer of Hugging Face: a callback that reports evaluations and resumes checkpoints."""
 
 from __future__ import annotations
 

@@ -99,8 +99,9 @@ def with_workers(
 
 
 def fixed_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return which of micro_batch and accumulation the experiment or the search decides for a
-    trial.
+    """Return which of micro_batch and accumulation are decided for a trial.
+
+    The experiment or the search decides them.
 
     Args:
         experiment: The experiment.
@@ -196,8 +197,9 @@ def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
 
 
 def _saving_strategies(plan: PartialPlan) -> list[str]:
-    """Return the exact strategies in which a worker holds less for the same step, the least saving
-    first.
+    """Return the exact strategies in which a worker holds less for the same step.
+
+    The least saving comes first.
     """
     now = plan.get("strategy")
     if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:

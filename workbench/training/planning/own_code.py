@@ -1,6 +1,4 @@
-"""A function or program in the words of plans.
-
-Which of its parameters are the micro batch and the rate.
+"""A function or program in the words of plans: which parameters are micro batch and rate.
 
 So the advisor treats it as it treats a model: the same measurements, predictions and trainings.
 What is recommended is then written in the words of the function or program again.

@@ -231,8 +231,9 @@ def _check_combination(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _taking_shards() -> list[str]:
-    """Return the strategies that take shards, first the one that divides a model in no other
-    way.
+    """Return the strategies that take shards.
+
+    The one that divides a model in no other way comes first.
     """
     able = strategies_that(lambda can: can.takes_shard)
     return sorted(able, key=lambda name: capabilities_of(name).axis is not None)
@@ -256,9 +257,7 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse a size of buckets where replicas exchange no gradients, or not those of whole
-    models.
-    """
+    """Refuse a size of buckets where replicas exchange no gradients of whole models."""
     if size_bytes(plan.bucket) is None or plan.workers == 1 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).holds_whole_model:

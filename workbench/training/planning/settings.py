@@ -88,8 +88,9 @@ class TrialSettings:
 
 
 def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the values of a configuration that belong to the model, with those that the model
-    names itself.
+    """Return the values of a configuration that belong to the model.
+
+    Those that the model names itself are among them.
 
     Args:
         experiment: The experiment.

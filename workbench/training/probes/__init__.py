@@ -1,6 +1,5 @@
-"""Short measured trainings.
+"""Short measured trainings: timed steps, memory, rising rates, summaries of model and data.
 
-Timed steps, memory, rising rates, and summaries of a model and its data.
-
-What follows from the measurements is left to `performance` and `advisor`.
+`measurements` says what can be ordered, and `measuring` carries it out. What follows from the
+measurements is left to `performance` and `advisor`.
 """

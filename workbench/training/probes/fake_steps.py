@@ -104,8 +104,9 @@ class _PretendedGroup(Group):
 
 
 class _FakeTensors(FakeTensorMode):
-    """Tensors without values, but for those of device meshes, which torch computes with between the
-    steps.
+    """Tensors without values, but for those of device meshes.
+
+    Torch computes with these between the steps.
     """
 
     def __init__(self) -> None:
@@ -178,8 +179,7 @@ class FakeTrial:
         return shape[0] if is_sequence else None
 
     def pass_cost(self, micro_batch: int) -> PassCost:
-        """Return what a forward pass of the whole model on one worker keeps, and what its blocks
-        compute.
+        """Return what a forward pass on one worker keeps, and what its blocks compute.
 
         Args:
             micro_batch: Samples of the pass.
@@ -237,9 +237,7 @@ class FakeTrial:
         received: Tensor | None,
         way: type[Any] | None = None,
     ) -> tuple[StepMemory, Tensor | None]:
-        """Return what a stage of the model holds, and the shape of what it sends to the next
-        one.
-        """
+        """Return what a stage of the model holds, and the shape of what it sends on."""
         settings, made = self._settings, []
         plan, name = settings.plan, settings.plan.strategy
         # Gradients that a group exchanges stay allocated between steps: as between two micro
@@ -335,9 +333,7 @@ class PlainLoop:
         self._settings = settings
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Make the optimizer, with the updates that torch chooses by itself on a GPU where it
-        can.
-        """
+        """Make the optimizer with the updates that torch chooses on a GPU where it can."""
         self._model, self._optimizer = model, optimizer(model.parameters())
         for group in self._optimizer.param_groups:
             if group.get("fused"):

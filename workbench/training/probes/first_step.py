@@ -85,8 +85,9 @@ class FirstStep(_Findings):
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
-    """Make the first step of a sample of an experiment, and of both ends of its space while that is
-    cheap.
+    """Make the first step of a sample of an experiment.
+
+    While that is cheap, make those of both ends of its space, too.
 
     Args:
         experiment: The experiment, which has passed all other checks.
@@ -116,9 +117,7 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
 
 
 def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) -> None:
-    """Refuse an experiment if no configuration that was tried has finite objectives in its first
-    report.
-    """
+    """Refuse an experiment whose first reports are never finite."""
     if not made or not all(step.not_finite for step in made):
         return
     tried = [f"{step.which}: {format_params(step.params)}" for step in made]

@@ -1,6 +1,4 @@
-"""What a model is for its data, before anything runs.
-
-Its layers, its parameters, its operations, its memory.
+"""What a model is for its data, before it runs: layers, parameters, operations, memory.
 
 The trial's own model is sent torch's fake tensors, which have shapes and no storage, in a child
 process (`python -m workbench.training.probes.model_summary`). A model that reads values is sent two
@@ -244,8 +242,9 @@ def _describe(
 def _too_few_outputs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any
 ) -> list[ExperimentError]:
-    """Return an error where a model has fewer outputs than the data has classes, which fake values
-    hide.
+    """Return an error where a model has fewer outputs than the data has classes.
+
+    Fake values hide that.
     """
     from workbench.models.calls import output_in
     from workbench.training.loss_and_metrics import call_of

@@ -1,6 +1,4 @@
-"""Instead of a training.
-
-Copies of one training that share a device and make steps at the same time.
+"""Copies of one training that share a device and make steps at the same time.
 
 Each worker of the gang makes the steps of a whole training alone; the group serves only to begin
 together and to add up. So it is measured what the device does for several trials at once, whatever

@@ -251,8 +251,9 @@ class _Probe:
         )
 
     def _survey_links(self, strategy: Strategy) -> None:
-        """Measure what the links carry, and what exchanges would send of such a model, once for all
-        plans.
+        """Measure what the links carry, and what exchanges would send of such a model.
+
+        That is done once for all plans.
         """
         if not strategy.capabilities.takes_exchange:
             return
@@ -407,8 +408,9 @@ def _limit_bytes(order: PlanProbe, worker: Worker) -> int:
 
 
 def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
-    """Return a profiler that also samples the memory at the end of each part, where it is
-    fullest.
+    """Return a profiler that also samples the memory at the end of each part.
+
+    There it is fullest.
     """
     profiler = StepProfiler(device.type, gpu_sampling_interval=1)
     mark = profiler.mark
@@ -422,8 +424,9 @@ def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
 
 
 def flops_of_a_sample(task: TrialTask, settings: TrialSettings) -> float | None:
-    """Return the operations of forward and backward for one sample, as counted once in this
-    process.
+    """Return the operations of forward and backward for one sample.
+
+    They are counted once in this process.
 
     Args:
         task: The experiment and the configuration.

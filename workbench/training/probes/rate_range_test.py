@@ -1,6 +1,4 @@
-"""A range test instead of a training.
-
-Rates that rise from step to step, several times from the same start.
+"""A range test of learning rates: they rise from step to step, several times from one start.
 
 The steps are those of the training, at its global batch and by all of its workers; only the rate
 differs, and nothing of them stays. What follows from the losses is left to
@@ -30,8 +28,9 @@ from workbench.training.task import TrialTask
 
 
 def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], bool]) -> Outcome:
-    """Test a range of learning rates, from new weights or from the checkpoint that a resumed trial
-    has.
+    """Test a range of learning rates.
+
+    It begins with new weights, or with the checkpoint that a resumed trial has.
 
     Args:
         task: The order of this worker.
@@ -101,8 +100,9 @@ def _take_part(parts: Parts) -> None:
 
 
 def _run_through(parts: Parts, rates: list[float], seed: int) -> list[float]:
-    """Make a step with each rate until the loss diverges, which all workers see at the same
-    step.
+    """Make a step with each rate until the loss diverges.
+
+    All workers see that at the same step.
     """
     worker, curve = parts.worker, LossCurve()
     for rate, indices in zip(rates, _whole_batches(parts, seed), strict=False):

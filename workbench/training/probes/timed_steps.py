@@ -60,8 +60,9 @@ class TimedSteps:
         return strategy.capabilities.holds_whole_model and isinstance(strategy, Probeable)
 
     def try_alone(self) -> None:
-        """Make a step that no other worker takes part in, so that running out of memory concerns
-        one only.
+        """Make a step that no other worker takes part in.
+
+        So running out of memory concerns one worker only.
 
         Whole gradients are held beside those that an exchange keeps in its buffers, as in a step of
         several micro batches: with one micro batch that is one copy of the gradients more than is

@@ -269,9 +269,7 @@ class ProgramProcess:
                 os.write(self._control, supervisor.STOP)
 
     def end(self) -> ProgramEnd:
-        """Kill the program if it runs, wait until nothing of it is left, and return how it
-        ended.
-        """
+        """Kill the program if it runs, wait for the end of all of it, and return how it ended."""
         os.close(self._control)
         written = b""
         while part := os.read(self.status, 65536):

@@ -50,8 +50,9 @@ worker.
 
 
 def index_of(kept, tops):
-    """Return the table that a program reads when it starts, so that it need not look at any of the
-    files.
+    """Return the table that a program reads when it starts.
+
+    So it need not look at any of the files.
 
     Args:
         kept: Where the copy of each file is, in the folder of the kept code, by its path.
@@ -252,8 +253,9 @@ class KeptFinder:
         )
 
     def script_hook(self, entry):
-        """Accept a script that was kept and has changed, as Python accepts an archive with a
-        `__main__`.
+        """Accept a script that was kept and has changed.
+
+        Python accepts an archive with a `__main__` like this.
         """
         path = os.path.abspath(entry)
         is_kept = self.kept.place(path) is not None
@@ -321,8 +323,9 @@ def variables(folder, before):
 
 
 def _start():
-    """Serve the kept code in a Python that has just started, then run the `sitecustomize` that is
-    there.
+    """Serve the kept code in a Python that has just started.
+
+    Then run the `sitecustomize` that is there.
     """
     own = os.path.dirname(os.path.abspath(__file__))
     # A program must not find this folder where it looks for modules of its own.

@@ -22,8 +22,7 @@ _ISOLATED = re.compile(r"-[A-Za-z]*[IES][A-Za-z]*")
 
 @contextlib.contextmanager
 def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Give the arguments of a command with kept scripts in the place of those that have changed
-    since.
+    """Give the arguments of a command, with kept scripts for those that have changed.
 
     Args:
         arguments: The program and its arguments.
@@ -48,8 +47,7 @@ def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def served_by_name(arguments: Sequence[str]) -> set[str]:
-    """Return the arguments of a command that `kept_scripts` replaces where they name a changed
-    script.
+    """Return the arguments that `kept_scripts` replaces where scripts have changed.
 
     Args:
         arguments: The program and its arguments.

@@ -95,8 +95,7 @@ def last_error(printed: str) -> str:
 
 
 def last_traceback(printed: str) -> str | None:
-    """Return the traceback that belongs to `last_error`, with the exceptions that it was raised
-    from.
+    """Return the traceback of `last_error`, with the exceptions it was raised from.
 
     Args:
         printed: As in `last_error`.

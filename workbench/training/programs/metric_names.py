@@ -10,77 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+
+def _words(text: str) -> tuple[str, ...]:
+    """Return the words of a text: long tables of them are read as running text."""
+    return tuple(text.split())
+
+
 _SPLITS = ("train", "training", "val", "valid", "validation", "test", "eval", "dev")
-_METRICS = (
-    "loss",
-    "losses",
-    "acc",
-    "accuracy",
-    "err",
-    "error",
-    "score",
-    "f1",
-    "auc",
-    "auroc",
-    "auprc",
-    "iou",
-    "miou",
-    "dice",
-    "psnr",
-    "ssim",
-    "fid",
-    "bleu",
-    "wer",
-    "cer",
-    "ppl",
-    "perplexity",
-    "bpb",
-    "bpc",
-    "nll",
-    "elbo",
-    "mse",
-    "rmse",
-    "mae",
-    "mape",
-    "r2",
-    "precision",
-    "recall",
-    "reward",
+_METRICS = _words(
+    "loss losses acc accuracy err error score f1 auc auroc auprc iou miou dice psnr ssim fid "
+    "bleu wer cer ppl perplexity bpb bpc nll elbo mse rmse mae mape r2 precision recall reward"
 )
 _NAMES = frozenset(f"{split}{metric}" for split in ("", *_SPLITS) for metric in _METRICS)
 COUNTED = ("epoch", "step", "iter", "iteration", "batch", "round", "episode")
 _WORDS = re.compile(r"[a-z]*(?:f1|r2)(?![a-z])|[a-z]+")
 _TRAINS = ("train", "training")
-_OF_ANOTHER = (
-    "baseline",
-    "chance",
-    "dummy",
-    "highest",
-    "initial",
-    "lowest",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-    "old",
-    "prev",
-    "previous",
-    "random",
-    "target",
+_OF_ANOTHER = _words(
+    "baseline chance dummy highest initial lowest max maximum min minimum old prev previous "
+    "random target"
 )
 """What the number of a metric is preceded by that is not the one of this moment."""
 _QUALIFIERS = frozenset(
     (
         *_SPLITS,
-        "mean",
-        "avg",
-        "average",
-        "best",
-        "final",
-        "total",
-        "running",
-        "learning",
         *_OF_ANOTHER,
+        *_words("mean avg average best final total running learning"),
     )
 )
 _BEFORE = re.compile(rf"(?<![\w./-])(?:(?:{'|'.join(_QUALIFIERS)}) ){{1,3}}$", re.IGNORECASE)
@@ -94,44 +48,9 @@ _LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
 _MAX_BEFORE = 40
 """How many characters the qualifiers before a name may have."""
 _PROSE = frozenset(
-    (
-        "a",
-        "an",
-        "after",
-        "and",
-        "are",
-        "as",
-        "at",
-        "before",
-        "by",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "in",
-        "into",
-        "is",
-        "of",
-        "on",
-        "or",
-        "out",
-        "over",
-        "per",
-        "since",
-        "than",
-        "the",
-        "till",
-        "to",
-        "took",
-        "under",
-        "until",
-        "up",
-        "via",
-        "was",
-        "were",
-        "with",
-        "within",
+    _words(
+        "a an after and are as at before by for from had has have in into is of on or out over per "
+        "since than the till to took under until up via was were with within"
     )
 )
 
@@ -185,8 +104,9 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
 
 
 def label_before(text: str, place: int) -> str:
-    """Return the word before a name, which says whose number it is where a line has several of the
-    name.
+    """Return the word before a name, which says whose number it is.
+
+    Lines that have several values of the name need it.
 
     Args:
         text: A line.
@@ -222,8 +142,9 @@ def training_scope(text: str) -> str:
 
 
 def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
-    """Return the names of a line, where metrics that follow one of the training part are of that
-    part, too.
+    """Return the names of a line, with those of the training part named so.
+
+    Metrics that follow one of the training part are of that part, too.
 
     In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation
     data.

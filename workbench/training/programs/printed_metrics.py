@@ -95,9 +95,7 @@ _SPACED_PAIR = re.compile(
 
 
 def may_have_metrics(data: bytes) -> bool:
-    """Return whether `read_line` may find something in the lines of a text, which is quickly
-    checked.
-    """
+    """Return whether `read_line` may find something in a text, which is quickly checked."""
     return any(sign in data for sign in _SIGNS) or _NUMBER_AT_END.search(data) is not None
 
 
@@ -241,8 +239,9 @@ def _with_present_values(text: str) -> str:
 
 
 def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
-    """Return a line without a mapping of mappings that ends it, and what that holds by names with
-    dots.
+    """Return a line without a mapping of mappings that ends it, and its values.
+
+    Their names have dots.
     """
     start = text.find("{")
     if start < 0 or text.count("{") < 2 or not text.endswith("}"):
@@ -357,9 +356,7 @@ def _after_brackets(part: str, place: int) -> int:
 
 
 def _fields(text: str, metrics: Container[str], training: str) -> dict[str, float]:
-    """Return names and values with only space between them, where a line has several such
-    fields.
-    """
+    """Return names and values with only space between them, in lines of several fields."""
     if "," not in text and "|" not in text:
         return {}
     matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
@@ -375,9 +372,7 @@ def _fields(text: str, metrics: Container[str], training: str) -> dict[str, floa
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the metrics that a line has something else for than a number that is read, with
-    that.
-    """
+    """Return the metrics that have something else than a number, with that."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
     text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)

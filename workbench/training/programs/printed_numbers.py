@@ -155,8 +155,9 @@ def word_of(text: str) -> str | None:
 
 
 def with_plain_values(text: str) -> str:
-    """Return a line in which the values of libraries are plain numbers, or a sign that stands for
-    no number.
+    """Return a line in which the values of libraries are plain numbers.
+
+    A sign stands for what is no number.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import with_plain_values

@@ -1,6 +1,4 @@
-"""A small process between a worker and the program of a trial.
-
-It leaves nothing of the program behind.
+"""A small process between a worker and the program of a trial, which leaves nothing of it behind.
 
 It is run as a file, with the standard library only, so that it starts within milliseconds. It
 adopts every process that the program starts, also those whose parents have ended or that have left

@@ -149,8 +149,9 @@ def wandb_configuration(params: Mapping[str, JsonValue]) -> str:
 
 
 def _written(value: JsonValue) -> str:
-    """Return a value as JSON that is also YAML 1.1, where a number with an exponent needs a
-    point.
+    """Return a value as JSON that is also YAML 1.1.
+
+    There a number with an exponent needs a point.
     """
     if isinstance(value, dict):
         parts = (f"{json.dumps(name)}: {_written(part)}" for name, part in value.items())
