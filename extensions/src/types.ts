@@ -382,6 +382,8 @@ export interface FormField {
   is_searched?: boolean;
   /** Whether the setting has an effect at the moment. */
   applies?: boolean;
+  /** How a search of it begins; null where it cannot be searched. */
+  initial_search?: JsonValue;
 }
 
 /** Everything that a form shows of an experiment. */
@@ -411,6 +413,7 @@ export interface FormState {
   address: string | null;
   /** Notices, such as that a class of a cell has changed. */
   notes: string[];
+  search: SearchRow[];
   sections: Section[];
   models: NamedChoice[];
   datasets: NamedChoice[];
@@ -952,6 +955,22 @@ export interface SchedulerPoint {
   bytes_per_sample: number;
   load: number[];
   group_accuracy?: number | null;
+}
+
+/** A parameter of the search space, as it is shown and edited. */
+export interface SearchRow {
+  name: string;
+  kind: "float" | "int" | "choices" | "fixed";
+  /** As written: what was typed may be no number. */
+  low: JsonValue;
+  high: JsonValue;
+  step: JsonValue;
+  log: boolean;
+  choices: JsonValue[];
+  value: JsonValue;
+  when: Record<string, JsonValue>;
+  /** How it is written as each kind, with what these have in common. */
+  written_as: Partial<Record<"float" | "int" | "choices" | "fixed", JsonValue>>;
 }
 
 /** A group of fields. */

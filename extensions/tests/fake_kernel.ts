@@ -1,7 +1,7 @@
 // The kernel's side of a form: records what it is sent, and answers when a test says so.
 import { act } from "preact/test-utils";
 import { isLoaded, KernelConnection, type Channel } from "../src/forms/kernel_connection";
-import type { FormField, FormState, Results, Section } from "../src/types";
+import type { FormField, FormState, Results, Section, SearchRow } from "../src/types";
 
 export interface Sent {
   number: number;
@@ -49,6 +49,22 @@ export class FakeKernel implements Channel {
   }
 }
 
+export function buildRow(known: Partial<SearchRow>): SearchRow {
+  return {
+    name: "lr",
+    kind: "float",
+    low: null,
+    high: null,
+    step: null,
+    log: false,
+    choices: [],
+    value: null,
+    when: {},
+    written_as: {},
+    ...known,
+  };
+}
+
 export function buildState(known: Partial<FormState> = {}): FormState {
   return {
     type: "state",
@@ -70,6 +86,7 @@ export function buildState(known: Partial<FormState> = {}): FormState {
     is_saved: false,
     address: null,
     notes: [],
+    search: [],
     sections: [],
     models: [],
     datasets: [],

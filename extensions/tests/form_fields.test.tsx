@@ -6,7 +6,7 @@ import { SectionFields } from "../src/forms/fields";
 import { ListSection } from "../src/forms/list_section";
 import { asSentence, capitalized } from "../src/forms/text_field";
 import { SpacePart } from "../src/forms/space_part";
-import { buildField, buildForm, buildSection, buildState } from "./fake_kernel";
+import { buildField, buildForm, buildRow, buildSection, buildState } from "./fake_kernel";
 import { enter, input } from "./form_inputs";
 
 beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
@@ -109,12 +109,13 @@ test("what a problem begins with is capitalised where it is a word, not where it
 });
 
 test("a setting can be searched, which starts around its value", () => {
-  const section = buildSection("training", [buildField({ value: 8, low: 1 })]);
+  const initial_search = { type: "int", low: 4, high: 16 };
+  const section = buildSection("training", [buildField({ value: 8, low: 1, initial_search })]);
   const { kernel, form } = buildForm({ sections: [section] });
   const searched: string[] = [];
   render(<SectionFields form={form} section={section} onSearch={(name) => searched.push(name)} />);
   fireEvent.click(screen.getByRole("button", { name: "Search Epochs" }));
-  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.epochs", { type: "int", low: 4, high: 16 }]]);
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.epochs", initial_search]]);
   assert.deepEqual(searched, ["epochs"]);
 });
 
@@ -149,14 +150,14 @@ test("metrics are offered in words, and written as they are reported", () => {
   ]);
 });
 
-const SEARCH = {
-  lr: { low: 0.001, high: 0.1, log: true },
-  optimizer: { choices: ["sgd", "adamw"] },
-  momentum: { low: 0.8, high: 0.9, when: { optimizer: "sgd" } },
-};
+const SEARCH = [
+  buildRow({ low: 0.001, high: 0.1, log: true, written_as: { choices: { choices: [0.001, 0.1] } } }),
+  buildRow({ name: "optimizer", kind: "choices", choices: ["sgd", "adamw"] }),
+  buildRow({ name: "momentum", low: 0.8, high: 0.9, when: { optimizer: "sgd" } }),
+];
 
 test("a row of the search space changes bounds, scale, kind and name, and can be removed", () => {
-  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  const { kernel, form } = buildForm({ search: SEARCH });
   render(<SpacePart form={form} />);
   enter(screen.getAllByLabelText("low")[0], "0.01");
   fireEvent.click(screen.getByRole("checkbox", { name: "lr logarithmic" }));
@@ -182,7 +183,7 @@ test("a row of the search space changes bounds, scale, kind and name, and can be
 });
 
 test("a condition lists the values of its parent, and is removed as a whole", () => {
-  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  const { kernel, form } = buildForm({ search: SEARCH });
   render(<SpacePart form={form} />);
   fireEvent.click(screen.getByRole("checkbox", { name: "adamw" }));
   assert.deepEqual(kernel.messages("edit")[0].changes, [["search.momentum.when.optimizer", ["sgd", "adamw"]]]);
@@ -191,7 +192,7 @@ test("a condition lists the values of its parent, and is removed as a whole", ()
 });
 
 test("keys on a handle of the slider are one change, sent after a pause", () => {
-  const { kernel, form } = buildForm({ document: { search: { lr: { low: 0, high: 0.4, type: "float" } } } });
+  const { kernel, form } = buildForm({ search: [buildRow({ low: 0, high: 0.4 })] });
   render(<SpacePart form={form} />);
   const handle = screen.getByRole("slider", { name: "Highest lr" });
   fireEvent.keyDown(handle, { key: "ArrowLeft" });
@@ -211,7 +212,7 @@ test("what would be sampled is drawn, and the query follows changes", () => {
       { name: "momentum", kind: "range" as const, edges: [0.8, 0.9], counts: [7], exists_share: 0.7 },
     ],
   };
-  const { kernel, form } = buildForm({ document: { search: SEARCH } }, { samples });
+  const { kernel, form } = buildForm({ search: SEARCH }, { samples });
   const { container } = render(<SpacePart form={form} />);
   mock.timers.tick(300);
   assert.equal(kernel.last.topic, "samples");

@@ -1,72 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Json } from "../src/forms/message_types";
-import type { FormField, FormState } from "../src/types";
-import { initialSearch, partOf, rowsOf, scaleOf, stepped, valueAt, withKind } from "../src/forms/space";
-
-function rows(search: Json) {
-  return rowsOf({ document: { search } } as unknown as FormState);
-}
+import type { FormField } from "../src/types";
+import { partOf, scaleOf, stepped, valueAt } from "../src/forms/space";
 
 function field(known: Partial<FormField>): FormField {
   return { path: "training.x", label: "X", kind: "number", default: null, value: null, ...known };
 }
-
-test("a parameter is shown as the kind that its file means", () => {
-  const kinds = rows({
-    lr: { low: 1e-4, high: 0.1, log: true },
-    layers: { low: 1, high: 3 },
-    share: { type: "float", low: 0, high: 1 },
-    width: { choices: [8, 16] },
-    bare: "sgd",
-    answer: { value: [1, 2], when: { width: 8 } },
-  }).map(({ name, kind }) => [name, kind]);
-  assert.deepEqual(kinds, [
-    ["lr", "float"],
-    ["layers", "int"],
-    ["share", "float"],
-    ["width", "choices"],
-    ["bare", "fixed"],
-    ["answer", "fixed"],
-  ]);
-});
-
-test("what was typed and is wrong is shown as it was typed", () => {
-  const [row] = rows({ lr: { low: "abc", high: 1, type: "float" } });
-  assert.deepEqual([row.kind, row.low, row.high], ["float", "abc", 1]);
-  assert.deepEqual(rows("nonsense"), []);
-});
-
-test("another kind keeps the numbers and the condition", () => {
-  const [row] = rows({ lr: { low: 0.1, high: 2.5, log: true, when: { optimizer: "sgd" } } });
-  const when = { optimizer: "sgd" };
-  assert.deepEqual(withKind(row, "choices"), { choices: [0.1, 2.5], when });
-  assert.deepEqual(withKind(row, "int"), { type: "int", low: 0, high: 3, log: true, when });
-  assert.deepEqual(withKind(row, "fixed"), { value: 0.1, when });
-  const [choices] = rows({ width: { choices: [8, 16, 32] } });
-  assert.deepEqual(withKind(choices, "int"), { type: "int", low: 8, high: 32 });
-  assert.equal(withKind(choices, "fixed"), 8);
-  assert.deepEqual(withKind(rows({ name: "sgd" })[0], "float"), { type: "float", low: 0, high: 1 });
-});
-
-test("the search of a field begins within its bounds", () => {
-  assert.deepEqual(initialSearch(field({ kind: "switch" })), { choices: [true, false] });
-  assert.deepEqual(initialSearch(field({ kind: "choice", choices: ["auto", "fp32", "bf16"] })), {
-    choices: ["fp32", "bf16"],
-  });
-  assert.deepEqual(initialSearch(field({ kind: "whole", low: 1, high: 8, default: 6 })), {
-    type: "int",
-    low: 3,
-    high: 8,
-  });
-  assert.deepEqual(initialSearch(field({ low: 0, high: 1, high_open: true, default: 0.9 })), {
-    type: "float",
-    low: 0,
-    high: 0.9,
-  });
-  assert.deepEqual(initialSearch(field({ default: 0.01 })), { type: "float", low: 0.001, high: 0.1, log: true });
-  assert.deepEqual(initialSearch(field({ default: "auto" })), { type: "float", low: 1e-4, high: 0.1, log: true });
-});
 
 test("a scale goes there and back, and stays where a field ends", () => {
   const log = scaleOf(1e-4, 0.1, true, false);

@@ -14,10 +14,10 @@ import {
   parseFieldValue,
   toText,
 } from "../src/forms/field_values";
-import { FakeKernel } from "./fake_kernel";
+import { FakeKernel, buildRow } from "./fake_kernel";
 
 function state(known: Partial<FormState>): Partial<FormState> {
-  return { type: "state", revision: 1, document: {}, problems: [], sections: [], ...known };
+  return { type: "state", revision: 1, document: {}, problems: [], search: [], sections: [], ...known };
 }
 
 test("what was sent is answered by the state that contains it, and by no earlier one", () => {
@@ -156,7 +156,7 @@ test("a problem belongs to one part, and stands above it where no field would sh
     null,
   ].map((field) => ({ problem: "wrong", field }));
   const shown = state({
-    document: { search: { lr: { low: 3, high: 1 } } },
+    search: [buildRow({ low: 3, high: 1 })],
     sections: [
       { name: "training", title: "Training", fields },
       { name: "constraints", title: "Constraints", fields: [], items: list },

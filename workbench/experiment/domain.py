@@ -361,11 +361,11 @@ def _kind(given: Any) -> str | None:
         return given["type"] if given["type"] in ("int", "float") else None
     if "low" in given and "high" in given:
         bounds = (given["low"], given["high"], given.get("step") or 1)
-        return "int" if all(map(_is_whole, bounds)) else "float"
+        return "int" if all(map(is_whole, bounds)) else "float"
     return None
 
 
-def _is_whole(bound: Any) -> bool:
+def is_whole(bound: Any) -> bool:
     """Return whether the bound of a range is a whole number, of any library, or written as a
     text.
     """

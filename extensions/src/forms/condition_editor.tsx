@@ -1,6 +1,6 @@
 // When a parameter exists: always, or only at certain values of others.
 import type { Json } from "./message_types";
-import type { SearchRow } from "./space";
+import type { SearchRow } from "../types";
 import { PathInput, type FormProps } from "./text_field";
 import { parseList, formatList, toJsonText } from "./field_values";
 

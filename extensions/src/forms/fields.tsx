@@ -3,7 +3,6 @@ import type { ComponentChildren } from "preact";
 import type { Json } from "./message_types";
 import type { FormField, Section } from "../types";
 import { formatMetric } from "../format";
-import { initialSearch } from "./space";
 import {
   problemsAt,
   FieldProblems,
@@ -104,7 +103,7 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
             title="Try several values"
             onClick={() => {
               form.edit(
-                [[`search.${name}`, initialSearch(field)]],
+                [[`search.${name}`, field.initial_search ?? null]],
                 `Search ${name}`,
                 field.value === null ? [] : [field.path],
               );

@@ -18,12 +18,14 @@ import type {
   Results,
   RowSample,
   TextSample,
+  SearchRow,
 } from "../types";
 
 export type Json = JsonValue;
 export type Mapping = Record<string, JsonValue>;
 export type PartName = Hello["parts"][number];
 export type Language = WriteText["type"];
+export type Kind = SearchRow["kind"];
 export type Topic = keyof Results;
 export type Sample = ImageSample | RowSample | TextSample;
 export type KernelMessage = FormState | Answer;

@@ -1,7 +1,6 @@
 // Where problems belong: to a part of the form, and there under a field, or above all where none shows them.
 import type { PartName } from "./message_types";
 import type { Problem, FormState } from "../types";
-import { rowsOf } from "./space";
 
 /** Which part shows the settings that begin so. What is nowhere else is in the run. */
 const PARTS: Record<string, PartName> = {
@@ -31,7 +30,7 @@ export function problemsWithoutField(state: FormState, part: PartName): Problem[
     if (items) shown.add(name);
     for (let at = 0; at < (items?.num_items ?? 0); at += 1) shown.add(`${name}.${at}`);
   }
-  for (const row of rowsOf(state)) {
+  for (const row of state.search) {
     const path = `search.${row.name}`;
     shown.add(path);
     for (const key of ROW_KEYS) shown.add(`${path}.${key}`);

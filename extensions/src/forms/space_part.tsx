@@ -4,10 +4,10 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { formatPercent } from "../format";
 import type { KernelConnection } from "./kernel_connection";
 import { FoldedSection } from "./fields";
-import type { Json } from "./message_types";
-import type { FormField, SampledParameter } from "../types";
+import type { Json, Kind } from "./message_types";
+import type { FormField, SampledParameter, SearchRow } from "../types";
 import { RangeSlider, ChoiceBars } from "./slider";
-import { initialSearch, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
+import { scaleOf } from "./space";
 import {
   PathInput,
   problemsAt,
@@ -30,7 +30,7 @@ const SEARCHED_SECTIONS = ["model", "training", "plan"];
 
 export function SpacePart({ form }: FormProps) {
   const state = form.state;
-  const rows = rowsOf(state);
+  const rows = state.search;
   const samples = form.answer("samples");
   useQuery(JSON.stringify([state.is_experiment, state.document.search]), () => form.query("samples"));
   const sampled = new Map(samples?.result?.parameters.map((one) => [one.name, one]));
@@ -112,7 +112,8 @@ interface RowProps extends FormProps {
 function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved }: RowProps) {
   const path = `search.${row.name}`;
   const change = (kind: Kind | "auto") => {
-    if (kind !== "auto") return form.edit([[path, withKind(row, kind)]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
+    if (kind !== "auto")
+      return form.edit([[path, row.written_as[kind] ?? null]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
     // Where nothing is given the default holds, which is auto for most that can be.
     const changes: [string, Json][] = !field || field.default === "auto" ? [] : [[field.path, "auto"]];
     return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
@@ -356,7 +357,7 @@ function AddParameter({ element, form, fields, onAdded }: AddProps) {
     const field = fields.find((one) => nameOf(one) === wanted);
     const removals = field && field.value !== null ? [field.path] : [];
     form.edit(
-      [[`search.${wanted}`, field ? initialSearch(field) : { type: "float", low: 0, high: 1 }]],
+      [[`search.${wanted}`, field ? (field.initial_search ?? null) : { type: "float", low: 0, high: 1 }]],
       `Search ${wanted}`,
       removals,
     );

@@ -30,6 +30,7 @@ from workbench.foundation.formatting import compact_duration
 from workbench.foundation.strict_json import plain
 from workbench.views.forms.document_edits import reported_of_document
 from workbench.views.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
+from workbench.views.forms.search_rows import initial_search
 
 _SECTIONS: dict[str, type[BaseModel]] = {
     "training": Training,
@@ -382,7 +383,7 @@ def _field(
         value, default = compact_duration(value), compact_duration(default)
     section, _, parameter = path.partition(".")
     searched = document.get("search")
-    return FormField(
+    field = FormField(
         **_described(path, name, schema),
         kind=kind,
         low=main.get("minimum", main.get("exclusiveMinimum")),
@@ -399,6 +400,9 @@ def _field(
         and isinstance(searched, Mapping)
         and parameter in searched,
     )
+    if section not in _SEARCHABLE:
+        return field
+    return field.model_copy(update={"initial_search": plain(initial_search(field))})
 
 
 def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:

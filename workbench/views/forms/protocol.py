@@ -180,6 +180,29 @@ class FormField(Response):
     applies: bool = Field(
         default=True, description="Whether the setting has an effect at the moment."
     )
+    initial_search: JsonValue = Field(
+        default=None, description="How a search of it begins; null where it cannot be searched."
+    )
+
+
+SearchKind = Literal["float", "int", "choices", "fixed"]
+
+
+class SearchRow(Response):
+    """A parameter of the search space, as it is shown and edited."""
+
+    name: str
+    kind: SearchKind
+    low: JsonValue = Field(description="As written: what was typed may be no number.")
+    high: JsonValue
+    step: JsonValue
+    log: bool
+    choices: tuple[JsonValue, ...]
+    value: JsonValue
+    when: Mapping
+    written_as: dict[SearchKind, JsonValue] = Field(
+        description="How it is written as each kind, with what these have in common."
+    )
 
 
 class ItemList(Response):
@@ -235,6 +258,7 @@ class FormState(Response):
     notes: tuple[str, ...] = Field(
         description="Notices, such as that a class of a cell has changed."
     )
+    search: tuple[SearchRow, ...]
     sections: tuple[Section, ...]
     models: tuple[NamedChoice, ...]
     datasets: tuple[NamedChoice, ...]

@@ -13,6 +13,7 @@ from workbench.views.forms.draft import Draft
 from workbench.views.forms.fields import datasets, models, sections_of
 from workbench.views.forms.presets import described, example
 from workbench.views.forms.protocol import FormState, NamedChoice
+from workbench.views.forms.search_rows import rows_of_search
 
 
 def state_of(
@@ -46,6 +47,7 @@ def state_of(
         is_saved=draft.is_saved,
         address=draft.address,
         notes=tuple(draft.notes),
+        search=rows_of_search(plain(draft.document)),
         sections=tuple(sections_of(draft.document, own_names)),
         models=(
             *models(),
