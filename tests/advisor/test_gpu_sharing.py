@@ -12,7 +12,7 @@ from workbench.cluster.workers.admission import Shape
 from workbench.cluster.workers.capacity import Capacity
 from workbench.experiment import Experiment, Resources
 from workbench.hardware.resources import ClusterInventory, Gpu, Inventory
-from workbench.hardware.resources.gpu_memory import CONTEXT_BYTES, allowed_bytes
+from workbench.hardware.resources.memory import CONTEXT_BYTES, allowed_bytes
 
 GB, GIB = 10**9, 2**30
 RATES = st.lists(st.floats(1.0, 1e6), min_size=MAX_PER_GPU, max_size=MAX_PER_GPU)

@@ -9,7 +9,7 @@ from workbench.data import Datasets
 from workbench.data.augmentation import augmented
 from workbench.data.sample_seeding import Draws
 from workbench.data.splits import ArraySplit
-from workbench.experiment.augmentation import Augmentation
+from workbench.experiment.training_section import Augmentation
 from workbench.foundation.errors import ExperimentError
 
 

@@ -8,7 +8,7 @@ import pytest
 from workbench.data.augmentation import AugmentedSplit
 from workbench.data.splits import ArraySplit
 from workbench.data.targets import class_of_each
-from workbench.experiment.augmentation import Augmentation
+from workbench.experiment.training_section import Augmentation
 from workbench.foundation.errors import DataError
 
 CLASSES = np.array([2, 0, 1, 2])

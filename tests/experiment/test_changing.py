@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
-from workbench.experiment.changing import change, describe_changes, values_of
+from workbench.experiment.changes import change, describe_changes, values_of
 from workbench.experiment.experiment import DEFAULT_TRIALS
 from workbench.foundation.errors import ExperimentError
 

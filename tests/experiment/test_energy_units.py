@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Budget
-from workbench.experiment.energy_units import format_energy, parse_energy_wh
+from workbench.experiment.budget_units import format_energy, parse_energy_wh
 from workbench.foundation.errors import ExperimentError
 
 

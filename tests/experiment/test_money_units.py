@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Budget
-from workbench.experiment.money_units import Price, describe_money, parse_money, parse_price
+from workbench.experiment.budget_units import Price, describe_money, parse_money, parse_price
 from workbench.foundation.errors import ExperimentError
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
-from workbench.experiment.naming import check_name
+from workbench.experiment.experiment import check_name
 from workbench.foundation.errors import ExperimentError
 
 

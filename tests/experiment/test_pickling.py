@@ -114,8 +114,8 @@ class Trainer:
     def train(self, config, report): ...
 def fine(config, report): return len(Client.__name__)
 
-for train in (with_lock, with_database, with_file, with_generator, inside, by_another, default, make(),
-              Trainer().train, functools.partial(fine, extra=lock), fine):
+for train in (with_lock, with_database, with_file, with_generator, inside, by_another, default,
+              make(), Trainer().train, functools.partial(fine, extra=lock), fine):
     try:
         wb.Experiment(train=train, objectives=[{"metric": "loss", "goal": "minimize"}])
         print("fine")

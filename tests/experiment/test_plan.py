@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import workbench.experiment.plan
 from workbench.experiment import PlanSettings
 from workbench.experiment.plan import DIMENSIONS, NAMES, SIZES, Hardware, PartialPlan, Plan
-from workbench.experiment.plan.dimension import Dimension
+from workbench.experiment.plan.dimensions import Dimension
 
 PLAN = Plan(
     workers=2,
@@ -76,7 +76,9 @@ def read_with_declaration(loader, name):
     if Path(name).name.startswith("dimensions.") and name.endswith(".pyc"):
         raise OSError("not the code that was compiled before")
     data = read(loader, name)
-    return data.replace(anchor.encode(), (declaration + anchor).encode(), 1) if name == path else data
+    if name != path:
+        return data
+    return data.replace(anchor.encode(), (declaration + anchor).encode(), 1)
 
 SourceFileLoader.get_data = read_with_declaration
 

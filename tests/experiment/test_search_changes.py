@@ -9,10 +9,10 @@ import pytest
 
 from tests.builders.studies import make_experiment
 from workbench.experiment.aliases import resolve_parameters
-from workbench.experiment.changing import describe_changes
-from workbench.experiment.search_changes import (
+from workbench.experiment.changes import (
     covering,
     describe_change,
+    describe_changes,
     merge_changes,
     with_changes,
 )

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
-from workbench.experiment.augmentation import Augmentation
-from workbench.experiment.sections import LowRankAdapter
+from workbench.experiment.training_section import Augmentation, LowRankAdapter
 from workbench.experiment.trainings import uses_adapter
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.preflight import find_problems

@@ -8,7 +8,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 
 
 def _refuse(constant: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.studies import Drive, make_experiment
-from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
+from workbench.experiment.changes import SEARCH, merge_changes, with_changes
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import SettingsChanged, TrialEnqueued
 from workbench.search.learner import placed

@@ -8,7 +8,7 @@ import pytest
 
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
-from workbench.experiment.changing import describe_changes
+from workbench.experiment.changes import describe_changes
 from workbench.foundation.events import (
     CommandHandled,
     PriorTrialAdded,

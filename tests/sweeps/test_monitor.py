@@ -15,7 +15,7 @@ from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.events import TrialStarted
 from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup
-from workbench.hardware.resources.thinning import LEVELS
+from workbench.hardware.resources.rollups import LEVELS
 from workbench.runs import attach
 from workbench.store.database import Store
 from workbench.store.database.samples import (

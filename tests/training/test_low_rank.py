@@ -116,7 +116,7 @@ class TestWithPeft:
                 torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-3)
 
     def test_layers_that_do_not_exist_are_refused_with_those_that_do(self) -> None:
-        from workbench.experiment.sections import LowRankAdapter
+        from workbench.experiment.training_section import LowRankAdapter
 
         with pytest.raises(ExperimentError, match=r"body\.0, body\.2, head"):
             low_rank.add_adapter(Net({}), LowRankAdapter(targets=("q_proj",)))
@@ -125,7 +125,7 @@ class TestWithPeft:
 
 
 def test_without_peft_it_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.experiment.sections import LowRankAdapter
+    from workbench.experiment.training_section import LowRankAdapter
 
     find_source = preflight.find_source
     monkeypatch.setattr(

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from workbench.experiment import Experiment
-from workbench.experiment.sections import PretrainedWeights
+from workbench.experiment.training_section import PretrainedWeights
 from workbench.foundation.errors import DataError, ExperimentError
 from workbench.foundation.events import Event, Noted
 from workbench.models.adapters import build_model

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import workbench
-from workbench.experiment.changing import CHANGEABLE
+from workbench.experiment.changes import CHANGEABLE
 from workbench.views.typescript import typescript
 
 TYPES = Path(workbench.__file__).parents[1] / "extensions" / "src" / "types.ts"

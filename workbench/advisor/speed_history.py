@@ -27,7 +27,7 @@ from workbench.cluster.workers.admission import Shape
 from workbench.experiment import Component, Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.plan import Hardware, PartialPlan, Plan
-from workbench.experiment.sections import Training
+from workbench.experiment.training_section import Training
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Event, PlanMeasured, ResizeMeasured, TrialReported
 from workbench.hardware.resources import ClusterInventory

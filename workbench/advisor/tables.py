@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.foundation.errors import DataError
-from workbench.foundation.separators import check_separator
+from workbench.foundation.table_columns import check_separator
 
 _Made = TypeVar("_Made")
 # How alike a name must be to that of a column that lacks.

@@ -19,7 +19,7 @@ from workbench.foundation.errors import PROBLEMS_VARIABLE, WorkbenchError
 from workbench.foundation.formatting import (
     printable,
 )
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 
 if TYPE_CHECKING:
     from rich.console import Console

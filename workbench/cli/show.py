@@ -34,8 +34,8 @@ from workbench.cli.output import (
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
 from workbench.experiment.automl import is_automl
-from workbench.experiment.changing import describe_changes
-from workbench.experiment.energy_units import format_energy
+from workbench.experiment.budget_units import format_energy
+from workbench.experiment.changes import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.foundation.errors import RunError
 from workbench.foundation.formatting import (

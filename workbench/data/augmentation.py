@@ -20,7 +20,7 @@ from workbench.data.batches import Groups
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import BeforeSample, Datasets
 from workbench.data.targets import are_shares, class_of_each
-from workbench.experiment.augmentation import Augmentation
+from workbench.experiment.training_section import Augmentation
 from workbench.foundation.errors import ExperimentError
 
 _OF_IMAGES = ("flip", "cutout", "rand_augment")

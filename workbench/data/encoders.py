@@ -17,8 +17,8 @@ from workbench.data.columns import Column, TextForm, learn_column
 from workbench.data.splits import divisor
 from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
-from workbench.foundation.absent_columns import absent_columns
 from workbench.foundation.errors import DataError
+from workbench.foundation.table_columns import absent_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 import numpy as np
 
 from workbench.data.dates import is_text
-from workbench.foundation.separators import GROUPED_DIGITS
+from workbench.foundation.table_columns import GROUPED_DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.foundation.errors import DataError, WorkbenchError
 from workbench.foundation.files import encoding_in_words
 from workbench.foundation.refusals import closest
-from workbench.foundation.separators import (
+from workbench.foundation.table_columns import (
     PARQUET_ENDINGS,
     SIGNS,
     check_repeated,

@@ -16,9 +16,9 @@ import numpy as np
 from workbench.data.number_texts import MISSING_TEXTS, NumberText, text_of_category
 from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
-from workbench.foundation.absent_columns import absent_columns
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import counted_noun
+from workbench.foundation.table_columns import absent_columns
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 _NUM_NAMED = 5

@@ -23,11 +23,11 @@ from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import plain_frame
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
-from workbench.foundation.absent_columns import absent_columns
 from workbench.foundation.errors import DataError
-from workbench.foundation.separators import (
+from workbench.foundation.table_columns import (
     PARQUET_ENDINGS,
     SIGNS,
+    absent_columns,
     check_repeated,
     check_separator,
     separator_in,

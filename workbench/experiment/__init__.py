@@ -8,10 +8,10 @@ starts. Every refusal names the dotted field, what was allowed, and the next ste
 from workbench.experiment.components import Component
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.goals import Constraint, Objective
-from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
-from workbench.experiment.sections import Budget, Resources, Training
+from workbench.experiment.sections import Budget, PlanSettings, Resources
 from workbench.experiment.space import Space
+from workbench.experiment.training_section import Training
 
 __all__ = [
     "Budget",

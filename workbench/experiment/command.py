@@ -159,7 +159,8 @@ def expand(
 
     Example:
         >>> from workbench.experiment.command import expand
-        >>> expand("train --lr {lr} {amp:flag} --clip {clip}", {"lr": 0.1, "amp": True, "clip": None}, {})
+        >>> params = {"lr": 0.1, "amp": True, "clip": None}
+        >>> expand("train --lr {lr} {amp:flag} --clip {clip}", params, {})
         ['train', '--lr', '0.1', '--amp']
     """
     parts = arguments_of(command)
@@ -171,23 +172,23 @@ def expand(
             values[name] = nested({member[len(name) + 1 :]: params[member] for member in members})
         named.update([name, *members])
     others = {name: value for name, value in params.items() if name not in named}
-    found: list[str] = []
+    arguments: list[str] = []
     for part in parts:
         if part == "{args}":
-            found += [
+            arguments += [
                 argument for name, value in others.items() for argument in _option(name, value)
             ]
             continue
         if part == "{args:json}":
-            found.append(json.dumps(others, ensure_ascii=False))
+            arguments.append(json.dumps(others, ensure_ascii=False))
             continue
         expanded = _expand_part(part, values)
         if expanded is None:
-            if found and _is_option(found[-1]) and not _has_flag(part):
-                found.pop()
+            if arguments and _is_option(arguments[-1]) and not _has_flag(part):
+                arguments.pop()
         else:
-            found += expanded
-    return found
+            arguments += expanded
+    return arguments
 
 
 def nested(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -203,15 +204,17 @@ def nested(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         >>> nested({"epochs": 3, "optimizer.lr": 0.1, "optimizer.name": "sgd"})
         {'epochs': 3, 'optimizer': {'lr': 0.1, 'name': 'sgd'}}
     """
-    found: dict[str, JsonValue] = {}
+    grouped: dict[str, JsonValue] = {}
     for name, value in params.items():
         first, _, rest = name.partition(".")
         if not first or not rest or first in params:
-            found[name] = value
-        elif first not in found:
+            grouped[name] = value
+        elif first not in grouped:
             members = _members(first, params)
-            found[first] = nested({member[len(first) + 1 :]: params[member] for member in members})
-    return found
+            grouped[first] = nested(
+                {member[len(first) + 1 :]: params[member] for member in members}
+            )
+    return grouped
 
 
 def expand_path(path: str, built_in: Mapping[str, JsonValue]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,10 +33,8 @@ from workbench.experiment.federated import Federated, check_federated, is_federa
 from workbench.experiment.fidelity import Levels, WrittenFidelity
 from workbench.experiment.goals import Constraint, Goal, Objective
 from workbench.experiment.metric_source import MetricSource
-from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan import PlanValue
-from workbench.experiment.plan_settings import PlanSettings, find_other_value
 from workbench.experiment.populations import check_options, num_parts, options_of
 from workbench.experiment.pruners import PRUNERS, pruners_for_several_objectives
 from workbench.experiment.refusals import refusal_of_all
@@ -46,14 +45,48 @@ from workbench.experiment.samplers import (
 )
 from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.searched_fields import check_searched_fields
-from workbench.experiment.sections import PRIVATE_PREFIX, Budget, Resources, Training
+from workbench.experiment.sections import Budget, PlanSettings, Resources, find_other_value
 from workbench.experiment.setting_types import PositiveInt, Section
 from workbench.experiment.space import Space
+from workbench.experiment.training_section import PRIVATE_PREFIX, Training
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.foundation.outside_text import escaped, unwritable_text
 from workbench.foundation.python_values import python_values
 from workbench.foundation.registry import Registry
+
+_ALLOWED = "one line of printable characters without / and \\"
+
+
+def check_name(name: str) -> str:
+    """Return the name of an experiment, or refuse it.
+
+    Args:
+        name: The requested name.
+
+    Raises:
+        ExperimentError: If it is blank, looks like a path, or contains an invisible character: a
+            control character, or one that turns the direction of writing, so that it reads as
+            something else.
+    """
+    if not name.strip(" ."):
+        raise ExperimentError(f"{name!r} has no visible characters", allowed=_ALLOWED)
+    for character in name:
+        if character in "/\\":
+            raise ExperimentError(
+                f"{name!r} contains {character}, like a path",
+                allowed=_ALLOWED,
+                next_step="Use - instead.",
+            )
+        if not character.isprintable():
+            title = unicodedata.name(character, "a character without a name").lower()
+            raise ExperimentError(
+                f"{name!a} contains U+{ord(character):04X} ({title}), which is invisible",
+                allowed=_ALLOWED,
+                next_step="Remove it.",
+            )
+    return name
+
 
 DEFAULT_TRIALS = 20
 _OF_OPTIMIZERS = (

@@ -24,11 +24,11 @@ from typing_extensions import Self
 
 from workbench.experiment.goals import Constraint
 from workbench.experiment.plan import PlanValue
-from workbench.experiment.plan_settings import PlanSettings, find_other_value
 from workbench.experiment.refusals import refusal
-from workbench.experiment.sections import Resources, Training
+from workbench.experiment.sections import PlanSettings, Resources, find_other_value
 from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
 from workbench.experiment.space import Space
+from workbench.experiment.training_section import Training
 from workbench.foundation.errors import ExperimentError
 
 PREFIX = "federated."

@@ -21,7 +21,7 @@ from workbench.experiment.federated import (
     SPREADS,
 )
 from workbench.experiment.goals import LATENCY, SIZE, Goal
-from workbench.experiment.sections import EPSILON_METRIC
+from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:

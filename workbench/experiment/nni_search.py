@@ -200,7 +200,7 @@ def _parameters(
     """Return parameters by name; those of a nested choice exist where it is chosen."""
     if not isinstance(space, Mapping):
         raise ExperimentError(f"{space!r} is not a mapping", field=field)
-    found: dict[str, dict[str, Any]] = {}
+    search: dict[str, dict[str, Any]] = {}
     for name, given in space.items():
         path, flat = f"{field}.{name}", f"{prefix}{name}"
         if not isinstance(given, Mapping) or "_type" not in given or "_value" not in given:
@@ -211,7 +211,7 @@ def _parameters(
             and isinstance(values, list)
             and any(isinstance(one, Mapping) for one in values)
         ):
-            found |= _branches(values, path, flat, when, note)
+            search |= _branches(values, path, flat, when, note)
             continue
         if kind not in _TYPES:
             raise ExperimentError(
@@ -230,26 +230,26 @@ def _parameters(
             note(f"{path}: {num} multiples of q, spaced on a logarithmic scale, stand for all")
         if kind == "quniform" and "low" in domain and _are_clipped(*values):
             note(f"{path}: only multiples of q are tried, from {domain['low']} to {domain['high']}")
-        found[flat] = domain | ({"when": dict(when)} if when else {})
-    return found
+        search[flat] = domain | ({"when": dict(when)} if when else {})
+    return search
 
 
 def _branches(
     values: list[Any], path: str, flat: str, when: Mapping[str, Any], note: Note
 ) -> dict[str, dict[str, Any]]:
     """Return a choice among groups of parameters, and the parameters of each group."""
-    names = [one.get("_name") if isinstance(one, Mapping) else one for one in values]
+    names = [branch.get("_name") if isinstance(branch, Mapping) else branch for branch in values]
     if None in names:
         raise ExperimentError("a nested choice has no _name", field=f"{path}._value")
-    found: dict[str, dict[str, Any]] = {
+    search: dict[str, dict[str, Any]] = {
         flat: {"choices": names} | ({"when": dict(when)} if when else {})
     }
-    for name, one in zip(names, values, strict=True):
-        if isinstance(one, Mapping):
-            inner = {key: value for key, value in one.items() if key != "_name"}
+    for name, branch in zip(names, values, strict=True):
+        if isinstance(branch, Mapping):
+            inner = {key: value for key, value in branch.items() if key != "_name"}
             condition = {**when, flat: name}
-            found |= _parameters(inner, f"{path}.{name}", f"{flat}.{name}.", condition, note)
-    return found
+            search |= _parameters(inner, f"{path}.{name}", f"{flat}.{name}.", condition, note)
+    return search
 
 
 def _whole_range(low: float, high: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue, model_validator
 from typing_extensions import Self
 
 from workbench.experiment.domain import Domain
-from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.sections import PlanSettings
 from workbench.experiment.setting_types import Section
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
@@ -49,7 +49,8 @@ class OwnAdvice(Section):
 
     Example:
         >>> from workbench.experiment.own_advice import OwnAdvice
-        >>> OwnAdvice(batch="batch_size").step_time_s({"loss": 0.5, "steps_per_s": 4.0}, micro_batch=32)
+        >>> advise = OwnAdvice(batch="batch_size")
+        >>> advise.step_time_s({"loss": 0.5, "steps_per_s": 4.0}, micro_batch=32)
         0.25
     """
 
@@ -125,9 +126,9 @@ class OwnAdvice(Section):
                 computed with, or if the number of workers is fixed.
         """
         for field, name in (("batch", self.batch), ("lr", self.lr)):
-            domain = None if name is None else search.root.get(name)
             if name is None:
                 continue
+            domain = search.root.get(name)
             if domain is None:
                 raise ExperimentError(
                     f"{name} is not a searched parameter",

@@ -130,13 +130,13 @@ def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, s
         path: How it is reached from a variable of the function; "" for the function itself.
     """
     seen.add(id(value))
-    code = _function_in(value)
-    if code is not None and path:
+    is_function = isinstance(value, FunctionType)
+    if is_function and path:
         user = f"`{path}`"
     for name, inner in _parts_of(value):
         if id(inner) in seen or _can_be_pickled(inner):
             continue
-        is_variable = code is not None or not path
+        is_variable = is_function or not path
         inner_path = name.lstrip(".") if is_variable else f"{path}{name}"
         is_own = type(inner).__module__ == "__main__"  # then one of its attributes is the reason
         if is_own or _describe(inner).startswith("of type "):
@@ -145,25 +145,10 @@ def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, s
     return None
 
 
-def _function_in(value: Any) -> FunctionType | None:
-    return value if isinstance(value, FunctionType) else None
-
-
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield what is pickled with a value, with the name by which it is reached."""
     if isinstance(value, FunctionType):
-        if value.__closure__ is not None:
-            for name, cell in zip(value.__code__.co_freevars, value.__closure__, strict=True):
-                try:
-                    yield name, cell.cell_contents
-                except ValueError:  # not assigned yet
-                    continue
-        for name in _extract_code_globals(value.__code__):
-            if name in value.__globals__:
-                yield name, value.__globals__[name]
-        for name, parameter in inspect.signature(value).parameters.items():
-            if parameter.default is not inspect.Parameter.empty:
-                yield name, parameter.default
+        yield from _parts_of_function(value)
     elif isinstance(value, MethodType):
         yield "self", value.__self__
         yield value.__name__, value.__func__
@@ -176,14 +161,32 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         yield from ((f"[{number}]", item) for number, item in enumerate(value))
     else:
-        attributes = getattr(value, "__dict__", {})
-        yield from (
-            (f".{name}", item) for name, item in list(attributes.items()) if name != "__dict__"
-        )
-        if isinstance(value, type):
-            yield from ((f".{base.__name__}", base) for base in value.__bases__)
-        else:
-            yield f".{type(value).__name__}", type(value)
+        yield from _parts_of_object(value)
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function takes from outside, and the defaults of its own."""
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    for name in _extract_code_globals(function.__code__):
+        if name in function.__globals__:
+            yield name, function.__globals__[name]
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is not inspect.Parameter.empty:
+            yield name, parameter.default
+
+
+def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object or a class, and the classes that it is made of."""
+    for name, item in list(getattr(value, "__dict__", {}).items()):
+        if name != "__dict__":
+            yield f".{name}", item
+    for kind in value.__bases__ if isinstance(value, type) else (type(value),):
+        yield f".{kind.__name__}", kind
 
 
 def _can_be_pickled(value: Any) -> bool:

@@ -16,7 +16,7 @@ from workbench.experiment.setting_types import ExactInt, Section
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from workbench.experiment.sections import Training
+    from workbench.experiment.training_section import Training
 
 
 class PlateauOptions(Section):

@@ -12,11 +12,11 @@ from typing import Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from workbench.experiment.federated import is_federated_setting
-from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal
-from workbench.experiment.sections import Training
+from workbench.experiment.sections import PlanSettings
 from workbench.experiment.setting_types import Section
 from workbench.experiment.space import Space
+from workbench.experiment.training_section import Training
 from workbench.foundation.errors import ExperimentError
 
 WITH_OPTIONS = (

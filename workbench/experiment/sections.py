@@ -1,368 +1,133 @@
-"""How an experiment trains, how long, and on which hardware.
+"""How an experiment uses hardware, when it ends, and how much of the hardware it may use.
 
-What each setting means, its unit and default.
-
-What a setting does is left to the package that reads it; whether settings fit together is checked
-where an experiment is put together.
+The fields of the section `plan` follow from the dimensions that `experiment.plan` declares. What a
+setting does is left to the package that reads it.
 """
 
 from __future__ import annotations
 
 import math
-import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    JsonValue,
     PositiveFloat,
+    WithJsonSchema,
+    create_model,
     model_validator,
 )
 from typing_extensions import Self
 
-from workbench.experiment.augmentation import Augmentation
-from workbench.experiment.money_units import parse_price
-from workbench.experiment.parameter_groups import ParameterGroups
-from workbench.experiment.plan import PlanValue
-from workbench.experiment.plan_settings import PlanSettings, find_other_value
-from workbench.experiment.schedule_names import Schedule
+from workbench.experiment.budget_units import parse_price
+from workbench.experiment.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
+from workbench.experiment.plan.dimensions import size_bytes
 from workbench.experiment.setting_types import (
     Auto,
-    Epochs,
     ExactInt,
-    GradientHook,
-    OpenSamples,
     OptionalBytes,
     OptionalEnergy,
     OptionalMoney,
     OptionalPrice,
     OptionalSeconds,
     PositiveInt,
-    Samples,
     Section,
+    exact_number,
+    no_truth_value,
     unit,
 )
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_bytes, parse_duration_s
 
-Initialisation = Literal["default", "he", "xavier", "orthogonal"]
 
-EPSILON_METRIC = "epsilon"
+def _fields() -> Iterator[tuple[str, Any]]:
+    for dimension in DIMENSIONS:
+        yield dimension.name, (_type(dimension), _field(dimension))
+
+
+def _type(dimension: Dimension) -> Any:
+    if dimension.choices is not None:
+        named = ("auto", *dimension.choices)
+        return Literal[named] if dimension.size_wording is None else _name_or_size(named)
+    if not dimension.is_number:
+        return str
+    number = Annotated[int, Field(ge=dimension.minimum), no_truth_value, exact_number]
+    if dimension.minimum == 1:
+        number = Annotated[int, Field(gt=0), no_truth_value, exact_number]
+    return number | Auto
+
+
+def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
+    def checked(written: str) -> str:
+        if written not in names and size_bytes(written) is None:
+            raise ExperimentError(
+                f"{written!r} is neither a size nor one of its names",
+                allowed=(
+                    f"{', '.join(map(str, names))}, or a size such as 500MB, 1.5GiB or a number of"
+                    " bytes"
+                ),
+            )
+        return written
+
+    def as_size(written: object) -> object:
+        is_number = isinstance(written, int) and not isinstance(written, bool)
+        return f"{written}B" if is_number else written
+
+    schema = {"anyOf": [{"type": "string", "enum": list(names)}, {"type": "string"}]}
+    return Annotated[str, BeforeValidator(as_size), AfterValidator(checked), WithJsonSchema(schema)]
+
+
+def _field(dimension: Dimension) -> Any:
+    is_name = dimension.choices is None and not dimension.is_number
+    return Field(
+        default="auto",
+        description=dimension.help,
+        min_length=1 if is_name else None,
+        json_schema_extra={"unit": dimension.unit} if dimension.unit else None,
+    )
+
+
+_Fields: Any = create_model("_Fields", __base__=Section, **dict(_fields()))
+
+
+class PlanSettings(_Fields):
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas."""
+
+    @property
+    def decided(self) -> PartialPlan:
+        """What is written; what is `auto` is open."""
+        values = {dimension.name: getattr(self, dimension.name) for dimension in DIMENSIONS}
+        return PartialPlan.of(**{name: value for name, value in values.items() if value != "auto"})
+
+
+def find_other_value(
+    plan: PlanSettings, search: Space, allowed: Mapping[str, Collection[PlanValue]]
+) -> tuple[str, str] | None:
+    """Return the first dimension that is written or searched with another value, and its dotted
+    field.
+
+    Args:
+        plan: What is written.
+        search: What is searched.
+        allowed: The values that a dimension may have besides auto, by its name.
+    """
+    for name, values in allowed.items():
+        searched, written = search.root.get(name), plan.decided.get(name)
+        given = [written] if searched is None else searched.values() or []
+        if any(value is not None and value not in values for value in given):
+            return name, f"{'plan' if searched is None else 'search'}.{name}"
+    return None
+
+
 """The metric under which a private training reports what it has spent."""
-PRIVATE_PREFIX = "private."
 _RAY_UNITS = 10_000
 """Ray counts parts of a GPU in ten-thousandths.
 
 Rounded up, they would not fit beside each other.
 """
-
-
-def _check_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
-    return pattern
-
-
-_Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
-
-
-class PretrainedWeights(Section):
-    """Weights of a local file, by the names of the model's parameters and buffers."""
-
-    path: str = Field(
-        min_length=1,
-        description=(
-            "A file of safetensors or of torch.save, or a folder that holds one, such as an export."
-        ),
-    )
-    strict: bool = Field(
-        default=True,
-        description=(
-            "Refuse weights whose names or shapes are not those of the model; false loads what"
-            " fits."
-        ),
-    )
-    strip: str | None = Field(
-        default=None,
-        min_length=1,
-        description="A prefix to remove from the names in the file; other names are then left out.",
-    )
-    prefix: str | None = Field(
-        default=None, min_length=1, description="A prefix to add to the names in the file."
-    )
-    skip: _Patterns = Field(
-        default=(),
-        description=(
-            "Regular expressions for names of the model that keep their new values, such as ^head."
-        ),
-    )
-
-
-def _with_path(given: Any) -> Any:
-    return {"path": given} if isinstance(given, str) else given
-
-
-class LowRankAdapter(Section):
-    """Train low-rank additions to linear layers in place of their weights (LoRA)."""
-
-    method: Literal["lora"] = "lora"
-    rank: PositiveInt = Field(default=8, description="Rank of the additions.")
-    alpha: PositiveFloat | None = Field(
-        default=None, description="They are scaled by alpha / rank; null for twice the rank."
-    )
-    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="Dropout before the additions."
-    )
-    targets: tuple[str, ...] | Literal["auto"] = Field(
-        default="auto",
-        description=(
-            "Names of the layers, or last parts of these, such as q_proj; auto: all linear layers."
-        ),
-    )
-    unfrozen: _Patterns = Field(
-        default=(),
-        description=(
-            "Regular expressions for names of parameters that are trained as a whole, such as"
-            " ^head."
-        ),
-    )
-
-
-Weights = Annotated[PretrainedWeights | None, BeforeValidator(_with_path)]
-Adapter = LowRankAdapter | None
-
-
-# What one sample must not reach beside its own clipped gradient, or what clips and measures
-# otherwise.
-_NOT_PRIVATE = {
-    "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
-    "gradient_hook": "it would see the gradients before their noise",
-}
-_NOT_IN_PRIVATE_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
-    "workers": ((1,), "a private training has one worker"),
-    "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
-    "compile": (("none",), "the gradients of single samples are not compiled"),
-    "memory_format": (("contiguous",), "the gradients of single samples are computed as they lie"),
-    "recompute": (("none",), "the gradients of single samples keep their activations"),
-    "strategy": (("single", "ddp"), "a private training has one worker"),
-}
-
-
-class Private(Section):
-    """How much a training may reveal about any one sample, and how gradients are bounded for
-    that.
-    """
-
-    epsilon: PositiveFloat = Field(
-        default=8.0,
-        description="What the whole training may spend; 1 is strong protection, 8 is usual.",
-    )
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=1e-5,
-        description="Probability that epsilon does not hold; below 1 / number of samples.",
-    )
-    max_norm: PositiveFloat = Field(
-        default=1.0, description="Norm to which the gradient of each sample is clipped."
-    )
-
-
-class Training(Section):
-    """How a model is trained; every field may be searched."""
-
-    epochs: Epochs = Field(default=10, description="Passes over the training data.")
-    samples: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=1.0,
-        description="Share of the training samples that is used, the same ones for each seed.",
-    )
-    global_batch: OpenSamples = Field(
-        default="auto", description="Samples per optimizer step, over all workers."
-    )
-    reference_batch: Samples = Field(
-        default=128, description="The global batch to which `lr` refers."
-    )
-    lr: PositiveFloat | Auto = Field(
-        default="auto", title="Learning rate", description="Learning rate at the reference batch."
-    )
-    lr_rule: Literal["auto", "constant", "linear", "sqrt", "legw", "adascale"] = Field(
-        default="auto",
-        title="Learning rate rule",
-        description=(
-            "How the rate scales with the global batch, where the rule is valid; auto decides by"
-            " optimizer and direction, legw warms up longer too, adascale follows the measured"
-            " gradient noise."
-        ),
-    )
-    optimizer: str = Field(
-        default="adamw",
-        min_length=1,
-        description="sgd, adamw, the name of a class in torch.optim, or package.module:Class.",
-    )
-    momentum: float = Field(
-        default=0.9, ge=0, lt=1, description="Momentum of sgd; other optimizers do not use it."
-    )
-    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of the optimizer.")
-    optimizer_options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="More arguments of the optimizer, by their torch names."
-    )
-    parameter_groups: ParameterGroups = Field(
-        default_factory=dict,
-        description=(
-            "lr_factor, weight_decay or frozen for some parameters, by a pattern of their names."
-        ),
-    )
-    initialisation: Initialisation = Field(
-        default="default",
-        description=(
-            "How the weights of linear and convolutional layers begin: default, as the model makes "
-            "them; he or xavier, normal with a deviation by the width of a layer; orthogonal."
-        ),
-    )
-    weights: Weights = Field(
-        default=None,
-        description=(
-            "Begin with the weights of a local file or folder: its path, or {path: P, skip:"
-            " [head]}."
-        ),
-    )
-    adapter: Adapter = Field(
-        default=None,
-        description=(
-            "Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft."
-        ),
-    )
-    augment: Augmentation | None = Field(
-        default=None,
-        description=(
-            "Change training samples at random, each option a parameter that can be searched: "
-            "{mixup: 0.2, crop: 0.1}."
-        ),
-    )
-    schedule: Schedule = Field(
-        default="cosine",
-        description=(
-            "Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
-            "plateau, or package.module:Class of a torch scheduler."
-        ),
-    )
-    schedule_options: dict[str, JsonValue] = Field(
-        default_factory=dict,
-        description=(
-            "Options of plateau, such as factor, patience and metric; of a custom schedule its "
-            "arguments, and interval: epoch or step."
-        ),
-    )
-    warmup_epochs: Annotated[float | Auto, unit("epochs")] = Field(
-        default="auto",
-        description="Epochs of warm-up, in which the learning rate rises from near 0.",
-    )
-    clip_norm: PositiveFloat | None = Field(
-        default=None, description="Largest norm of the gradients; larger ones are scaled down."
-    )
-    gradient_hook: GradientHook | None = Field(
-        default=None,
-        description=(
-            "Function that changes the gradients of each step in place, before they are clipped: "
-            "package.module:function."
-        ),
-    )
-    gradient_hook_options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Arguments of gradient_hook, by name."
-    )
-    private: Private | None = Field(
-        default=None,
-        description=(
-            "Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}; needs opacus."
-        ),
-    )
-    average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description=(
-            "Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none."
-        ),
-    )
-    average_start: Annotated[float, Field(gt=0, lt=1)] | None = Field(
-        default=None,
-        description=(
-            "Evaluate and keep the mean of the weights after each epoch from this part of the "
-            "training on (SWA), such as 0.75; null for none."
-        ),
-    )
-    average_lr: PositiveFloat | None = Field(
-        default=None,
-        title="Learning rate of averaged epochs",
-        description=(
-            "Constant learning rate from average_start on, at the reference batch; null for the "
-            "schedule."
-        ),
-    )
-    find_unused_parameters: bool | Auto = Field(
-        default="auto",
-        description=(
-            "Let several workers (ddp) look in each step for parameters that it does not use; auto:"
-            " if the first step does not use all of them."
-        ),
-    )
-    evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
-    checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
-    checkpoint_after: OptionalSeconds = Field(
-        default=600.0,
-        description="Time between checkpoints within an epoch, such as 10m; null for none.",
-    )
-    measure_noise: bool = Field(
-        default=True,
-        description=(
-            "Measure the gradient noise in some steps, to estimate the efficient batch size."
-        ),
-    )
-
-    @model_validator(mode="after")
-    def _check_warmup(self) -> Self:
-        if self.warmup_epochs != "auto" and not 0 <= self.warmup_epochs <= self.epochs:
-            raise ExperimentError(
-                f"{self.warmup_epochs} epochs of warm-up do not fit",
-                field="warmup_epochs",
-                allowed=f"from 0 to epochs = {self.epochs}, or auto",
-            )
-        return self
-
-    def check_private(self, search: Space, plan: PlanSettings) -> None:
-        """Refuse what would break the promise of a private training, or would be ignored.
-
-        Raises:
-            ExperimentError: If there is such a setting.
-        """
-        if "private" in search.root:
-            raise ExperimentError(
-                "private training is on for all trials or for none",
-                field="search.private",
-                next_step="Search private.epsilon or private.max_norm instead.",
-            )
-        for name, reason in _NOT_PRIVATE.items():
-            if name in search.root or getattr(self, name) is not None:
-                raise _cannot(
-                    reason, f"search.{name}" if name in search.root else f"training.{name}"
-                )
-        if self.lr_rule == "adascale":
-            raise _cannot("adascale follows gradients without noise", "training.lr_rule")
-        augment = self.augment
-        if "augment.mixup" in search.root or (augment is not None and augment.mixup):
-            raise _cannot(
-                "mixup lets a sample reach the gradients of others", "training.augment.mixup"
-            )
-        found = find_other_value(
-            plan, search, {name: allowed for name, (allowed, _) in _NOT_IN_PRIVATE_PLAN.items()}
-        )
-        if found is not None:
-            raise _cannot(_NOT_IN_PRIVATE_PLAN[found[0]][1], found[1])
-
-
-def _cannot(reason: str, field: str) -> ExperimentError:
-    return ExperimentError(reason, field=field, next_step="Remove it, or training.private.")
 
 
 class Budget(Section):

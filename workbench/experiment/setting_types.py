@@ -21,9 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from workbench.experiment.budget_units import parse_energy_wh, parse_money, price_text
 from workbench.experiment.domain import MAX_EXACT
-from workbench.experiment.energy_units import parse_energy_wh
-from workbench.experiment.money_units import parse_money, price_text
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_bytes, parse_duration_s
 from workbench.foundation.refusals import Checked

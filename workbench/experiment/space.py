@@ -186,26 +186,12 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                         f"does not exist unless {condition}", field=name, next_step="Remove it."
                     )
             elif name in params:
-                value = checked[name] = params[name]
-                if not domain.contains(value):
-                    raise ExperimentError(
-                        f"{value!r} is outside", field=name, allowed=describe(domain)
-                    )
+                checked[name] = _checked_value(name, domain, params[name])
             elif len(first := list(islice(domain.values() or (), 2))) == 1:
                 checked[name] = first[0]
             else:
                 missing[name] = domain
-        if len(missing) == 1:
-            ((name, domain),) = missing.items()
-            raise ExperimentError("missing", field=name, allowed=describe(domain))
-        if missing:
-            raise ExperimentError(
-                f"{' and '.join(missing)} are missing",
-                allowed="; ".join(
-                    f"{name}: {describe(domain)}" for name, domain in missing.items()
-                ),
-                next_step="Give every parameter that is searched a value.",
-            )
+        _refuse_missing(missing)
         return checked
 
     def grid(self) -> Iterator[Params]:
@@ -233,6 +219,25 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             return
         for value in self.root[name].values() or ():
             yield from self._complete({**params, name: value}, rest)
+
+
+def _checked_value(name: str, domain: Domain, value: JsonValue) -> JsonValue:
+    if not domain.contains(value):
+        raise ExperimentError(f"{value!r} is outside", field=name, allowed=describe(domain))
+    return value
+
+
+def _refuse_missing(missing: Mapping[str, Domain]) -> None:
+    """Refuse a configuration that has no value for these parameters, if there are any."""
+    if len(missing) == 1:
+        ((name, domain),) = missing.items()
+        raise ExperimentError("missing", field=name, allowed=describe(domain))
+    if missing:
+        raise ExperimentError(
+            f"{' and '.join(missing)} are missing",
+            allowed="; ".join(f"{name}: {describe(domain)}" for name, domain in missing.items()),
+            next_step="Give every parameter that is searched a value.",
+        )
 
 
 def _listed(wanted: JsonValue) -> list[JsonValue]:

@@ -11,15 +11,20 @@ approximated, is noted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.wandb_command import command_of
 from workbench.foundation.errors import ExperimentError
 
 Note = Callable[[str], None]
+
+_DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+_MACRO = re.compile(r"\$\{([^}]*)\}")
+_PLAIN_MACROS = {"interpreter": "python", "args_json": "{args:json}", "args_json_file": "{config}"}
+_MACROS_OF_LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags")
 
 _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
@@ -92,7 +97,7 @@ def from_wandb_sweep(
         if "command" in document:
             note("command has no effect: the workbench calls the function itself")
     else:
-        settings["command"] = command_of(document, search, nested_names, note)
+        settings["command"] = _command_of(document, search, nested_names, note)
         settings["metrics"] = {"from": "wandb"}
     if "name" in document:
         settings["name"] = document["name"]
@@ -191,20 +196,20 @@ def _parameters(
         if "parameters" in parameter:
             _refuse_others(parameter, ("parameters",), path)
             inner = _mapping(parameter["parameters"], f"{path}.parameters")
-            found, _ = _parameters(inner, f"{path}.parameters", joint, note, f"{flat}{joint}")
-            nested_names |= found.keys()
+            domains, _ = _parameters(inner, f"{path}.parameters", joint, note, f"{flat}{joint}")
+            nested_names |= domains.keys()
         else:
-            found = {flat: _domain(parameter, path)}
+            domains = {flat: _domain(parameter, path)}
             if (
                 str(parameter.get("distribution")).startswith("q_log")
                 and parameter.get("q", 1) != 1
             ):
-                note(f"{path}: {_describe_rounding(found[flat])}")
-        for twin in found.keys() & search.keys():
+                note(f"{path}: {_describe_rounding(domains[flat])}")
+        for twin in domains.keys() & search.keys():
             raise ExperimentError(
                 f"{twin} is the name of two parameters", field=path, next_step="Rename one."
             )
-        search |= found
+        search |= domains
     return search, nested_names
 
 
@@ -304,6 +309,91 @@ def _describe_rounding(domain: Mapping[str, Any]) -> str:
 
 def _rounded_exponents(field: str, low: float, high: float, step: float) -> dict[str, Any]:
     return _rounded_logarithmic(field, math.exp(low), math.exp(high), step)
+
+
+def _command_of(
+    document: Mapping[str, Any],
+    search: Mapping[str, Any],
+    nested_names: Collection[str],
+    note: Callable[[str], None],
+) -> list[str]:
+    """Return the arguments that a sweep starts its program with, with our placeholders.
+
+    Args:
+        document: The content of the sweep file, which names a program.
+        search: The searched parameters, as an experiment writes them.
+        nested_names: Those that are nested in the sweep file; W&B passes each group as one literal.
+        note: Called with a sentence for what is only approximated.
+
+    Raises:
+        ExperimentError: If a macro has no counterpart.
+    """
+    given = document.get("command", _DEFAULT_COMMAND)
+    if isinstance(given, str) or not isinstance(given, list | tuple):
+        raise ExperimentError(
+            f"{given!r} is not a list", field="command", allowed="a list, as in W&B"
+        )
+    booleans = [name for name, domain in search.items() if _is_boolean(domain)]
+    groups = list(dict.fromkeys(name.partition(".")[0] for name in nested_names))
+    names = [name for name in search if name not in nested_names]
+    arguments: list[str] = []
+    for place, part in enumerate(str(part) for part in given):
+        macro = _MACRO.fullmatch(part)
+        name = macro[1] if macro else ""
+        if name == "env":
+            continue
+        if name in _MACROS_OF_LISTS:
+            arguments += _arguments(name, names, booleans, groups)
+            continue
+        arguments.append(_replaced(part, str(document["program"]), f"command.{place}"))
+    if not any("{" in part for part in arguments):
+        note("command: no macro passes the parameters, so {args} was added")
+        arguments += _arguments("args", names, booleans, groups)
+    return arguments
+
+
+def _arguments(macro: str, names: list[str], booleans: list[str], groups: list[str]) -> list[str]:
+    # W&B writes True, False and mappings as Python does.
+    literals = [name for name in names if name in booleans]
+    if macro == "args_no_hyphens":
+        plain = [f"{name}={{{name}{':python' if name in literals else ''}}}" for name in names]
+        return [*plain, *(f"{name}={{{name}:python}}" for name in groups)]
+    written = [f"--{name}={{{name}:python}}" for name in groups]
+    if macro == "args_no_boolean_flags":
+        return [*(f"{{{name}:flag}}" for name in literals), *written, "{args}"]
+    return [*(f"--{name}={{{name}:python}}" for name in literals), *written, "{args}"]
+
+
+def _replaced(part: str, program: str, field: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[1] == "program":
+            return program.replace("{", "{{").replace("}", "}}")
+        if match[1] not in _PLAIN_MACROS:
+            raise ExperimentError(
+                f"${{{match[1]}}} has no counterpart",
+                field=field,
+                allowed=[
+                    "${env}",
+                    "${program}",
+                    *(f"${{{name}}}" for name in (*_PLAIN_MACROS, *_MACROS_OF_LISTS)),
+                ],
+                next_step="Write what it stands for.",
+            )
+        return _PLAIN_MACROS[match[1]]
+
+    pieces, end = [], 0
+    for match in _MACRO.finditer(part):
+        pieces += [part[end : match.start()].replace("{", "{{").replace("}", "}}"), replace(match)]
+        end = match.end()
+    return "".join([*pieces, part[end:].replace("{", "{{").replace("}", "}}")])
+
+
+def _is_boolean(domain: Any) -> bool:
+    values = domain
+    if isinstance(domain, Mapping):
+        values = domain.get("choices", [domain.get("value")])
+    values = values if isinstance(values, list) else [values]
+    return bool(values) and all(isinstance(value, bool) for value in values)
 
 
 _RANGE = ("min", "max")

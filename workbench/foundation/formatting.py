@@ -97,8 +97,10 @@ def format_number(value: float) -> str:
     if isinstance(value, int):
         return str(value)
     value = float(value)
-    if not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
     if value.is_integer() and abs(value) < _LARGEST_WHOLE:
         return str(int(value))
     if 1000 <= abs(value) < 1e6:
@@ -119,9 +121,8 @@ def format_value(value: Any) -> str:
     if isinstance(value, int | float):
         return format_number(value)
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(f"{name}: {format_value(item)}" for name, item in value.items()) + "}"
-        )
+        items = (f"{name}: {format_value(item)}" for name, item in value.items())
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(format_value(item) for item in value)}]"
     return str(value)

@@ -14,7 +14,8 @@ from pathlib import Path, PurePath
 _NAMES = """
     .env* *.env .envrc .flaskenv .renviron .renviron.*
 
-    .netrc _netrc .authinfo .authinfo.gpg .git-credentials .pypirc .npmrc .yarnrc .yarnrc.yml .dockercfg
+    .netrc _netrc .authinfo .authinfo.gpg .git-credentials .pypirc .npmrc .yarnrc .yarnrc.yml
+    .dockercfg
     .pgpass pgpass.conf .pg_service.conf .my.cnf .mylogin.cnf .mongorc.js .rediscli_auth
     .odbc.ini .snowsql.cnf .s3cfg .boto .passwd-s3fs .databrickscfg .terraformrc terraform.rc
     .vault-token .hf_token .htpasswd rclone.conf kubeconfig *.kubeconfig *.tfvars *.tfvars.json
@@ -23,58 +24,42 @@ _NAMES = """
     kaggle.json credentials credentials.* *_credentials.json *-credentials.json client_secret*.json
     service_account*.json service-account*.json serviceaccount*.json *service_account.json
     *service-account.json *serviceaccount.json *service_account_key.json *service-account-key.json
-    accesskeys.csv *_accesskeys.csv rootkey.csv token.json token.txt .token api_key api_key.txt apikey.txt
+    accesskeys.csv *_accesskeys.csv rootkey.csv token.json token.txt .token api_key api_key.txt
+    apikey.txt
     .api_key password password.txt passwords.txt
     secret secrets .secret .secrets secret.* secrets.* .secret.* .secrets.*
 
-    id_rsa* id_dsa* id_ecdsa* id_ed25519* *.pem *.key *.ppk *.p8 *.p12 *.pk8 *.pfx *.jks *.keystore *.bcfks
+    id_rsa* id_dsa* id_ecdsa* id_ed25519* *.pem *.key *.ppk *.p8 *.p12 *.pk8 *.pfx *.jks *.keystore
+    *.bcfks
     *.kdb *.kdbx *.keychain *.keychain-db *.keytab *.agekey *.ovpn
 """
 """Names of files, wherever they are."""
 _PATHS = """
-    .docker/config.json .docker/daemon-key.json .kube/config .m2/settings.xml .m2/settings-security.xml
-    .gradle/gradle.properties .cargo/credentials .gem/credentials .bundle/config .composer/auth.json
+    .docker/config.json .docker/daemon-key.json .kube/config .m2/settings.xml
+    .m2/settings-security.xml
+    .gradle/gradle.properties .cargo/credentials .gem/credentials .bundle/config
+    .composer/auth.json
     .pip/pip.conf pip/pip.conf .streamlit/secrets.toml huggingface/token huggingface/stored_tokens
-    .modal.toml .azure/accesstokens.json .azure/msal_token_cache.* .azure/service_principal_entries.*
+    .modal.toml .azure/accesstokens.json .azure/msal_token_cache.*
+    .azure/service_principal_entries.*
     .config/hub .config/wandb/settings wandb/settings .config/git/credentials
     .jupyter/jupyter_server_config.json
 """
 """The last parts of paths."""
 _FOLDERS = """
     .aws .ssh .gnupg .kaggle .huggingface .oci .password-store .secrets .credentials .chef
-    .config/gcloud .config/gh .config/doctl .config/op .config/rclone .config/kaggle .local/share/keyrings
+    .config/gcloud .config/gh .config/doctl .config/op .config/rclone .config/kaggle
+    .local/share/keyrings
 """
 """Folders of which everything is left out."""
 _TEMPLATE = re.compile(r"[._-](?:examples?|sample|template|tmpl|tpl|dist|schema)$")
 """Endings of files that show which variables are needed, without their values."""
 _CODE = frozenset(
-    {
-        ".c",
-        ".cc",
-        ".cpp",
-        ".cu",
-        ".cuh",
-        ".go",
-        ".h",
-        ".hpp",
-        ".ipynb",
-        ".java",
-        ".jl",
-        ".js",
-        ".md",
-        ".proto",
-        ".py",
-        ".pyi",
-        ".pyx",
-        ".r",
-        ".rs",
-        ".rst",
-        ".scala",
-        ".sh",
-        ".so",
-        ".ts",
-        ".tsx",
-    }
+    f".{ending}"
+    for ending in (
+        *("c", "cc", "cpp", "cu", "cuh", "go", "h", "hpp", "ipynb", "java", "jl", "js", "md"),
+        *("proto", "py", "pyi", "pyx", "r", "rs", "rst", "scala", "sh", "so", "ts", "tsx"),
+    )
 )
 _PRIVATE = re.compile(
     rb"^\s*-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?:"
@@ -106,7 +91,8 @@ def is_secret_by_name(path: str | PurePath) -> bool:
 
     Example:
         >>> from workbench.foundation.known_secrets import is_secret_by_name
-        >>> [is_secret_by_name(path) for path in (".env", ".env.example", "home/.ssh/config", "secrets.py")]
+        >>> paths = (".env", ".env.example", "home/.ssh/config", "secrets.py")
+        >>> [is_secret_by_name(path) for path in paths]
         [True, False, True, False]
     """
     parts = [part.casefold() for part in PurePath(path).parts]

@@ -2,12 +2,14 @@
 
 An experiment is a document of JSON. A scalar of a library stands for the Python value that it has.
 What would reach a training as something else, such as a tuple as a list, is refused with what to
-write instead. No library is imported for this.
+write instead. No library is imported for this. Numbers that are not finite, which JSON cannot hold,
+are text in a document for strict readers.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -182,3 +184,20 @@ def _in_order(values: Set[Any]) -> list[Any]:
         return sorted(values)
     except TypeError:
         return sorted(values, key=lambda value: (type(value).__name__, repr(value)))
+
+
+def plain(value: Any) -> Any:
+    """Return a document of mappings, lists and plain values in which "NaN" and "Infinity" are text.
+
+    Args:
+        value: The document; tuples become lists, and keys text.
+    """
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value

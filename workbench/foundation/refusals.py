@@ -134,7 +134,7 @@ def refusal_of_all(
     error: ValidationError,
     root: type[BaseModel] | None = None,
     dialect: Dialect = PLAIN,
-    rename: Callable[[ExperimentError], ExperimentError] = lambda found: found,
+    rename: Callable[[ExperimentError], ExperimentError] = lambda error: error,
 ) -> ExperimentError:
     """Return the first thing that is wrong as an error of ours, which lists the others.
 
@@ -175,20 +175,24 @@ def findings(
         root: The type that was checked, whose keys are named where one is unknown.
         dialect: What is special about the document.
     """
-    found = error.errors(include_url=False)
+    wrong = error.errors(include_url=False)
     # Of a list, parts that are wrong do not count: it is not too short for that.
-    found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
+    wrong = [
+        item for item in wrong if item["type"] != "too_short" or not _has_part(item["loc"], wrong)
+    ]
     # Where a mapping is wrong inside, it does not matter that it is none of some words.
-    found = [
-        one for one in found if not _is_mapping_for_word(one) or not _has_other_reason(one, found)
+    wrong = [
+        item
+        for item in wrong
+        if not _is_mapping_for_word(item) or not _has_other_reason(item, wrong)
     ]
-    renamed = _renamed_keys(found, dialect)
-    found = [
-        one
-        for one in found
-        if one["type"] != "missing" or _location(one, dialect) not in renamed.values()
+    renamed = _renamed_keys(wrong, dialect)
+    wrong = [
+        item
+        for item in wrong
+        if item["type"] != "missing" or _location(item, dialect) not in renamed.values()
     ]
-    by_field = itertools.groupby(found, key=lambda one: _location(one, dialect))
+    by_field = itertools.groupby(wrong, key=lambda item: _location(item, dialect))
     return [
         (
             _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
@@ -199,18 +203,18 @@ def findings(
     ]
 
 
-def _renamed_keys(found: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
+def _renamed_keys(wrong: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
     """Return the keys that have another name here, with the places of these names, which are
     empty.
     """
-    missing = [_location(one, dialect) for one in found if one["type"] == "missing"]
+    missing = [_location(item, dialect) for item in wrong if item["type"] == "missing"]
     renamed: dict[tuple[str, ...], list[str]] = {}
-    for one in found:
+    for item in wrong:
         if (
-            one["type"] != "extra_forbidden"
+            item["type"] != "extra_forbidden"
         ):  # what concerns an experiment as a whole has no location
             continue
-        *section, name = location = _location(one, dialect)
+        *section, name = location = _location(item, dialect)
         meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
         if meant in missing:
             renamed[tuple(location)] = meant
@@ -236,20 +240,22 @@ def _without_numbers(location: Sequence[str]) -> str:
     return ".".join(part for part in location if not part.isdigit())
 
 
-def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
+def _has_part(place: tuple[int | str, ...], wrong: list[ErrorDetails]) -> bool:
     """Return whether there is a finding within a location."""
-    return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
+    return any(
+        len(item["loc"]) > len(place) and item["loc"][: len(place)] == place for item in wrong
+    )
 
 
 def _is_mapping_for_word(details: ErrorDetails) -> bool:
     return details["type"] == "literal_error" and isinstance(details["input"], Mapping)
 
 
-def _has_other_reason(details: ErrorDetails, found: list[ErrorDetails]) -> bool:
+def _has_other_reason(details: ErrorDetails, wrong: list[ErrorDetails]) -> bool:
     """Return whether another alternative of a place tells more of why it was not met."""
     place = details["loc"][:-1]
     return any(
-        one["type"] != "literal_error" and one["loc"][: len(place)] == place for one in found
+        item["type"] != "literal_error" and item["loc"][: len(place)] == place for item in wrong
     )
 
 
@@ -262,13 +268,13 @@ def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
 
 
 def _explain(
-    found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None, dialect: Dialect
+    wrong: list[ErrorDetails], location: list[str], root: type[BaseModel] | None, dialect: Dialect
 ) -> ExperimentError:
     """Explain the findings at one location.
 
     Several findings are alternatives of which none was met.
     """
-    field, first = ".".join(location) or None, found[0]
+    field, first = ".".join(location) or None, wrong[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WorkbenchError):
         moved = cause.at(field) if field else cause
@@ -298,9 +304,9 @@ def _explain(
         )
     if first["type"] == "missing":
         return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
-    if all(item["type"] in _ALLOWED for item in found):
+    if all(item["type"] in _ALLOWED for item in wrong):
         alternatives = dict.fromkeys(
-            _ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found
+            _ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in wrong
         )
         allowed = ", or ".join(alternatives)
         return ExperimentError(
@@ -392,5 +398,5 @@ def closest(
     return allowed, f"Did you mean {close[0]}?" if close else None
 
 
-def _is_section(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel)
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -71,8 +71,8 @@ def result_of(value: Any) -> float | None:
         >>> result_of(3), result_of("0.25"), result_of(False), result_of(None)
         (3.0, 0.25, None, None)
     """
-    found = judge(value)
-    return None if isinstance(found, bool | NotANumber) else found
+    judged = judge(value)
+    return None if isinstance(judged, bool | NotANumber) else judged
 
 
 def side_value_of(value: Any) -> float | None:
@@ -85,8 +85,8 @@ def side_value_of(value: Any) -> float | None:
         >>> side_value_of(True), side_value_of(1 + 2j)
         (1.0, None)
     """
-    found = judge(value)
-    return None if isinstance(found, NotANumber) else float(found)
+    judged = judge(value)
+    return None if isinstance(judged, NotANumber) else float(judged)
 
 
 def why_no_result(value: Any) -> str | None:
@@ -97,10 +97,10 @@ def why_no_result(value: Any) -> str | None:
         >>> why_no_result(False)
         'the boolean False is not a number'
     """
-    found = judge(value)
-    if isinstance(found, bool):
-        return f"the boolean {found} is not a number"
-    return f"{found.what} is not a number" if isinstance(found, NotANumber) else None
+    judged = judge(value)
+    if isinstance(judged, bool):
+        return f"the boolean {judged} is not a number"
+    return f"{judged.what} is not a number" if isinstance(judged, NotANumber) else None
 
 
 def _judge(value: Any, depth: int) -> float | bool | NotANumber:
@@ -108,28 +108,33 @@ def _judge(value: Any, depth: int) -> float | bool | NotANumber:
         return value
     if isinstance(value, int | float):
         return _as_float(value)
-    if value is None:
-        return NotANumber("None", is_missing=True)
     if isinstance(value, str):
         return _judge_text(value)
-    if isinstance(value, complex):
-        return NotANumber("a complex value", is_missing=True)
     if isinstance(value, decimal.Decimal):
         return math.nan if value.is_nan() else float(value)  # a signaling NaN cannot be converted
     if type(value).__name__ in _MISSING:
         return _convert(value)
-    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
-        return NotANumber(_type_of(value))
+    if (never := _known_not_a_number(value)) is not None:
+        return never
+    if (shape := _shape_of(value)) is not None:
+        return _judge_array(value, shape, depth)
+    return _convert(value)
+
+
+def _known_not_a_number(value: Any) -> NotANumber | None:
+    """Return what a value is whose type is never that of a number; None for other types."""
+    if value is None:
+        return NotANumber("None", is_missing=True)
+    if isinstance(value, complex):
+        return NotANumber("a complex value", is_missing=True)
     if isinstance(value, type):
         return NotANumber(f"the class {value.__name__}")
-    if isinstance(value, Mapping):
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Mapping):
         return NotANumber(_type_of(value))
     for kind in (list, tuple, set, frozenset):
         if isinstance(value, kind):
             return NotANumber(f"a {kind.__name__}" if value else f"an empty {kind.__name__}")
-    if (shape := _shape_of(value)) is not None:
-        return _judge_array(value, shape, depth)
-    return _convert(value)
+    return None
 
 
 def _judge_text(text: str) -> float | NotANumber:
@@ -149,16 +154,15 @@ def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool
     dtype = str(getattr(value, "dtype", "")).lower()
     if "complex" in dtype:
         return NotANumber("a complex value", is_missing=True)
-    if (
-        "datetime" in dtype or "timedelta" in dtype
-    ):  # their items may be whole numbers of nanoseconds
+    # The items of times may be whole numbers of nanoseconds.
+    if "datetime" in dtype or "timedelta" in dtype:
         return NotANumber(f"a value of the type {dtype}")
     item = value.item() if callable(getattr(value, "item", None)) else value
     if item is not value and type(item) is not type(value) and depth:
         return _judge(item, depth - 1)
-    found = _convert(item)
-    is_boolean = "bool" in dtype and not isinstance(found, NotANumber)
-    return bool(found) if is_boolean else found
+    number = _convert(item)
+    is_boolean = "bool" in dtype and not isinstance(number, NotANumber)
+    return bool(number) if is_boolean else number
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -176,9 +180,8 @@ def _is_masked(value: Any) -> bool:
     masked_arrays = sys.modules.get("numpy.ma")
     if masked_arrays is not None and isinstance(value, masked_arrays.MaskedArray):
         return bool(masked_arrays.getmaskarray(value).any())
-    get_mask: Any = getattr(
-        value, "get_mask", None
-    )  # of a tensor of torch.masked, true where it is known
+    # Of a tensor of torch.masked; true where the value is known.
+    get_mask: Any = getattr(value, "get_mask", None)
     return get_mask is not None and not bool(get_mask().all())
 
 
@@ -241,28 +244,28 @@ def sort_values(values: Mapping[str, Any]) -> ReportedValues:
         >>> found.side_values, list(found.problems)
         ({'loss': 0.5, 'val.acc': 0.9, 'ok': 1.0}, ['model'])
     """
-    found = ReportedValues()
+    report = ReportedValues()
     for name, value in values.items():
         for inner_name, inner in _taken_apart(str(name), value, _MAX_DEPTH):
-            _sort(storable_name(inner_name), inner, found)
-    return found
+            _sort(storable_name(inner_name), inner, report)
+    return report
 
 
-def _sort(name: str, value: Any, found: ReportedValues) -> None:
+def _sort(name: str, value: Any, report: ReportedValues) -> None:
     judged = judge(value)
     if isinstance(judged, bool):
-        found.booleans[name] = judged
-        found.what[name] = f"the boolean {judged}"
+        report.booleans[name] = judged
+        report.what[name] = f"the boolean {judged}"
     elif not isinstance(judged, NotANumber):
-        found.numbers[name] = judged
+        report.numbers[name] = judged
     else:
-        found.what[name] = judged.what
+        report.what[name] = judged.what
         attachment = _attachment_of(name, value)
         if isinstance(attachment, Attachment):
-            found.attachments[name] = attachment
+            report.attachments[name] = attachment
         else:
             nothing = f"{judged.what} is neither a number nor a picture, a table or a text"
-            found.problems[name] = attachment or nothing
+            report.problems[name] = attachment or nothing
 
 
 def _taken_apart(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:

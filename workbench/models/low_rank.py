@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from workbench.experiment.sections import LowRankAdapter
+from workbench.experiment.training_section import LowRankAdapter
 from workbench.foundation.errors import ExperimentError, install_command
 
 FIELD = "training.adapter"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.experiment.sections import PretrainedWeights
+from workbench.experiment.training_section import PretrainedWeights
 from workbench.foundation.bundle_manifest import check_file, complete_export, files_of_bundle
 from workbench.foundation.errors import ExperimentError, first_line_of
 

@@ -16,10 +16,17 @@ from pydantic import JsonValue
 
 from workbench.experiment.actions import stored_payload, suggest
 from workbench.experiment.aliases import resolve_parameters
-from workbench.experiment.changing import DURATIONS, ENERGY, MONEY, change, values_of
-from workbench.experiment.energy_units import parse_energy_wh
-from workbench.experiment.money_units import parse_money
-from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
+from workbench.experiment.budget_units import parse_energy_wh, parse_money
+from workbench.experiment.changes import (
+    DURATIONS,
+    ENERGY,
+    MONEY,
+    SEARCH,
+    change,
+    merge_changes,
+    values_of,
+    with_changes,
+)
 from workbench.experiment.space import Space
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import FINISHED_RUN_STATES, CommandHandled

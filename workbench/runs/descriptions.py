@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cluster.workers.trial_log import log_name
 from workbench.experiment.actions import suggest
+from workbench.experiment.budget_units import describe_money, parse_price
 from workbench.experiment.fidelity import Levels
-from workbench.experiment.money_units import describe_money, parse_price
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ArgumentError, Suggestion

@@ -121,8 +121,7 @@ def _lines(
     experiment: Experiment, address: str | None, machine: dict[str, Any] | None, share: Share | None
 ) -> Iterator[str]:
     """Yield what would happen, in sentences."""
-    from workbench.experiment.energy_units import format_energy
-    from workbench.experiment.money_units import describe_money
+    from workbench.experiment.budget_units import describe_money, format_energy
     from workbench.foundation.formatting import format_count, format_duration
 
     configurations = experiment.max_configurations()

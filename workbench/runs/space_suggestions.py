@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.experiment.actions import suggest
-from workbench.experiment.plan_settings import PlanSettings
-from workbench.experiment.search_changes import merge_changes, with_changes
+from workbench.experiment.changes import merge_changes, with_changes
+from workbench.experiment.sections import PlanSettings
 from workbench.experiment.space import Float, Int
 from workbench.foundation.errors import ExperimentError, Suggestion
 from workbench.foundation.events import FINISHED_RUN_STATES

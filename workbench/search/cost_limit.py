@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from workbench.experiment import Experiment
-from workbench.experiment.money_units import parse_price
+from workbench.experiment.budget_units import parse_price
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
-from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.experiment.changes import SEARCH, covering, with_changes
 from workbench.experiment.space import Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import MemoryPredicted, PriorTrialAdded

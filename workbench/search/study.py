@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
+from workbench.experiment.changes import SEARCH
 from workbench.experiment.fidelity import Levels
-from workbench.experiment.search_changes import SEARCH
 from workbench.experiment.space import Params
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.errors import ExperimentError, RunError

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.experiment.automl import concluding_s
-from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
-from workbench.experiment.energy_units import format_energy
+from workbench.experiment.budget_units import format_energy
+from workbench.experiment.changes import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
 from workbench.foundation.errors import ExperimentError

@@ -13,8 +13,16 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from workbench.experiment.actions import ACTIONS, check_payload
-from workbench.experiment.changing import CHANGEABLE, ENERGY, change, describe_amount, values_of
-from workbench.experiment.search_changes import SEARCH, describe_change, merge_changes
+from workbench.experiment.changes import (
+    CHANGEABLE,
+    ENERGY,
+    SEARCH,
+    change,
+    describe_amount,
+    describe_change,
+    merge_changes,
+    values_of,
+)
 from workbench.foundation.errors import ArgumentError, RunError, WorkbenchError
 from workbench.foundation.events import (
     CommandHandled,

@@ -23,7 +23,7 @@ from pydantic import JsonValue
 
 from workbench.cluster.workers.nodes import RETURN_S
 from workbench.cluster.workers.pool_client import cancel, prepare, withdraw
-from workbench.experiment.changing import values_of
+from workbench.experiment.changes import values_of
 from workbench.foundation.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.foundation.events import (
     AttemptEnded,

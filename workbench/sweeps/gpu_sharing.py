@@ -22,7 +22,7 @@ from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Noted, SharingMeasured
 from workbench.foundation.formatting import format_count
 from workbench.hardware.resources import ClusterInventory, cluster_inventory
-from workbench.hardware.resources.gpu_memory import allowed_bytes
+from workbench.hardware.resources.memory import allowed_bytes
 from workbench.store.database import Store
 from workbench.sweeps.cluster import workers_wanted
 from workbench.sweeps.ledger import Ledger

@@ -11,7 +11,7 @@ from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS, Constraint
 from workbench.experiment.metric_declarations import TASKS, Task, fits_task, is_share
 from workbench.experiment.schedules import followed_metric
-from workbench.experiment.sections import EPSILON_METRIC
+from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.registry import Registry

@@ -31,7 +31,7 @@ from workbench.foundation.events import (
 from workbench.foundation.formatting import format_duration
 from workbench.hardware.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
 from workbench.hardware.resources.attribution import attribute
-from workbench.hardware.resources.thinning import (
+from workbench.hardware.resources.rollups import (
     LEVELS,
     Level,
     Moment,

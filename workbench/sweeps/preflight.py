@@ -37,7 +37,7 @@ from workbench.foundation.errors import (
 from workbench.foundation.formatting import counted_noun
 from workbench.foundation.registry import Registry
 from workbench.hardware.resources import Inventory, gpu_counter, inventory, processor_counters
-from workbench.hardware.resources.compiler import check_compiler
+from workbench.hardware.resources.inventory import check_compiler
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.store.alerts.settings import check_sinks, read_settings

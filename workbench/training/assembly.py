@@ -27,13 +27,13 @@ from workbench.experiment import Experiment, Objective, Training
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
 from workbench.experiment.plan import Hardware
-from workbench.experiment.plan.dimension import size_bytes
+from workbench.experiment.plan.dimensions import size_bytes
 from workbench.experiment.schedules import averaged_from
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Noted
 from workbench.hardware.performance.profiler import StepProfiler
-from workbench.hardware.resources.compiler import check_compiler
+from workbench.hardware.resources.inventory import check_compiler
 from workbench.models.adapters import build_model, declared_goals
 from workbench.models.calls import call_model
 from workbench.models.construction import construct

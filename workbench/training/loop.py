@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.data.loader_arguments import notes_on
-from workbench.experiment.sections import EPSILON_METRIC
+from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import ExperimentError

@@ -19,7 +19,7 @@ from workbench.experiment import Component, Experiment
 from workbench.experiment.federated import client_metrics
 from workbench.experiment.goals import MODEL_COSTS
 from workbench.experiment.metric_declarations import is_rate_in
-from workbench.experiment.sections import EPSILON_METRIC
+from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
 from workbench.hardware.performance.flops import count_flops

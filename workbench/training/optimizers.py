@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.experiment import Training
-from workbench.experiment.parameter_groups import ParameterGroup
+from workbench.experiment.training_section import ParameterGroup
 from workbench.foundation.errors import ExperimentError, UnknownNameError
 from workbench.foundation.registry import load_object
 from workbench.training.strategies.shards import is_cut

@@ -28,7 +28,14 @@ def fit(x: Array, kind: Array, logs: Array, *, settles: bool = True) -> Correcte
     order = order_of(columns, logs, 1000)
     chosen = {name: values[order] for name, values in columns.items()}
     return CorrectedLaw(
-        line, BELIEF, PARTS, 0.03, chosen, logs[order], list(chosen["kind"]), settles=settles
+        line,
+        BELIEF,
+        PARTS,
+        noise=0.03,
+        measured=chosen,
+        logs=logs[order],
+        groups=list(chosen["kind"]),
+        settles=settles,
     )
 
 

@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.hardware.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup, WorkerUsage
-from workbench.hardware.resources.rollups import MAX_WORKERS, Range, merge
-from workbench.hardware.resources.thinning import (
+from workbench.hardware.resources.rollups import (
     LEVELS,
+    MAX_WORKERS,
     Level,
     Moment,
+    Range,
     aggregate,
+    merge,
     next_span_s,
     outdated_before,
 )

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.experiment import Experiment
 from workbench.foundation.events import RunStateChanged
-from workbench.foundation.events.model_chosen import ModelChosen
+from workbench.foundation.events.runs import ModelChosen
 from workbench.runs.automl import held_out_analysis
 from workbench.runs.automl.held_out_analysis import (
     MAX_CLASSES,

@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 from tests.runs.provisioning.test_offers import experiment
 from workbench.cli.entry import group
 from workbench.experiment import Experiment
-from workbench.experiment.naming import check_name
+from workbench.experiment.experiment import check_name
 from workbench.foundation.errors import ArgumentError, ExperimentError
 from workbench.runs.provisioning.catalogue import Machine, read_catalogue
 from workbench.runs.provisioning.cluster_request import ClusterRequest, ray_image, versions

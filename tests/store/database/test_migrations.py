@@ -18,7 +18,7 @@ from tests.services.databases import execute, tables_of
 from tests.services.postgresql import Server
 from workbench.foundation.errors import StoreError
 from workbench.foundation.events import Event, RunStateChanged, TrialEnded, TrialReported
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.runs.plots.run_data import read_chunks
 from workbench.store.database import Command, Store
 from workbench.store.database.blocks import read_block

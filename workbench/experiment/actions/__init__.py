@@ -7,9 +7,10 @@ holds names, types, limits and texts, and says when an action is possible. Carry
 left to those above.
 """
 
-from workbench.experiment.actions.action import Action, Standing
-from workbench.experiment.actions.arguments import (
+from workbench.experiment.actions.action import (
+    Action,
     Argument,
+    Standing,
     check_arguments,
     check_payload,
     experiment_settings,

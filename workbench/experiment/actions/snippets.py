@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from workbench.experiment.actions.arguments import Argument, experiment_settings
+from workbench.experiment.actions.action import Argument, experiment_settings
 from workbench.experiment.actions.table import ACTIONS, Action, action_of
 from workbench.foundation.errors import Suggestion
 

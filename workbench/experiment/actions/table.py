@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.experiment.actions.action import Action
-from workbench.experiment.actions.arguments import Argument, check_arguments, payload_of
+from workbench.experiment.actions.action import Action, Argument, check_arguments, payload_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import RunState
 from workbench.foundation.python_values import python_values

@@ -7,7 +7,6 @@ Where workers are placed is a setting of the run (`resources.placement`), alike 
 trials. Answering what an experiment leaves open is left to `workbench.training.planning`.
 """
 
-from workbench.experiment.plan.dimension import AdvisedFor, Dimension, Hardware, PlanValue
 from workbench.experiment.plan.dimensions import (
     BY_NAME,
     DIMENSIONS,
@@ -15,7 +14,11 @@ from workbench.experiment.plan.dimensions import (
     NAMES,
     SIZES,
     VARIANT,
+    AdvisedFor,
+    Dimension,
     Dimensions,
+    Hardware,
+    PlanValue,
 )
 from workbench.experiment.plan.plan import PartialPlan, Plan
 

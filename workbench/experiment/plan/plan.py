@@ -8,8 +8,14 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.experiment.plan.dimension import PlanValue
-from workbench.experiment.plan.dimensions import BY_NAME, DIMENSIONS, NAMES, SIZES, Dimensions
+from workbench.experiment.plan.dimensions import (
+    BY_NAME,
+    DIMENSIONS,
+    NAMES,
+    SIZES,
+    Dimensions,
+    PlanValue,
+)
 
 
 @dataclass(frozen=True)

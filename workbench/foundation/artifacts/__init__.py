@@ -9,8 +9,7 @@ write them; what a URL holds besides a place (keys, passwords, options) is never
 
 from __future__ import annotations
 
-from workbench.foundation.artifacts.faults import disk_fault
 from workbench.foundation.artifacts.opening import is_url, open_artifacts
-from workbench.foundation.artifacts.place import Artifacts
+from workbench.foundation.artifacts.place import Artifacts, disk_fault
 
 __all__ = ["Artifacts", "disk_fault", "is_url", "open_artifacts"]

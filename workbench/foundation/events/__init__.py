@@ -30,8 +30,16 @@ from workbench.foundation.events.alerts import (
     AlertsArmed,
     LogMatched,
 )
-from workbench.foundation.events.clock import continue_from, process_unix_s, steady_unix_s
-from workbench.foundation.events.model_chosen import ModelChosen
+from workbench.foundation.events.header import (
+    FINISHED_RUN_STATES,
+    FINISHED_TRIAL_STATES,
+    Reason,
+    RunState,
+    TrialState,
+    continue_from,
+    process_unix_s,
+    steady_unix_s,
+)
 from workbench.foundation.events.proposals import (
     LowFidelity,
     MemoryPredicted,
@@ -45,17 +53,11 @@ from workbench.foundation.events.runs import (
     CommandHandled,
     DriverStarted,
     EnergyMetered,
+    ModelChosen,
     Noted,
     ProgramKept,
     RunStateChanged,
     SettingsChanged,
-)
-from workbench.foundation.events.states import (
-    FINISHED_RUN_STATES,
-    FINISHED_TRIAL_STATES,
-    Reason,
-    RunState,
-    TrialState,
 )
 from workbench.foundation.events.trials import (
     AttachmentSaved,

@@ -1,13 +1,57 @@
-"""The fields that every event has."""
+"""What all events share: their fields, their clock, and the states that they report.
+
+The clock of the machine may be set while a run is under way. Times of events are compared with each
+other, so they follow a clock that does not jump; where a run continues in another process, it
+continues from what has happened. Leases and files, which other processes compare with theirs, are
+left to the clock of the machine.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from workbench.foundation.events.clock import steady_unix_s
 from workbench.foundation.outside_text import storable
+
+
+def _passed_s() -> float:
+    """Return seconds since some moment, of which a suspended machine misses none where that can be
+    known.
+    """
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+_BEGAN_S = time.time() - _passed_s()
+_ahead_s = 0.0
+
+
+def process_unix_s() -> float:
+    """Return the time in seconds since 1970, whatever has happened to the clock of the machine
+    meanwhile.
+    """
+    return _BEGAN_S + _passed_s()
+
+
+def steady_unix_s() -> float:
+    """Return `process_unix_s`, as much later as events of this process must be that follow
+    others.
+    """
+    return process_unix_s() + _ahead_s
+
+
+def continue_from(unix_s: float) -> None:
+    """Let no event of this process be before a time, such as that of the last event of a run.
+
+    Args:
+        unix_s: Seconds since 1970; one that has passed changes nothing.
+    """
+    global _ahead_s
+    _ahead_s = max(0.0, unix_s - process_unix_s())
+
 
 OutsideText = Annotated[str, AfterValidator(storable)]
 """Text that may come from outside, such as the message of another library."""
@@ -25,3 +69,13 @@ class TrialEventHeader(EventHeader):
     """The fields of every event of a trial."""
 
     trial: int = Field(description="Number of the trial, from 0.")
+
+
+TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "failed"]
+RunState = Literal["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"]
+Reason = Literal["oom", "diverged", "error", "lost", "timeout", "storage"]
+
+FINISHED_TRIAL_STATES: frozenset[TrialState] = frozenset(
+    {"complete", "pruned", "stopped", "failed"}
+)
+FINISHED_RUN_STATES: frozenset[RunState] = frozenset({"complete", "stopped", "failed"})

@@ -1,4 +1,4 @@
-"""Events of a run as a whole: its driver, its state, its settings, and what users should know."""
+"""Events of a run as a whole: its driver, state, settings, chosen model, and notes for users."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.foundation.events.header import EventHeader, OutsideText
-from workbench.foundation.events.states import RunState
+from workbench.foundation.events.header import EventHeader, OutsideText, RunState
 
 
 class DriverStarted(EventHeader):
@@ -115,3 +114,10 @@ class Noted(EventHeader):
         default=None,
         description="By how much the machine's clock is ahead of the run's, where it was set.",
     )
+
+
+class ModelChosen(EventHeader):
+    """An automatic run has chosen a model from its trials, and tested it."""
+
+    type: Literal["model_chosen"] = "model_chosen"
+    result: dict[str, JsonValue] = Field(description="As `wb.AutoML.to_json` returns it.")

@@ -9,8 +9,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from workbench.foundation.events.header import OutsideText, TrialEventHeader
-from workbench.foundation.events.states import Reason
+from workbench.foundation.events.header import OutsideText, Reason, TrialEventHeader
 
 
 class TrialStarted(TrialEventHeader):

@@ -65,13 +65,13 @@ class Part:
 
     def correlation(self, rows: Columns, columns: Columns) -> Array:
         """Return how alike rows are, from 0 to 1, [rows, columns]."""
-        found = np.ones((_length(rows), _length(columns)))
+        alike = np.ones((_length(rows), _length(columns)))
         for name, reach in self.reaches.items():
             apart = rows[name][:, None] - columns[name][None, :]
-            found *= np.exp(-0.5 * (apart / reach) ** 2) if reach else apart == 0.0
+            alike *= np.exp(-0.5 * (apart / reach) ** 2) if reach else apart == 0.0
         if self.where is not None:
-            found *= rows[self.where][:, None] * columns[self.where][None, :]
-        return found
+            alike *= rows[self.where][:, None] * columns[self.where][None, :]
+        return alike
 
     def share(self, rows: Columns) -> Array:
         """Return how much of the part's variance each row has, [rows]."""
@@ -103,11 +103,11 @@ class CorrectedLaw:
         law: Callable[[Array, Columns], Array],
         belief: Belief,
         parts: Sequence[Part],
+        *,
         noise: float,
         measured: Columns,
         logs: Array,
         groups: Sequence[object],
-        *,
         settles: bool = True,
     ) -> None:
         """Fit.
@@ -160,17 +160,15 @@ class CorrectedLaw:
         return logs + shared @ self._weights, np.maximum(deviations, _MIN_DEVIATION)
 
     def _covariance(self, sizes: Array, rows: NDArray[np.int_]) -> Array:
-        found = np.diag((sizes[-1] * self._noise_factors[rows]) ** 2)
+        covariance = np.diag((sizes[-1] * self._noise_factors[rows]) ** 2)
         for size, alike in zip(sizes, self._alike, strict=False):
-            found += size**2 * alike[np.ix_(rows, rows)]
-        return found
+            covariance += size**2 * alike[np.ix_(rows, rows)]
+        return covariance
 
     def _fit(self, starts: Sequence[Array], *, whole: bool = True) -> Array:
         rows = self._chosen
-        columns, logs = (
-            {name: values[rows] for name, values in self._measured.items()},
-            self._logs[rows],
-        )
+        columns = {name: values[rows] for name, values in self._measured.items()}
+        logs = self._logs[rows]
         plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
         covariance = self._covariance(self._sizes, rows) if whole else plain
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
@@ -263,11 +261,11 @@ def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
     members: dict[object, list[int]] = {}
     for index, group in enumerate(groups):
         members.setdefault(group, []).append(index)
-    found = np.empty(len(left))
+    standardised = np.empty(len(left))
     for rows in members.values():
         covariance = np.linalg.inv(precision[np.ix_(rows, rows)])
-        found[rows] = covariance @ weights[rows] / np.sqrt(np.diag(covariance))
-    return found
+        standardised[rows] = covariance @ weights[rows] / np.sqrt(np.diag(covariance))
+    return standardised
 
 
 def trust_of(standardised: Array, lowest: float = 0.6) -> float:
@@ -279,9 +277,9 @@ def trust_of(standardised: Array, lowest: float = 0.6) -> float:
         standardised: By how many stated deviations each row is off.
         lowest: The least factor.
     """
-    found = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
+    observed = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
     num_rows = len(standardised)
-    factor = (num_rows * found + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
+    factor = (num_rows * observed + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
     return float(np.clip(factor, lowest, _MAX_TRUST))
 
 

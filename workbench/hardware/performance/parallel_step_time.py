@@ -1,9 +1,28 @@
 """Seconds per step of plans over replicas, stages and tensor parts, from measured ones.
 
-What a law of a step leaves over is alike for plans of the same tensor parts and micro batch, of the
-same stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a
-model that was not measured the law is fitted to plain times, because a law that leaves everything
-odd to the correction carries less far.
+With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
+channels, a heads and V words, relative to the typical model and micro batch that were measured on
+one device:
+
+    multiply = L b s h^2 (1 + s/6h) / t               matrix products
+    move     = L b s (34 h + 5 k a s) (u + (1-u)/t)   everything else, which waits for memory
+    layers   = ((multiply + move)^q + (launch L)^q)^(1/q)
+               + L (wait log2 t + exchange 2(t-1)/t b s h) if t > 1
+    head     = b s V (h + 4 move) / t                 the last stage has it too, in fp32
+    slowest  = layers ceil(L/p)/L + head + hop        of the stages; hop = b s h / t if p > 1
+    step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update N/(p t)
+
+Each term has a factor, fitted as a logarithm; N is the number of parameters, and what crosses nodes
+is slower by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of
+a node's n tensor parts share its links to others, so each takes n times as long.
+
+What the law leaves over is alike for plans of the same tensor parts and micro batch, of the same
+stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a model
+that was not measured the law is fitted to plain times, because a law that leaves everything odd to
+the correction carries less far.
+
+Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al.
+2019, arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
 """
 
 from __future__ import annotations
@@ -14,15 +33,186 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.hardware.performance.corrected_law import CorrectedLaw, Part, order_of
+from workbench.hardware.performance.corrected_law import (
+    Array,
+    Belief,
+    Columns,
+    CorrectedLaw,
+    Part,
+    order_of,
+)
 from workbench.hardware.performance.parallel_plans import (
     ModelShape,
     ParallelPlan,
     Range,
     put_in_columns,
 )
-from workbench.hardware.performance.parallel_step_law import ParallelStepLaw
+from workbench.hardware.performance.step_law import p_norm
 from workbench.hardware.performance.step_time import Prediction
+
+# What a factor is believed to be, relative to the matrix products: the mean and deviation of its
+# logarithm.
+_BELIEFS = {
+    # Seconds of the matrix products of a typical micro batch.
+    "multiply": (0.0, 2.0),
+    # Its mean follows from the shape of the model, see `believe`.
+    "move": (0.0, 0.5),
+    # Odds of the part that tensor parts do not divide.
+    "undivided": (-1.0, 1.0),
+    # The scores of attention, which some kernels never write to memory.
+    "scores": (0.0, 0.7),
+    "launch": (-1.5, 1.5),
+    "tensor_wait": (-3.0, 1.5),
+    "tensor_exchange": (-3.0, 1.5),
+    "head": (0.0, 0.5),
+    "hop": (-4.0, 1.5),
+    "ring": (-2.5, 1.5),
+    "update": (-2.5, 1.5),
+    # Links between nodes are several times slower than those within.
+    "tensor_across": (1.5, 1.0),
+    "replicas_across": (1.5, 1.0),
+    "stages_across": (1.5, 1.0),
+    # q = 1 + sharpness: whether launching kernels hides behind computing.
+    "sharpness": (0.7, 0.5),
+}
+# These tokens, hidden and layers are what beliefs are about. A layer's products grow with tokens x
+# hidden^2, so what is relative to them changes with these powers of the three.
+_USUAL_SIZES = np.array([2048.0, 2048.0, 24.0])
+_GROWTH = {
+    "launch": (-1.0, -2.0, 0.0),
+    "tensor_wait": (-1.0, -2.0, 0.0),
+    "tensor_exchange": (0.0, -1.0, 0.0),
+    "hop": (0.0, -1.0, -1.0),
+    "ring": (-1.0, 0.0, 0.0),
+    "update": (-1.0, 0.0, 0.0),
+}
+PARAMETERS = tuple(_BELIEFS)
+_INDEX = {name: index for index, name in enumerate(PARAMETERS)}
+# Further starts: much launching, much that waits for memory, slow tensor exchanges of either kind.
+_FURTHER_STARTS = (("launch", 2.0), ("move", 1.5), ("tensor_wait", 2.0), ("tensor_exchange", 1.5))
+# Operations that a device does while it moves one byte: datasheets have 139 (V100), 153 to 200
+# (A100) and
+# 295 (H100) in half precision, and kernels reach a like part of both.
+_OPERATIONS_PER_BYTE = 200.0
+# A value of a block is written, read by what follows and again by the backward pass, where its
+# gradient is written and read.
+_PASSES = 5.0
+# The head's output is kept in single precision.
+_BYTES_PER_LOGIT = 4.0
+_REFERENCE = ("hidden", "layers", "sequence", "heads", "micro_batch")
+
+
+class ParallelStepLaw:
+    """The law for the models of one table.
+
+    Attributes:
+        reference: The typical model and micro batch, to which all factors refer.
+    """
+
+    def __init__(self, measured: Columns) -> None:
+        """Choose the reference: the middle of what was measured."""
+        self.reference = {
+            name: np.array([np.exp(np.mean(np.log(np.unique(measured[name]))))])
+            for name in _REFERENCE
+        }
+
+    def log_step(self, parameters: Array, plans: Columns) -> Array:
+        """Return the logarithm of the seconds of one step, [n]."""
+        value = {name: np.exp(parameters[index]) for name, index in _INDEX.items()}
+        replicas, stages, tensor = plans["replicas"], plans["stages"], plans["tensor"]
+        per_node, reference = plans["workers_per_node"], self.reference
+        tokens = plans["micro_batch"] * plans["sequence"]
+        logits = tokens * plans["vocabulary"]
+        multiply = logits * plans["hidden"] / (12.0 * _products(reference))
+        move = value["move"] * _BYTES_PER_LOGIT * logits / _bytes_moved(reference, value["scores"])
+        head = value["head"] * (multiply + move) / tensor
+        layers = self._layers(value, plans)
+        across = np.where(plans["nodes"] > 1.0, value["stages_across"], 1.0)
+        hop = value["hop"] * _values(plans) / _values(reference) / tensor * across * (stages > 1.0)
+        whole_layers = np.ceil(plans["layers"] / stages) / plans["layers"]
+        slowest = layers * whole_layers + head + hop
+        blocks = plans["layers"] * plans["hidden"] ** 2 * whole_layers
+        parameters_there = (
+            (blocks + plans["vocabulary"] * plans["hidden"] / 12.0)
+            / (reference["layers"] * reference["hidden"] ** 2)
+            / tensor
+        )
+        # The rings of a node's tensor parts share its links to other nodes.
+        across = value["replicas_across"] * np.minimum(tensor, per_node)
+        across = np.where(replicas * tensor > per_node, across, 1.0)
+        ring = value["ring"] * 2.0 * (replicas - 1.0) / replicas * across
+        step = (
+            (plans["accumulation"] - 1.0) * slowest
+            + layers
+            + head
+            + (stages - 1.0) * hop
+            + (ring + value["update"]) * parameters_there
+        )
+        return parameters[_INDEX["multiply"]] + np.log(step)
+
+    def _layers(self, value: dict[str, Array], plans: Columns) -> Array:
+        """Return the time of all layers for one micro batch, relative to the reference, [n]."""
+        reference, tensor = self.reference, plans["tensor"]
+        undivided = value["undivided"] / (1.0 + value["undivided"])
+        multiply = _products(plans) / _products(reference) / tensor
+        move = (
+            value["move"]
+            * _bytes_moved(plans, value["scores"])
+            / _bytes_moved(reference, value["scores"])
+        )
+        computing = multiply + move * (undivided + (1.0 - undivided) / tensor)
+        num_layers = plans["layers"] / reference["layers"]
+        layers = p_norm(computing, value["launch"] * num_layers, 1.0 + value["sharpness"])
+        across = np.where(tensor > plans["workers_per_node"], value["tensor_across"], 1.0)
+        exchanged = 2.0 * (tensor - 1.0) / tensor * _values(plans) / _values(reference) * across
+        exchange = value["tensor_exchange"] * exchanged + value["tensor_wait"] * np.log2(tensor)
+        return layers + exchange * num_layers
+
+    def believe(self, plans: Columns, log_times: Array) -> Belief:
+        """Return what is believed before measuring.
+
+        Of the measured times only the middle counts.
+        """
+        beliefs = np.array(list(_BELIEFS.values()))
+        means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
+        divided = (
+            plans["stages"] * plans["tensor"] / (plans["accumulation"] + plans["stages"] - 1.0)
+        )
+        means[_INDEX["multiply"]] = np.median(log_times + np.log(divided))
+        tokens = self.reference["micro_batch"] * self.reference["sequence"]
+        sizes = np.concatenate([tokens, self.reference["hidden"], self.reference["layers"]])
+        for name, powers in _GROWTH.items():
+            means[_INDEX[name]] += np.log(sizes / _USUAL_SIZES) @ powers
+        operations = 72.0 * _products(self.reference)
+        moved = _PASSES * _bytes_moved(self.reference, np.ones(1))
+        means[_INDEX["move"]] = np.log(_OPERATIONS_PER_BYTE * moved / operations)[0]
+        starts = [means]
+        for name, shift in _FURTHER_STARTS:
+            start = means.copy()
+            start[_INDEX[name]] += shift
+            starts.append(start)
+        return Belief(means, deviations, starts)
+
+
+def _values(shape: Columns) -> Array:
+    """Values that pass between layers."""
+    return shape["micro_batch"] * shape["sequence"] * shape["hidden"]
+
+
+def _products(shape: Columns) -> Array:
+    """Matrix products, as 1/72 of the operations of forward and backward."""
+    attention = 1.0 + shape["sequence"] / (6.0 * shape["hidden"])
+    return shape["layers"] * _values(shape) * shape["hidden"] * attention
+
+
+def _bytes_moved(shape: Columns, scores: Array) -> Array:
+    """Bytes that the layers keep for the backward pass, from their values and from attention's
+    scores.
+    """
+    tokens = shape["micro_batch"] * shape["sequence"]
+    per_token = 34.0 * shape["hidden"] + 5.0 * scores * shape["heads"] * shape["sequence"]
+    return shape["layers"] * tokens * per_token
+
 
 MAX_ROWS = 2000
 _MODEL = {"log_hidden": 1.0, "log_layers": 3.0, "log_sequence": 1.0}
@@ -83,25 +273,25 @@ def predict_steps(
     """
     if not measured:
         raise ValueError("step times are predicted from one measurement or more")
-    counts = Counter(_work_of(each.plan) for each in measured)
+    counts = Counter(_work_of(step.plan) for step in measured)
     wanted: dict[tuple[bool, bool], list[int]] = {}
     for index, plan in enumerate(plans):
         is_measured = counts[_work_of(plan)] >= _ENOUGH
         wanted.setdefault((is_measured, plan.nodes > 1), []).append(index)
-    found: dict[int, Prediction] = {}
+    predicted: dict[int, Prediction] = {}
     for (is_measured, is_across), indices in wanted.items():
         shapes = {plans[index].shape for index in indices}
         # Of steps across nodes another model says more across nodes than on one node, and the
         # reverse.
         alike = [
-            each
-            for each in measured
-            if (each.plan.nodes > 1) is is_across or each.plan.shape in shapes
+            step
+            for step in measured
+            if (step.plan.nodes > 1) is is_across or step.plan.shape in shapes
         ]
         used = alike if not is_measured and len(alike) >= _ENOUGH else measured
         predictions = _predict(used, [plans[index] for index in indices], is_measured=is_measured)
-        found.update(zip(indices, predictions, strict=True))
-    return [found[index] for index in range(len(plans))]
+        predicted.update(zip(indices, predictions, strict=True))
+    return [predicted[index] for index in range(len(plans))]
 
 
 def _work_of(plan: ParallelPlan) -> tuple[ModelShape, bool]:
@@ -111,8 +301,8 @@ def _work_of(plan: ParallelPlan) -> tuple[ModelShape, bool]:
 def _predict(
     measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan], *, is_measured: bool
 ) -> list[Prediction]:
-    known = [each.plan for each in measured]
-    columns, log_times = put_in_columns(known), np.log([each.step_time_s for each in measured])
+    known = [step.plan for step in measured]
+    columns, log_times = put_in_columns(known), np.log([step.step_time_s for step in measured])
     order = order_of(columns, log_times, MAX_ROWS)
     columns, log_times = {name: values[order] for name, values in columns.items()}, log_times[order]
     law = ParallelStepLaw(columns)
@@ -123,13 +313,15 @@ def _predict(
         law.log_step,
         law.believe(columns, log_times),
         _PARTS,
-        _NOISE,
-        columns,
-        log_times,
-        groups,
+        noise=_NOISE,
+        measured=columns,
+        logs=log_times,
+        groups=groups,
         settles=is_measured,
     )
     wanted = put_in_columns(plans, known)
     logs, deviations = fitted.predict(wanted)
     measured_range = Range.of(columns, _DEVIATION_PER_DOUBLING)
-    return [Prediction(*each) for each in measured_range.intervals(logs, deviations, wanted)]
+    return [
+        Prediction(*interval) for interval in measured_range.intervals(logs, deviations, wanted)
+    ]

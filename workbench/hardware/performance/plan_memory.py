@@ -163,7 +163,13 @@ def predict_memory(
     ]
     is_size_known = all(plan.shape.layers and plan.shape.hidden for plan in known)
     fitted = CorrectedLaw(
-        log_peak, _believe(is_size_known=is_size_known), _PARTS, _NOISE, columns, logs, groups
+        log_peak,
+        _believe(is_size_known=is_size_known),
+        _PARTS,
+        noise=_NOISE,
+        measured=columns,
+        logs=logs,
+        groups=groups,
     )
     wanted = put_in_columns(plans, known)
     found, deviations = fitted.predict(wanted)

@@ -54,12 +54,12 @@ class Plans:
     def of(cls, topologies: Sequence[Topology], micro_batches: Sequence[float]) -> Plans:
         """Put plans into columns."""
         return cls(
-            np.array([each.num_nodes for each in topologies], float),
-            np.array([each.num_gpus for each in topologies], float),
-            np.array([each.most_gpus_per_node for each in topologies], float),
+            np.array([topology.num_nodes for topology in topologies], float),
+            np.array([topology.num_gpus for topology in topologies], float),
+            np.array([topology.most_gpus_per_node for topology in topologies], float),
             np.array(micro_batches, float),
-            np.array([KINDS.index(each.kind) for each in topologies], int),
-            np.array([each.placement for each in topologies], str),
+            np.array([KINDS.index(topology.kind) for topology in topologies], int),
+            np.array([topology.placement for topology in topologies], str),
         )
 
     def __len__(self) -> int:

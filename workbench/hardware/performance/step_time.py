@@ -1,9 +1,10 @@
 """Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
 
 A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little
-was measured; what it leaves over (`misfit`) is interpolated where much was. Which law of
+was measured; what it leaves over (`residuals`) is interpolated where much was. Which law of
 communication is used is decided by placements that were held out, and rows that were held out show
-how wide the intervals must be.
+how wide the intervals must be. Plans beyond those measured are less sure, and far beyond not
+predicted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbench.hardware.performance.corrected_law import (
     DISCOUNT,
@@ -24,12 +26,18 @@ from workbench.hardware.performance.corrected_law import (
     spread_over,
     trust_of,
 )
-from workbench.hardware.performance.extrapolation import Support
 from workbench.hardware.performance.least_squares import jacobian, minimise
 from workbench.hardware.performance.residuals import Misfit, adapt, covariance, noisy_covariance
 from workbench.hardware.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
 from workbench.hardware.performance.topology import Topology
 
+# Within this factor beyond what was measured a law that fits there is trusted.
+_FAR = 2.0
+# What is added to the standard deviation of a logarithm per doubling beyond the measured batches or
+# GPUs, and beyond twice the measured nodes.
+_DEVIATION_PER_DOUBLING = 0.1
+_DEVIATION_PER_DOUBLING_OF_FAR_NODES = 0.3
+_PAIR = 2
 MAX_ROWS = 2000
 _ROUNDS = 2
 _POINTS_AT_ONCE = 1000
@@ -135,9 +143,10 @@ class StepTimeModel:
     def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
         """Fit one law; `fit` chooses among laws."""
         self.plans = Plans.of(
-            [each.topology for each in measurements], [each.micro_batch for each in measurements]
+            [measurement.topology for measurement in measurements],
+            [measurement.micro_batch for measurement in measurements],
         )
-        self._log_times = np.log([each.step_time_s for each in measurements])
+        self._log_times = np.log([measurement.step_time_s for measurement in measurements])
         self._support = Support(self.plans)
         self.law = StepLaw(communication, float(np.exp(np.mean(np.log(self.plans.micro_batch)))))
         self._beliefs = believe(self.plans, float(np.exp(np.median(self._log_times))))
@@ -162,10 +171,10 @@ class StepTimeModel:
         Returns:
             One prediction a point, in order.
         """
-        found: list[Prediction] = []
+        predictions: list[Prediction] = []
         for start in range(0, len(points), _POINTS_AT_ONCE):
-            found += self._predict_some(points[start : start + _POINTS_AT_ONCE])
-        return found
+            predictions += self._predict_some(points[start : start + _POINTS_AT_ONCE])
+        return predictions
 
     def _predict_some(self, points: Sequence[Point]) -> list[Prediction]:
         plans = Plans.of(
@@ -294,10 +303,10 @@ class _Computing:
     def of(cls, plans: Plans, measurements: Sequence[Measurement]) -> _Computing:
         known = [
             index
-            for index, each in enumerate(measurements)
-            if each.topology.num_gpus > 1
-            and each.sync_time_s is not None
-            and each.sync_time_s < _MAX_SYNC_SHARE * each.step_time_s
+            for index, measurement in enumerate(measurements)
+            if measurement.topology.num_gpus > 1
+            and measurement.sync_time_s is not None
+            and measurement.sync_time_s < _MAX_SYNC_SHARE * measurement.step_time_s
         ]
         left_s = [
             measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0)
@@ -316,3 +325,45 @@ class _Computing:
     def curvature(self, law: StepLaw, parameters: Array) -> Array:
         slopes = jacobian(lambda at: self.residuals(law, at), parameters)[1]
         return slopes.T @ slopes
+
+
+class Support:
+    """What was measured, as far as it decides what may be predicted of other plans."""
+
+    def __init__(self, measured: Plans) -> None:
+        """Look at what was measured: one row or more."""
+        self._kinds = np.unique(measured.kind)
+        self._has_ring = bool(np.any(measured.num_gpus > _PAIR))
+        self._most_gpus = float(np.max(measured.num_gpus))
+        self._most_nodes = float(np.max(measured.num_nodes))
+        self._least_batch = float(np.min(measured.micro_batch))
+        self._most_batch = float(np.max(measured.micro_batch))
+
+    def is_beyond(self, plans: Plans) -> NDArray[np.bool_]:
+        """Say which plans are beyond what was measured, [n].
+
+        A plan is where its kind of topology was not measured; where it is a ring of three or more
+        and none was measured; or where its GPUs, nodes or micro batch are more than twice as many,
+        or its micro batch less than half as large, as any that was measured.
+        """
+        return (
+            ~np.isin(plans.kind, self._kinds)
+            | ((plans.num_gpus > _PAIR) & (not self._has_ring))
+            | (plans.num_gpus > _FAR * self._most_gpus)
+            | (plans.num_nodes > _FAR * self._most_nodes)
+            | (self._doublings_of_batch(plans) > np.log2(_FAR) + 1e-9)
+        )
+
+    def deviation_beyond(self, plans: Plans) -> Array:
+        """Return what the logarithm of a time is less sure for being beyond, as a standard
+        deviation, [n].
+        """
+        gpus = np.maximum(np.log2(plans.num_gpus / self._most_gpus), 0.0)
+        far_nodes = np.maximum(np.log2(plans.num_nodes / (_FAR * self._most_nodes)), 0.0)
+        near = _DEVIATION_PER_DOUBLING * (gpus + self._doublings_of_batch(plans))
+        return near + _DEVIATION_PER_DOUBLING_OF_FAR_NODES * far_nodes
+
+    def _doublings_of_batch(self, plans: Plans) -> Array:
+        above = np.log2(plans.micro_batch / self._most_batch)
+        below = np.log2(self._least_batch / plans.micro_batch)
+        return np.maximum(np.maximum(above, below), 0.0)

@@ -1,5 +1,6 @@
-"""The resources of this machine that this process may use, within container limits and CPU
-affinity.
+"""The resources of this machine that this process may use, within container limits and affinity.
+
+Among them the C++ compiler, without which torch.compile makes no code.
 """
 
 from __future__ import annotations
@@ -7,11 +8,14 @@ from __future__ import annotations
 import math
 import os
 import platform
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from workbench.foundation.errors import ExperimentError
 from workbench.hardware.resources.nvml import Gpu, GpusState, list_gpus
 
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -139,3 +143,25 @@ def _words(path: Path, count: int) -> tuple[str, ...] | None:
     except OSError:
         return None
     return words if len(words) == count else None
+
+
+def check_compiler(field: str) -> None:
+    """Refuse to compile on a machine without a C++ compiler.
+
+    Args:
+        field: The dotted field in which compiling was requested.
+
+    Raises:
+        ExperimentError: If there is none.
+    """
+    usual = "clang++" if sys.platform == "darwin" else "g++"
+    compiler = os.environ.get("CXX", usual)
+    if shutil.which(compiler) is None:
+        raise ExperimentError(
+            f"torch.compile needs a C++ compiler, and there is no {compiler} here",
+            field=field,
+            allowed="none",
+            next_step=(
+                "Install one (on Debian: apt-get install g++), or name one in the variable CXX."
+            ),
+        )

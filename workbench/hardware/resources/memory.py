@@ -1,4 +1,4 @@
-"""What memory this process holds, and how many processes the system has killed for lack of it."""
+"""What memory this process holds or may hold, and how many processes ended for lack of it."""
 
 from __future__ import annotations
 
@@ -35,3 +35,21 @@ def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+CONTEXT_BYTES = 2**30
+"""What the driver and its libraries take of a GPU for each process, which no allocator counts."""
+
+
+def allowed_bytes(total_bytes: float, share: float) -> float:
+    """Return what one process may hold of a GPU.
+
+    Where several share it, each has a context beside that.
+
+    Args:
+        total_bytes: Memory of the GPU.
+        share: Its part of the GPU; 1 and above mean all of it.
+    """
+    if share >= 1.0:
+        return total_bytes
+    return max(share * total_bytes - CONTEXT_BYTES, 0.5 * share * total_bytes)

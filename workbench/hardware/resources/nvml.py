@@ -58,7 +58,7 @@ def list_gpus() -> FoundGpus:
     with session() as (nvml, state, reason):
         if nvml is None:
             return FoundGpus((), state, reason)
-        found: list[tuple[Gpu, Any]] = []
+        described: list[tuple[Gpu, Any]] = []
         problems: list[str] = []
         try:
             count = nvml.nvmlDeviceGetCount()
@@ -67,12 +67,13 @@ def list_gpus() -> FoundGpus:
         for index in range(count):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                found.append((_describe(nvml, index, handle), handle))
+                described.append((_describe(nvml, index, handle), handle))
             except nvml.NVMLError as error:
                 problems.append(f"NVML cannot describe GPU {index}: {error}")
-        reason = "; ".join(problems) or (None if found else "the NVIDIA driver finds no GPU")
-        state = "ok" if found else "failed" if problems else "no gpu"
-        return FoundGpus(_linked(nvml, found), state, reason)
+        if not described and not problems:
+            return FoundGpus((), "no gpu", "the NVIDIA driver finds no GPU")
+        state = "ok" if described else "failed"
+        return FoundGpus(_linked(nvml, described), state, "; ".join(problems) or None)
 
 
 def gpu_energy_j(uuid: str) -> float | None:

@@ -1,15 +1,14 @@
-"""Aggregate samples of a machine over time.
-
-Means, and extremes of the quantities where they matter.
+"""Samples of a machine over time: means, and extremes of the quantities where they matter.
 
 Samples become rollups, and short rollups longer ones: energies are summed, most other values are
-averaged, and what is rare and matters (errors, states other than "ok") is kept. Where rollups are
-stored, and for how long, is left to the store.
+averaged, and what is rare and matters (errors, states other than "ok") is kept. The older a rollup,
+the coarser it is, so their number is bounded. Where they are stored is left to the store.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, TypeVar
@@ -108,7 +107,7 @@ def merge(spans: Sequence[Rollup]) -> Rollup:
         _mean(weighted),
         machine=last.machine,
         time_unix_s=last.time_unix_s,
-        gpus=tuple(_mean_of_gpu(each) if each else GpuUsage() for each in usages),
+        gpus=tuple(_mean_of_gpu(usage) if usage else GpuUsage() for usage in usages),
         workers=_workers(weighted),
     )
     return Rollup(
@@ -120,12 +119,12 @@ def _mean(weighted: Sequence[tuple[Kind, int]]) -> Kind:
     """Merge known values field by field; texts and lists are those of the last."""
     last, _ = weighted[-1]
     merged: dict[str, Any] = {}
-    for one in fields(last):
-        known = [(getattr(each, one.name), weight) for each, weight in weighted]
+    for field in fields(last):
+        known = [(getattr(value, field.name), weight) for value, weight in weighted]
         known = [(value, weight) for value, weight in known if value is not None]
         if known and all(isinstance(value, int | float) for value, _ in known):
-            merged[one.name] = _number(one.name, known)
-        elif one.name == "state":
+            merged[field.name] = _number(field.name, known)
+        elif field.name == "state":
             merged["state"] = max((value for value, _ in known), key=_WORST.index)
     return replace(last, **merged)
 
@@ -200,3 +199,72 @@ def _adapter() -> Any:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Rollup)
+
+
+class Level(NamedTuple):
+    """How rollups of one length are kept."""
+
+    span_s: int
+    """Their length; 0 for single samples."""
+    kept_s: float
+    """The age at which they are merged into longer ones, or deleted."""
+
+
+LEVELS = (
+    Level(0, 600.0),
+    Level(10, 2 * 3600.0),
+    Level(60, 24 * 3600.0),
+    Level(600, 14 * 24 * 3600.0),
+    Level(3600, 90 * 24 * 3600.0),
+)
+
+
+class Moment(NamedTuple):
+    """The node of a rollup and when it begins (for a single sample, when it was taken)."""
+
+    node: str
+    time_unix_s: float
+
+
+def outdated_before(level: Level, now_unix_s: float) -> float:
+    """Return the time before which rollups of a level must be merged into longer ones.
+
+    It is a boundary between two longer rollups, so none of them is built from incomplete parts.
+    """
+    longer = _longer(level)
+    before = now_unix_s - level.kept_s
+    return before if longer is None else math.floor(before / longer.span_s) * longer.span_s
+
+
+def aggregate(level: Level, spans: Iterable[tuple[Moment, Rollup]]) -> dict[Moment, Rollup]:
+    """Merge outdated rollups into longer ones; returns none if these are already the longest.
+
+    Args:
+        level: Their level.
+        spans: All rollups before `outdated_before`, and any existing longer ones that they
+            become part of.
+    """
+    longer = _longer(level)
+    if longer is None:
+        return {}
+    gathered: dict[Moment, list[tuple[float, Rollup]]] = {}
+    for moment, span in spans:
+        begins = math.floor(moment.time_unix_s / longer.span_s) * longer.span_s
+        gathered.setdefault(Moment(moment.node, float(begins)), []).append(
+            (moment.time_unix_s, span)
+        )
+    return {
+        moment: merge([span for _, span in sorted(parts, key=lambda part: part[0])])
+        for moment, parts in gathered.items()
+    }
+
+
+def next_span_s(level: Level) -> int | None:
+    """Return the length of the next longer rollups; None if those of this level are deleted."""
+    longer = _longer(level)
+    return None if longer is None else longer.span_s
+
+
+def _longer(level: Level) -> Level | None:
+    place = LEVELS.index(level) + 1
+    return LEVELS[place] if place < len(LEVELS) else None

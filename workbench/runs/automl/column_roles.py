@@ -24,8 +24,8 @@ from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.table_files import column_of
-from workbench.foundation.absent_columns import absent_columns
 from workbench.foundation.errors import DataError
+from workbench.foundation.table_columns import absent_columns
 
 if TYPE_CHECKING:
     import pandas as pd

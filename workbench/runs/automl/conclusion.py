@@ -9,7 +9,7 @@ import json
 
 from workbench.experiment.automl import concluding_s
 from workbench.foundation.events import ModelChosen, RunState, RunStateChanged
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.runs.automl.result import AutoML
 from workbench.runs.run import Run
 from workbench.runs.stored_run import StoredRun

@@ -28,7 +28,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.trainings import weights_of
 from workbench.experiment.trial_value import TrialValue
-from workbench.foundation.artifacts.faults import FULL
+from workbench.foundation.artifacts.place import FULL
 from workbench.foundation.bundle_manifest import add_manifest, complete_export, files_of_bundle
 from workbench.foundation.errors import RunError
 from workbench.foundation.events import TrialReported

@@ -15,7 +15,7 @@ from importlib.resources import files
 
 from workbench.experiment import Experiment
 from workbench.experiment.automl import is_automl, shown_metric
-from workbench.experiment.changing import describe_changes
+from workbench.experiment.changes import describe_changes
 from workbench.experiment.trial_value import describe_shown_values
 from workbench.foundation.errors import ExperimentError, Suggestion
 from workbench.foundation.events import (

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from workbench.experiment.naming import check_name
+from workbench.experiment.experiment import check_name
 from workbench.foundation.errors import ArgumentError
 from workbench.store.database.rows import RunRow
 from workbench.store.database.store import Store

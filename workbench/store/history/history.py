@@ -21,11 +21,10 @@ from typing_extensions import Self
 
 from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
-from workbench.experiment.changing import change, values_of
+from workbench.experiment.budget_units import parse_price
+from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
 from workbench.experiment.goals import Goal
 from workbench.experiment.metric_declarations import goal_in
-from workbench.experiment.money_units import parse_price
-from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,

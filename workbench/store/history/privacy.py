@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.experiment.sections import EPSILON_METRIC
-from workbench.experiment.sections import PRIVATE_PREFIX as PREFIX
+from workbench.experiment.training_section import EPSILON_METRIC
+from workbench.experiment.training_section import PRIVATE_PREFIX as PREFIX
 from workbench.foundation.formatting import format_count, format_number
 from workbench.store.history.history import History
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from workbench.experiment import Training
 from workbench.experiment.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
-from workbench.experiment.plan.dimension import size_bytes
+from workbench.experiment.plan.dimensions import size_bytes
 from workbench.foundation.errors import ExperimentError
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import USUAL, with_options

@@ -10,13 +10,12 @@ from typing import Literal
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment, Training
-from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.domain import Domain, Float, Int
 from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
 from workbench.experiment.plan import NAMES as PLAN_NAMES
 from workbench.experiment.searched_fields import option_of
-from workbench.experiment.sections import LowRankAdapter
 from workbench.experiment.space import Fixed, Params, Space
+from workbench.experiment.training_section import Augmentation, LowRankAdapter
 from workbench.models.configurations import configuration_type
 from workbench.training.planning.settings import TrialSettings, reference_lr, resolve
 

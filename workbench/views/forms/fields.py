@@ -21,13 +21,13 @@ from workbench.experiment.federated import Federated
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
-from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.pruners import readers_of
 from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
-from workbench.experiment.sections import Budget, Resources, Training
+from workbench.experiment.sections import Budget, PlanSettings, Resources
+from workbench.experiment.training_section import Training
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import compact_duration
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.views.forms.document_edits import reported_of_document
 from workbench.views.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
 from workbench.views.forms.search_rows import initial_search

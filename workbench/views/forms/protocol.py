@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from workbench.foundation.errors import ExperimentError, Problem
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 
 PartName = Literal["model", "data", "space", "advice", "run", "result"]
 Topic = Literal[

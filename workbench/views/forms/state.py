@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.experiment.actions import is_jobs_address
 from workbench.foundation.errors import Problem, WorkbenchError
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.views.forms.draft import Draft
 from workbench.views.forms.fields import datasets, models, sections_of
 from workbench.views.forms.presets import described, example

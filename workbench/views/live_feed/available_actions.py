@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.experiment.actions import ACTIONS, Action, Argument, Standing, snippet_of
 from workbench.experiment.automl import is_automl
-from workbench.experiment.changing import values_of
+from workbench.experiment.changes import values_of
 from workbench.experiment.space import Choice, Domain, describe, describe_condition
 from workbench.foundation.events import RunState
 from workbench.foundation.formatting import format_duration, format_value

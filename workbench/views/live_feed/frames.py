@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.views.live_feed.protocol import Column, Update
 
 _ALIGNMENT = 8

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.foundation.errors import RunNotFoundError
 from workbench.foundation.events import TrialState
 from workbench.hardware.resources import NodeSample, Rollup
-from workbench.hardware.resources.thinning import LEVELS
+from workbench.hardware.resources.rollups import LEVELS
 from workbench.store.database import Store
 from workbench.store.database.samples import read_samples
 from workbench.store.history import Trial

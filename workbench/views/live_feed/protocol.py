@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.advisor.advice_card import AdviceCard
-from workbench.experiment.changing import Setting
+from workbench.experiment.changes import Setting
 from workbench.experiment.goals import Goal
 from workbench.foundation.errors import Problem
 from workbench.foundation.events import RunState, TrialState

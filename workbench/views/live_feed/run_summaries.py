@@ -8,10 +8,10 @@ from typing import Any
 from workbench.advisor.advice_card import card_of
 from workbench.experiment.actions import write_for_panel
 from workbench.experiment.automl import is_automl
-from workbench.experiment.changing import CHANGEABLE, values_of
+from workbench.experiment.changes import CHANGEABLE, values_of
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count, format_duration, format_value
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.plots.prepare_model import model_figures
 from workbench.runs.progress import driven_until_unix_s, elapsed_s, progress_of

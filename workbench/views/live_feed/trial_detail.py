@@ -8,7 +8,7 @@ from __future__ import annotations
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.attachments import MEDIA_TYPES
 from workbench.foundation.errors import UnknownNameError
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import attachment_file
 from workbench.store.history import Trial
 from workbench.store.history.lineage import describe_segment

@@ -24,7 +24,7 @@ from workbench.foundation.errors import (
     UnknownNameError,
     WorkbenchError,
 )
-from workbench.foundation.strict_json import plain
+from workbench.foundation.python_values import plain
 from workbench.runs import Run
 from workbench.views.live_feed.feed import Feed
 from workbench.views.server.actions import ActionRunner

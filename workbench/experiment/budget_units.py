@@ -1,4 +1,4 @@
-"""Sums and prices as people write them: `20 EUR`, `$20`, `2.50 EUR/h`, `1.80 USD/GPU-h`.
+"""Energies, sums and prices as people write them: `2kWh`, `20 EUR`, `2.50 EUR/h`, `1.80 USD/GPU-h`.
 
 What a run costs follows from its price and is left to `history`.
 """
@@ -9,7 +9,35 @@ import re
 from typing import Any, NamedTuple
 
 from workbench.foundation.errors import ExperimentError
-from workbench.foundation.formatting import format_money
+from workbench.foundation.formatting import format_money, format_number, parse_quantity
+
+
+def parse_energy_wh(given: str | float | None) -> float | None:
+    """Return the watt-hours of an energy such as `500Wh` or `2kWh`.
+
+    Args:
+        given: Text with a number and a unit, or a value of another type.
+
+    Returns:
+        Watt-hours, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not an energy.
+
+    Example:
+        >>> parse_energy_wh("2kWh")
+        2000.0
+    """
+    return parse_quantity(given, ("Wh",), allowed="such as 500Wh, 2kWh, or a number of watt-hours")
+
+
+def format_energy(wh: float) -> str:
+    """Write an energy in watt-hours, or from a thousand on in kilowatt-hours.
+
+    `12.5 Wh`, `2 kWh`.
+    """
+    return f"{format_number(wh)} Wh" if wh < 1000.0 else f"{format_number(wh / 1000.0)} kWh"
+
 
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _CURRENCY = r"[A-Za-z]{3}|[$€£]"

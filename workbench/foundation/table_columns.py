@@ -1,7 +1,6 @@
-"""What separates the columns of a text table, or the thousands of a number, and whether columns
-share a name.
+"""The columns of a text table: what separates them, and which are named twice or lacking.
 
-Reading the table or the number itself is left to them.
+Reading the table, and finding which columns are absent, is left to those who do.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
         heads: The names of its columns as each sign separates them, the usual sign first.
 
     Example:
-        >>> from workbench.foundation.separators import separator_in
+        >>> from workbench.foundation.table_columns import separator_in
         >>> separator_in({",": ["size;price", " CHF;town"], ";": ["size", "price, CHF", "town"]})
         ';'
     """
@@ -89,3 +88,26 @@ def check_repeated(path: Path | str, heads: Sequence[str], *, field: str | None 
             allowed="a different name for each column",
             next_step="Rename or remove all but one of them.",
         )
+
+
+_MAX_NAMED = 5
+
+
+def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
+    """Return the error that names the columns that a table lacks.
+
+    The first five where there are more.
+
+    Args:
+        absent: The columns that it lacks, at least one.
+        needed: All columns that the model needs.
+    """
+    *first, last = [repr(name) for name in absent[:_MAX_NAMED]]
+    if len(absent) > _MAX_NAMED:
+        first, last = [*first, last], f"{len(absent) - _MAX_NAMED} more"
+    named = f"{', '.join(first)} and {last}" if first else last
+    problem = "there is no column" if len(absent) == 1 else "there are no columns"
+    return DataError(
+        f"{problem} {named}; needed: {', '.join(needed)}",
+        next_step="Give the columns that the model was trained with.",
+    )
