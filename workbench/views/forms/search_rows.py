@@ -126,7 +126,7 @@ def initial_search(field: FormField) -> Any:
 
 
 def _initial_whole(field: FormField, number: float | None) -> dict[str, Any]:
-    middle = max(1 if field.low is None else field.low, 1) if number is None else number
+    middle = max(field.low or 1, 1) if number is None else number
     low = math.floor(middle / 2)
     if field.low is not None:
         low = max(low, int(field.low) + field.low_open)
