@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.experiment.actions.table import stored_payload
 from workbench.experiment.space import Float, Int, Space
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.python_values import plain
 
 
 class Kind(enum.Enum):
@@ -161,3 +166,24 @@ def test_conditions_configurations_and_settings_take_scalars_of_libraries() -> N
 
 def test_a_set_has_the_same_order_in_every_process() -> None:
     assert wb.Choice(choices={"sgd", "adam", 3, None}).values() == [None, 3, "adam", "sgd"]
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_a_strict_reader_takes_any_document(document: object) -> None:
+    json.loads(json.dumps(plain(document)), parse_constant=_refuse)
+
+
+def test_numbers_that_are_not_finite_are_text() -> None:
+    assert plain({"a": [math.nan, (math.inf, -math.inf)]}) == {
+        "a": ["NaN", ["Infinity", "-Infinity"]]
+    }
