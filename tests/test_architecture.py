@@ -6,13 +6,22 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "workbench"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+TESTED_PROGRAMS = ROOT / "tests" / "training" / "programs" / "public"
+CODE = [
+    path
+    for folder in ("workbench", "tests", "docs", "extensions")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not path.is_relative_to(TESTED_PROGRAMS) and "node_modules" not in path.parts
+]
 
 # Which rooms may import a library, and which of them must not do so before they are used.
 OWNERS = {
@@ -112,6 +121,27 @@ def test_no_file_has_a_name_that_explains_nothing() -> None:
 
 def test_every_module_says_what_it_does() -> None:
     assert [path for path in SOURCES if not ast.get_docstring(tree(path))] == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, and so do those that only serve types."""
+    graph = grimp.build_graph("workbench", cache_dir=None)
+    imported = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_no_conditional_expression_is_inside_another() -> None:
+    nested = [
+        f"{path.relative_to(ROOT)}:{outer.lineno}"
+        for path in CODE
+        for outer in ast.walk(tree(path))
+        if isinstance(outer, ast.IfExp)
+        and any(isinstance(inner, ast.IfExp) for inner in ast.walk(outer) if inner is not outer)
+    ]
+    assert nested == []
 
 
 def test_the_tree_in_the_readme_is_the_tree_on_the_disk() -> None:

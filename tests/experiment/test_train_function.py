@@ -43,11 +43,10 @@ ACCEPTED = {
     "def train(config, report, lr=3): return config, report, lr": ("config", "report", 0.1),
     "def train(config, *, lr=3): return config, lr": ("config", 0.1),
     "def train(config, width=3): return config, width": ("config", 3),
-    "def train(config, report, folder, seed, worker): return config, report, folder, seed, worker": (
+    "def train(config, report, folder, seed, worker): return config, report, folder, worker": (
         "config",
         "report",
         "folder",
-        "seed",
         "worker",
     ),
     "train = lambda config: (config,)": ("config",),

@@ -54,11 +54,10 @@ def summary_lines(
     )
     how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
     optimised = f", optimised for {result['metric']}" if result.get("metric") else ""
+    num_tested = num_samples["test"]
+    sureness = _sureness(metric, value, num_tested)
     lines = [
-        (
-            f"{result['model']}: {metric} {value:.4g} on {num_samples['test']} held-out test samples"
-            f"{_sureness(metric, value, num_samples['test'])}"
-        ),
+        f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
         (
             f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
