@@ -37,6 +37,9 @@ PRIVATE_NAMES = {
     "ray._raylet.Config": "reads the environment again: Ray did so when it was imported",
     "ray._raylet.AuthenticationTokenLoader": "reads the token of the local head again",
     "ray._private.ray_constants.ENABLE_RAY_CLUSTER": "makes a process of the head bind to loopback",
+    "ray._private.worker._global_node": (
+        "names the folder of the session; `ray.init` tells it, too, but replaces what SIGTERM does"
+    ),
     "ray._private.worker.listen_error_messages": (
         "prints messages about dead workers in spite of log_to_driver=False"
     ),
@@ -55,6 +58,14 @@ OPTIONAL_NAMES = {
 
 _ANY_JOB = b"\xff" * 4
 _RPC_TIMEOUT_S = 5.0
+
+
+def session_folder() -> str:
+    """Return the folder of the cluster's session on this machine; the process is attached."""
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    return node.get_session_dir_path()
 
 
 def ended_jobs() -> set[str]:

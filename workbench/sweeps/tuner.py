@@ -19,8 +19,7 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-import ray
-
+from workbench.cluster import ray_internals
 from workbench.foundation.events import Event
 from workbench.sweeps import tune_internals
 from workbench.sweeps.coordinator import EVENTS_KEY, Order
@@ -114,9 +113,8 @@ def _clear_scratch(name: str) -> tuple[str, str]:
 
     The parent is Ray's own folder, so that what nobody removes disappears with the cluster.
     """
-    # This process is attached already: nothing else happens.
-    attached: Any = ray.init(ignore_reinit_error=True)
-    folder, prefix = attached.address_info["session_dir"], f"workbench-tune-{name}-"
+    folder = ray_internals.session_folder()
+    prefix = f"workbench-tune-{name}-"
     for left_over in Path(folder).glob(f"{prefix}*"):
         shutil.rmtree(left_over, ignore_errors=True)
     return prefix, folder
