@@ -380,7 +380,10 @@ def _blocks(records: list[bytes], first: int) -> bytes:
                 written += b"\0" * left
                 continue
             part, record = record[: left - 7], record[left - 7 :]
-            kind = (1 if is_first else 4) if not record else (2 if is_first else 3)
+            # A whole record, or its first, a middle or its last part.
+            kind = {(True, True): 1, (True, False): 2, (False, False): 3, (False, True): 4}[
+                is_first, not record
+            ]
             written += struct.pack("<IHB", 0, len(part), kind) + part
             is_first = False
             if not record:

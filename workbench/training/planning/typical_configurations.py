@@ -146,7 +146,9 @@ def _end_of(domain: Domain, end: Literal[0, -1]) -> JsonValue:
     """
     if isinstance(domain, Float | Int):
         values = domain.values()
-        return (domain.low if end == 0 else domain.high) if values is None else values[end]
+        if values is not None:
+            return values[end]
+        return domain.low if end == 0 else domain.high
     choices = domain.values()
     if all(isinstance(choice, int | float) and not isinstance(choice, bool) for choice in choices):
         choices = sorted(choices)  # type: ignore[type-var]

@@ -157,7 +157,7 @@ def word_of(text: str) -> str | None:
 def with_plain_values(text: str) -> str:
     """Return a line in which the values of libraries are plain numbers.
 
-    A sign stands for what is no number.
+    A sign stands for what is not a number.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import with_plain_values
