@@ -21,7 +21,7 @@ from workbench.advisor.tables import (
 )
 from workbench.foundation.errors import DataError, ResourcesError
 from workbench.foundation.formatting import format_count
-from workbench.hardware.performance.noise import NoiseCourse
+from workbench.hardware.performance.noise_trajectory import NoiseCourse
 
 # How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
 _ACCUMULATIONS = 4

@@ -1,0 +1,112 @@
+"""How gradient noise grows during a training, and what that makes of batch sizes.
+
+While a training converges the gradient shrinks and its noise does not, so the noise scale grows.
+Where the loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 +
+a): the scale grows about in proportion to progress. That is believed before anything is seen, and
+corrected by what is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.hardware.performance.noise import gain
+
+Array = NDArray[np.float64]
+
+# The exponent of growth with progress: what is believed of it, and how firmly.
+_GROWTH, _GROWTH_DEVIATION = 1.0, 0.5
+# Noise scales, smoothed as they are, deviate from any course by some ten per cent at least.
+_MIN_SCATTER = 0.3
+# The level is that of the newest part of what was seen.
+_NEWEST_PART = 1 / 3
+_NUM_MOMENTS = 200
+# Of a training whose end is not known, what was seen is as likely the first half as the second.
+_UNTOLD_END = 2.0
+
+
+@dataclass(frozen=True)
+class NoiseCourse:
+    """The noise scale as a function of progress: scale (p / progress)^growth.
+
+    Attributes:
+        progress: Where it is anchored, in steps of the reference batch.
+        scale: The noise scale there, in samples.
+        growth: Its exponent.
+        end: The progress at which the training is taken to end.
+    """
+
+    progress: float
+    scale: float
+    growth: float
+    end: float
+
+    @classmethod
+    def seen(
+        cls, progress: Sequence[float], scales: Sequence[float], *, end: float | None = None
+    ) -> NoiseCourse:
+        """Extrapolate the noise of a training from the part of it that was seen.
+
+        Args:
+            progress: When the scale was measured, in steps of the reference batch, > 0, in any
+                order.
+            scales: The noise scale then, in samples, > 0.
+            end: The progress of the whole training; None for twice what was seen.
+
+        Raises:
+            ValueError: If nothing was seen.
+        """
+        if not progress:
+            raise ValueError("a course of the noise needs one measured scale or more")
+        order = np.argsort(progress)
+        when, scale = (
+            np.log(np.array(progress, float)[order]),
+            np.log(np.array(scales, float)[order]),
+        )
+        growth = _estimate_growth(when, scale)
+        newest = slice(-max(1, round(len(when) * _NEWEST_PART)), None)
+        anchor = float(np.mean(when[newest]))
+        level = float(np.median(scale[newest] - growth * (when[newest] - anchor)))
+        until = float(np.exp(when[-1])) * _UNTOLD_END if end is None else end
+        return cls(float(np.exp(anchor)), float(np.exp(level)), growth, until)
+
+    def at(self, progress: float) -> float:
+        """Return the noise scale in samples at a progress."""
+        return self.scale * (progress / self.progress) ** self.growth
+
+    def steps(self, batch: float, *, reference_batch: float) -> float:
+        """Return the optimizer steps that a batch needs to the end of the training.
+
+        Source: Johnson et al. 2020, "AdaScale SGD": a step makes the progress of gain(phi)
+        reference steps.
+
+        Args:
+            batch: Samples per step, > 0.
+            reference_batch: Samples per step in which progress is counted, > 0.
+        """
+        moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
+        return self.end * fmean(
+            1.0 / gain(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
+            for moment in moments
+        )
+
+
+def _estimate_growth(when: Array, scale: Array) -> float:
+    """Regress the logarithm of the scale on that of progress, under what is believed of the
+    slope.
+    """
+    if len(when) < 2:
+        return _GROWTH
+    x, y = when - np.mean(when), scale - np.mean(scale)
+    variance, growth = _MIN_SCATTER**2, _GROWTH
+    for _ in range(5):
+        belief = 1.0 / _GROWTH_DEVIATION**2
+        growth = float((x @ y / variance + _GROWTH * belief) / (x @ x / variance + belief))
+        left = y - growth * x
+        variance = max(_MIN_SCATTER**2, float(left @ left) / (len(x) - 1))
+    return growth
