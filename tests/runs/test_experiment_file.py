@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from workbench.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 from workbench.runs import read_experiment
+from workbench.runs.experiment_file import write_experiment
 
 TEXT = """
 model: {name: convnet, width: 16}
@@ -113,3 +115,23 @@ def test_objects_beside_the_file_come_with_it(path: Path, tmp_path: Path) -> Non
 
     assert read.model is not None
     assert read.model.load()({"width": 3}) == "built with 3"
+
+
+def test_of_a_folder_of_objects_only_those_that_the_experiment_names_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = Experiment(
+        train=lambda config: {"loss": config["x"]},
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"x": {"low": 0.0, "high": 1.0}},
+    )
+    write_experiment(experiment, tmp_path / "own.yaml")
+    (tmp_path / "objects" / "film.bin").write_bytes(b"no object")
+    read: list[str] = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or read_bytes(path))
+
+    assert read_experiment(tmp_path / "own.yaml").payloads() == experiment.payloads()
+    assert [name for name in read if name in os.listdir(tmp_path / "objects")] == list(
+        experiment.payloads()
+    )

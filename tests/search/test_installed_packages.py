@@ -43,6 +43,10 @@ class Lattice(SamplerOptions):
     size: int
 
 
+class Plain:
+    factory = "owls:make_sampler"
+
+
 class Hawk(PrunerOptions):
     factory: ClassVar[str] = "owls:make_pruner"
     upper: float
@@ -76,6 +80,7 @@ def owls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: owls\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(
         "[workbench.samplers]\nowl = owls:Owl\nlattice = owls:Lattice\n"
+        "plain = owls:Plain\n"
         "[workbench.pruners]\nhawk = owls:Hawk\n"
     )
     monkeypatch.syspath_prepend(str(site))
@@ -104,6 +109,14 @@ def test_another_package_adds_a_sampler_and_a_pruner() -> None:
         check(make_experiment(sampler={"name": "owl", "options": {"x": 1, "y": 2}}))
     with pytest.raises(ExperimentError, match=r"early_stop\.options\.lower"):
         make_experiment(early_stop={"pruner": "hawk", "options": {"upper": 1.0, "lower": 0.0}})
+
+
+@pytest.mark.usefixtures("owls")
+def test_a_sampler_whose_options_are_no_options_is_refused_with_what_they_lack() -> None:
+    with pytest.raises(
+        ExperimentError, match=r"sampler 'plain', lacks is_population, model_fields"
+    ):
+        check(make_experiment(sampler="plain"))
 
 
 def lattice(**fields: object) -> Experiment:

@@ -28,6 +28,7 @@ PRUNERS = Registry(
         "wilcoxon": "workbench.experiment.pruners:Wilcoxon",
     },
     group="workbench.pruners",
+    needs=("factory", "model_fields"),
 )
 
 SHARED_SETTINGS = ("reduction_factor", "percentile", "startup_trials", "patience", "p_threshold")

@@ -31,6 +31,7 @@ SAMPLERS = Registry(
         "schedule": "workbench.experiment.populations:Schedule",
     },
     group="workbench.samplers",
+    needs=("factory", "is_population", "model_fields"),
 )
 
 _Probability = Annotated[float, Field(ge=0, le=1)]

@@ -28,19 +28,19 @@ _CONTENT = "content"
 _REMOVED = "removed.json"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file as UTF-8, all or nothing.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, all or nothing.
 
     Args:
         path: The file; one that is there is replaced.
-        text: Its content.
+        content: Its content; a text is written as UTF-8.
 
     Raises:
         OSError: If it cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write at once
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ With settings changed by dotted path, and with their objects at hand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,9 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
         )
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
-    return _changed(document, settings).with_payloads(_read_objects(path.parent / OBJECTS_FOLDER))
+    experiment = _changed(document, settings)
+    folder = path.parent / OBJECTS_FOLDER
+    return experiment.with_payloads(_read_objects(folder, experiment.payload_hashes()))
 
 
 def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -75,7 +77,7 @@ def write_experiment(experiment: Experiment, path: str | Path) -> None:
     for sha256, payload in experiment.payloads().items():
         place = path.parent / OBJECTS_FOLDER / sha256
         place.parent.mkdir(exist_ok=True)
-        place.write_bytes(payload)
+        write_atomically(place, payload)
     write_atomically(path, experiment.to_yaml())
 
 
@@ -85,7 +87,7 @@ def _changed(document: dict[str, Any], settings: Mapping[str, Any] | None) -> Ex
     return Experiment(**document)
 
 
-def _read_objects(folder: Path) -> dict[str, bytes]:
-    if not folder.is_dir():
-        return {}
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+def _read_objects(folder: Path, hashes: Sequence[str]) -> dict[str, bytes]:
+    """Return the objects that are there: a folder of that name may hold other files, too."""
+    places = {name: folder / name for name in hashes if name == Path(name).name}
+    return {name: place.read_bytes() for name, place in places.items() if place.is_file()}

@@ -33,7 +33,7 @@ from workbench.runs.plots.run_data import RunData
 from workbench.runs.stored_run import to_table
 from workbench.runs.waiting import progress_line
 from workbench.store.history import History
-from workbench.store.history.trial_columns import FEASIBLE, MEMBER, columns_of
+from workbench.store.history.trial_columns import CODE, FEASIBLE, MEMBER, columns_of
 from workbench.views.live_feed.protocol import TableQuery
 from workbench.views.live_feed.trial_table import table_of
 
@@ -237,7 +237,7 @@ def make_console_text(write: Any) -> str:
 
 def test_the_guide_explains_every_column() -> None:
     guide = (Path(__file__).parents[3] / "docs/guides/watch.md").read_text(encoding="utf-8")
-    for column in (*columns_of(History(EXPERIMENT)), FEASIBLE, MEMBER):
+    for column in (*columns_of(History(EXPERIMENT)), CODE, FEASIBLE, MEMBER):
         if column.kind not in ("param", "value"):
             assert f"`{column.name}`" in guide
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +22,7 @@ Found = tuple[Values, int | None]
 _MAX_READ = 2**22
 _MARK_BYTES = 64
 _SEARCH_S = 0.1
+_HEAD_BYTES, _CHECKSUM_BYTES = 12, 4
 _MAX_RECORD = 2**26
 
 
@@ -52,13 +53,19 @@ class LineFile:
         self._lines = Lines()
         self._offset, self._mark = 0, b""
         self._num_taken = self._num_to_skip = 0
-        for line in self._new_lines():
-            self._read(line)
+        for new in self._new_parts():
+            for line in self._lines.feed(new):
+                self._read(line)
 
     def poll(self, *, at_end: bool = False) -> Iterator[Found]:
         """Yield the metrics of the lines that are complete now."""
-        lines = self._new_lines()
-        for line in [*lines, *(self._lines.end() if at_end else ())]:
+        for new in self._new_parts():
+            yield from self._values_of(self._lines.feed(new))
+        if at_end:
+            yield from self._values_of(self._lines.end())
+
+    def _values_of(self, lines: Sequence[bytes]) -> Iterator[Found]:
+        for line in lines:
             values = self._read(line)
             if not values.is_empty:
                 if self._num_to_skip:
@@ -67,11 +74,23 @@ class LineFile:
                 self._num_taken += 1
                 yield values, None
 
-    def _new_lines(self) -> list[bytes]:
+    def _new_parts(self) -> Iterator[bytes]:
+        """Yield what was written since the last call, in parts that fit into memory."""
+        try:
+            size = self._path.stat().st_size
+        except OSError:
+            return
+        # What is written meanwhile is left to the next call, so that a call ends.
+        while new := self._next_part():
+            yield new
+            if self._offset >= size:
+                return
+
+    def _next_part(self) -> bytes:
         try:
             with self._path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size == self._offset:
-                    return []
+                    return b""
                 file.seek(self._offset - len(self._mark))
                 data = file.read(len(self._mark) + _MAX_READ)
                 if (
@@ -82,11 +101,11 @@ class LineFile:
                     file.seek(0)
                     data = file.read(_MAX_READ)
         except OSError:
-            return []
+            return b""
         new = data[len(self._mark) :]
         self._offset += len(new)
         self._mark = data[-_MARK_BYTES:]
-        return self._lines.feed(new)
+        return new
 
     def _begin_again(self) -> None:
         """Follow a file that was written anew: rows that were taken are in it again."""
@@ -123,32 +142,35 @@ class EventFolder:
             return
         self._searched_s = time.monotonic()
         for path in self._find():
-            offset = self._offsets.get(path, 0)
-            with path.open("rb") as file:
-                file.seek(offset)
-                data = file.read(_MAX_READ)
-            num_bytes, records = _cut_records(data)
-            self._offsets[path] = offset + num_bytes
-            for record in records:
+            for record in self._new_records(path):
                 step, values = scalars_of(record)
                 if values:
                     yield values, step
 
+    def _new_records(self, path: Path) -> Iterator[bytes]:
+        """Yield the records that are complete: a length, its checksum, the content, and its own.
+
+        One that is too large to be a number, such as a picture or a graph, is passed over.
+        """
+        offset = self._offsets.get(path, 0)
+        try:
+            file = path.open("rb")
+        except OSError:  # it was removed since it was listed
+            return
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            while offset + _HEAD_BYTES <= size:
+                file.seek(offset)
+                (length,) = struct.unpack("<Q4x", file.read(_HEAD_BYTES))
+                end = offset + _HEAD_BYTES + length + _CHECKSUM_BYTES
+                if end > size:
+                    return
+                record = file.read(length) if length <= _MAX_RECORD else b""
+                offset = self._offsets[path] = end
+                yield record
+
     def _find(self) -> list[Path]:
         return sorted(path for path in self._folder.rglob("*tfevents*") if path.is_file())
-
-
-def _cut_records(data: bytes) -> tuple[int, list[bytes]]:
-    """Return the complete records at the beginning, and how many bytes they take."""
-    place, records = 0, []
-    while place + 12 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, place)
-        end = place + 12 + length + 4
-        if length > _MAX_RECORD or end > len(data):
-            break
-        records.append(data[place + 12 : end - 4])
-        place = end
-    return place, records
 
 
 def scalars_of(record: bytes) -> tuple[int, Values]:
