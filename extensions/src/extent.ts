@@ -41,10 +41,22 @@ export function extentOf(drawing: Drawing): Extent {
 function limited([low, high]: Range, limits: Drawing["yLimits"], least: number): Range {
   const [from, to] = (limits ?? []).map((limit) => (limit !== null && limit >= least ? limit : null));
   if (from != null && to != null && from !== to) return [Math.min(from, to), Math.max(from, to)];
-  // Beyond all curves there is as much room as these take.
-  if (from != null) return [from, from < high ? high : least > 0 ? (from * high) / low : from + high - low];
-  if (to != null) return [to > low ? low : least > 0 ? (to * low) / high : to - (high - low), to];
+  const isLogarithmic = least > 0;
+  if (from != null) return [from, endAbove(from, [low, high], isLogarithmic)];
+  if (to != null) return [endBelow(to, [low, high], isLogarithmic), to];
   return [low, high];
+}
+
+/** The upper end above a chosen lower one; beyond all curves there is as much room as these take. */
+function endAbove(from: number, [low, high]: Range, isLogarithmic: boolean): number {
+  if (from < high) return high;
+  return isLogarithmic ? (from * high) / low : from + high - low;
+}
+
+/** The lower end below a chosen upper one, in the same way. */
+function endBelow(to: number, [low, high]: Range, isLogarithmic: boolean): number {
+  if (to > low) return low;
+  return isLogarithmic ? (to * low) / high : to - (high - low);
 }
 
 function widened([low, high]: Range): Range {

@@ -99,7 +99,7 @@ SUBJECTS = {
         "tiers and cascades beside what was predicted of them (five minutes)", ("tiers",)
     ),
 }
-# What runs without a name: everything but what takes hours, in an order that heats up slowly.
+# What runs without a name.
 ALL = (
     "store_throughput",
     "store_scale",

@@ -56,7 +56,7 @@ OTHERS = {
 }
 HOUSES = {"machine": House, "cluster": ClusterHouse, "clock": ClockHouse, "storage": StorageHouse}
 ROUNDS = {"machine": 96, "cluster": 36, "clock": 24, "storage": 40}
-# The fast ones come first.
+# What runs without a name.
 ALL = (
     "input",
     "damage",
