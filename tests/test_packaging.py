@@ -230,15 +230,16 @@ def test_hooks_before_a_commit_use_installed_programs_only() -> None:
         assert (Path(sys.executable).parent / Path(program).name).exists()
 
 
-def test_the_changelog_says_what_kind_of_change_each_is() -> None:
+def test_the_changelog_has_the_version_and_fits_one_page() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+    parts = re.findall(r"^### (.*)$", text, re.MULTILINE)
 
     assert re.search(
         rf"^## \[(Unreleased|{re.escape(workbench.__version__)})\]", text, re.MULTILINE
     )
-    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-    assert {"Added", "Changed", "Fixed"} <= set(kinds)
+    assert "Added" in parts
+    first_release = re.split(r"^## ", text, flags=re.MULTILINE)[1]
+    assert len(first_release.split()) <= 1500
 
 
 def own_requirements(*extras: str) -> list[str]:
