@@ -21,7 +21,23 @@ from workbench.store.alerts.settings import Settings
 from workbench.tiers.placement.tiers_file import TiersFile
 
 ROOT = Path(__file__).parents[2]
-OTHER_PROGRAMS = {"createdb", "curl", "export", "jupyter", "kill", "ln", "pip", "ray"}
+OTHER_PROGRAMS = {
+    *(
+        "cat",
+        "cd",
+        "createdb",
+        "curl",
+        "export",
+        "jupyter",
+        "kill",
+        "ln",
+        "ls",
+        "pip",
+        "python",
+        "ray",
+    ),
+    "torchrun",
+}
 # What a part of an experiment is completed with, to see whether it is one.
 WHOLE = {
     "model": "mlp",
@@ -30,7 +46,7 @@ WHOLE = {
 }
 
 _BLOCK = re.compile(
-    r"^(?:<!-- test: (?P<mode>\w+) -->\n)?"
+    r"^(?:<!-- test: (?P<mode>\w+)(?:: (?P<reason>[^\n]+?))? -->\n)?"
     r"```(?:\{code-block\} ?)?(?P<language>\w+)\n(?::caption:"
     r" (?P<file>\S+)\n\n)?(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -45,15 +61,18 @@ class Block:
         language: What follows the fence.
         code: Its lines.
         file: The file that a reader is asked to write it to, if any.
-        mode: `run` for commands that are carried out, `compile` for Python that needs more than the
-            page.
-        line: Where it begins on its page.
+        mode: `run` for commands that are run, `skip` for commands that only have their syntax
+            checked, `compile` for Python that needs more than the page, and `file` for YAML that is
+            written to its file but is not an experiment.
+        reason: Why a block is skipped or only compiled: `<!-- test: skip: needs a GPU -->`.
+        line: The line on which its code starts.
     """
 
     language: str
     code: str
     file: str | None
     mode: str | None
+    reason: str | None
     line: int
 
 
@@ -62,7 +81,9 @@ def blocks_of(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start("code")) + 1
-        yield Block(found["language"], found["code"], found["file"], found["mode"], line)
+        yield Block(
+            found["language"], found["code"], found["file"], found["mode"], found["reason"], line
+        )
 
 
 def needs_ray(page: Path) -> bool:
@@ -78,24 +99,36 @@ def needs_ray(page: Path) -> bool:
     )
 
 
-def carry_out(page: Path, folder: Path) -> None:
-    """Do what a page shows, as a reader would, in a folder that is the working directory."""
+def runs_commands(page: Path) -> bool:
+    """Return whether a page has commands that are run."""
+    return any(block.mode == "run" for block in blocks_of(page))
+
+
+def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
+    """Do what a page shows, as a reader would.
+
+    Args:
+        page: The page.
+        folder: An empty folder that is the working directory.
+        is_dry: Only write the files and check the syntax. No Python and no command is run.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page):
         if block.file is not None:
+            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.file).write_text(block.code, encoding="utf-8")
         if block.language == "python":
             code = compile("\n" * (block.line - 1) + block.code, page, "exec")
-            if block.mode is None and block.file is None:
+            if block.mode is None and block.file is None and not is_dry:
                 exec(code, names)
-        elif block.language == "yaml" and block.file != "sweep.yaml":
+        elif block.language == "yaml" and block.mode != "file":
             check_yaml(block.code)
         elif block.language == "toml":
             check_entry_points(tomllib.loads(block.code))
         elif block.language == "console":
             for words in commands_of(block.code):
                 check_command(words, folder)
-                if block.mode == "run":
+                if block.mode == "run" and not is_dry:
                     run_command(words)
 
 
@@ -163,9 +196,9 @@ def check_command(words: list[str], folder: Path) -> None:
 
 
 def run_command(words: list[str]) -> None:
-    """Carry out a command of the workbench."""
+    """Run a command of the workbench, or `python FILE`."""
     done = subprocess.run(
-        [sys.executable, "-m", *words],
+        [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])],
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
