@@ -1,1 +1,1 @@
-"""The advisor: what to use, from what was measured; fitting it is left to `performance`."""
+"""The advisor: what to use, from what was measured. Fitting it is left to `performance`."""

@@ -39,18 +39,18 @@ class Candidate:
     """A plan with a learning rate, and what it should bring.
 
     Attributes:
-        plan: The plan in full; of a function or program, which compute as they do, only the sizes
+        plan: The plan in full. Of a function or program, which compute as they do, only the sizes
             count.
-        lr: The peak rate at the global batch of the plan; None where there is none to choose.
-        lr_rule: The rule that leads to it from the rate at the reference batch; None where it
+        lr: The peak rate at the global batch of the plan, or None if there is none to choose.
+        lr_rule: The rule that leads to it from the rate at the reference batch, or None if it
             stays.
         warmup_epochs: Epochs of warm-up.
         samples_per_s: Over all workers.
         step_time_s: Seconds per optimizer step.
-        epoch_time_s: Seconds of the steps of one pass over the training data; None if unknown.
-        memory_bytes: What a worker holds; None where it could not be known.
-        power_w: What all its devices use; None where nothing metered it.
-        time_to_target_s: Seconds of training to the target, or, without one, to the end; None where
+        epoch_time_s: Seconds of the steps of one pass over the training data, or None if unknown.
+        memory_bytes: What a worker holds, or None if it could not be known.
+        power_w: What all its devices use, or None if nothing metered it.
+        time_to_target_s: Seconds of training to the target, or, without one, to the end, or None if
             nothing is known about it.
         reasons: Why, in sentences.
     """
@@ -87,7 +87,8 @@ class StepCost:
     Attributes:
         factor: How many times the steps of an exact one it needs to the same value of the
             objective.
-        num_pairs: Trainings with either that show it: alike in everything else, the seed included.
+        num_pairs: Trainings with either that show it: equally in everything else, the seed
+            included.
     """
 
     factor: Estimate
@@ -106,7 +107,7 @@ class ExchangeOffer:
         sent_bytes: What a replica contributes per step, in the mean.
         is_exact: Whether it makes the step of one worker, up to rounding.
         is_measured: Whether exactly this was timed.
-        cost: What it costs in steps; None for an exact one, or one that was not raced.
+        cost: What it costs in steps, or None for an exact one, or one that was not raced.
     """
 
     exchange: str
@@ -140,10 +141,10 @@ class Advice:
         measured: What was measured, in sentences.
         would_change: What would change the answer, in sentences.
         cost_s: Seconds that finding it took.
-        overrun: By how much that was longer than allowed, and why; None where it was not.
+        overrun: By how much that was longer than allowed, and why, or None if it was not.
         settings: What to set in the experiment, by dotted path.
         curves: Step time, memory and time to target over the plans, for figures.
-        exchanges: What other exchanges would bring, the fastest step first; empty where no links
+        exchanges: What other exchanges would bring, the fastest step first, or empty if no links
             were measured.
         is_shown: Returns whether the cell of a notebook that is being executed shows the card
             already.
@@ -202,7 +203,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
 
     Args:
         experiment: The experiment.
-        settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no
+        settings: Values by dotted path, such as `plan.workers`. A parameter of the same name is no
             longer searched, and one below `search` keeps one value.
 
     Raises:

@@ -83,7 +83,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
     """Return advice in parts.
 
     Args:
-        advice: As `AdviceGiven` stores it; what is missing is left out.
+        advice: As `AdviceGiven` stores it. What is missing is omitted.
     """
     choice, reference = mapping(advice.get("choice")), mapping(advice.get("reference"))
     facts = [CardFact(name=name, text=text) for name, text in rows_of(choice)]

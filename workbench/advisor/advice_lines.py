@@ -1,7 +1,7 @@
 """A stored advice as lines for a terminal, about thirty of at most a hundred columns.
 
 The answer first, then why, what else there would be and what it would cost, what all of this rests
-on, and what to write into the experiment. Deciding is left to the advisor; colours and pages to
+on, and what to write into the experiment. Deciding is left to the advisor. Colours and pages to
 those who show it.
 """
 
@@ -58,7 +58,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     """Write advice as a card.
 
     Args:
-        advice: As `AdviceGiven` stores it; what is missing is left out.
+        advice: As `AdviceGiven` stores it. What is missing is omitted.
 
     Returns:
         Lines of at most 100 columns, without colours.
@@ -93,7 +93,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:
-    """Write what advice is best for; without a target, trainings of the same length are compared.
+    """Write what advice is best for. Without a target, trainings of the same length are compared.
 
     Where the time to the target is not predicted, it claims no least of anything.
     """
@@ -109,7 +109,7 @@ def goal_of(advice: Mapping[str, Any]) -> str:
 
 
 def has_same_plan(candidate: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two candidates compute alike; their rates may differ."""
+    """Return whether two candidates compute equally. Their rates may differ."""
     plan = stored_plan(candidate)
     return bool(plan.values) and plan == stored_plan(other)
 
@@ -117,7 +117,7 @@ def has_same_plan(candidate: Mapping[str, Any], other: Mapping[str, Any]) -> boo
 def reasons_of(advice: Mapping[str, Any]) -> list[str]:
     """Return why the choice is recommended.
 
-    First, where that is so, that its plan needed no advice.
+    First, if that is so, that its plan needed no advice.
     """
     choice = mapping(advice.get("choice"))
     is_kept = has_same_plan(mapping(advice.get("reference")), choice)
@@ -163,7 +163,7 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def describe_memory(candidate: Mapping[str, Any]) -> str:
-    """Describe what a worker holds, and of how much; "" where it is not known."""
+    """Describe what a worker holds, and of how much, or "" if it is not known."""
     memory = mapping(candidate.get("memory_bytes"))
     value, limit = finite(memory.get("value")), finite(memory.get("limit"))
     if value is None:
@@ -199,10 +199,10 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     Args:
         other: The other candidate.
         choice: What is recommended.
-        objective: What for; money also compares workers x time, energy that.
+        objective: What for. Money also compares workers x time, energy that.
 
     Returns:
-        Ratios of what both are predicted of; "" where they cannot be compared.
+        Ratios of what both are predicted of, or "" if they cannot be compared.
     """
     is_same = has_same_plan(other, choice)
     words = ["the same plan"] if is_same else []
@@ -229,7 +229,7 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
 
     Args:
         settings: Values by dotted path, such as plan.workers.
-        width: Columns of a line, at most; a single longer value stays whole.
+        width: Columns of a line, at most. A single longer value stays whole.
 
     Returns:
         Lines without line breaks.

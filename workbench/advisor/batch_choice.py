@@ -55,7 +55,7 @@ class RankedBatch:
     """A batch with its best plan.
 
     Attributes:
-        global_batch: The requested batch; the plan's is the next larger one that workers can share.
+        global_batch: The requested batch. The plan's is the next larger one that workers can share.
         time_to_accuracy_relative: Time of the whole training against that of the best batch, >= 1.
         plan: The plan.
         step_time_s: Seconds per step of it.
@@ -97,14 +97,14 @@ class SeenNoise:
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
     """Read the noise of a training in progress.
 
-    A row with no signal or no noise is left out and noted.
+    A row with no signal or no noise is omitted and noted.
 
     Args:
         path: A table of `global_batch`, `progress` in steps of the reference batch, `grad_sqr`, the
             squared norm of the true gradient, and `grad_var`, the variance of the gradient of one
             reference batch.
         batches: The batches to compare.
-        reference_batch: The batch that progress and gradients are referred to; None for the
+        reference_batch: The batch that progress and gradients are referred to, or None for the
             smallest of all.
 
     Raises:
@@ -152,12 +152,13 @@ def rank_batches(
     """Rank batches by the time that a training at each takes to the same accuracy.
 
     Args:
-        batches: The batches to compare; one of fewer samples than workers is left out.
+        batches: The batches to compare. One of fewer samples than workers is omitted.
         noise: What was seen of the gradient noise.
         step_times: Returns seconds per step, one a plan.
         num_workers: Workers, one on each GPU.
         max_micro_batch: Samples that fit on one GPU at once.
-        end: Progress at the end of the training, in reference steps; None for twice what was seen.
+        end: Progress at the end of the training, in reference steps, or None for twice what was
+            seen.
 
     Returns:
         The batches, the fastest first.

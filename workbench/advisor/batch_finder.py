@@ -32,7 +32,7 @@ class FastestBatch:
     """What was found.
 
     Attributes:
-        best: The measurement of the fastest size that fits; None where none does.
+        best: The measurement of the fastest size that fits, or None if none does.
         measured: All measurements, in the order in which they were made.
         reason: Why the search ended, in words.
     """
@@ -43,7 +43,7 @@ class FastestBatch:
 
     @property
     def micro_batch(self) -> int | None:
-        """The fastest micro batch; None where none fits."""
+        """The fastest micro batch, or None if none fits."""
         return None if self.best is None else _size(self.best)
 
 
@@ -53,17 +53,17 @@ def find_fastest(
     """Find the fastest micro batch that fits, which need not be the largest.
 
     Sizes double until one does not fit, is slower, or the law predicts too little gain
-    from a further doubling; then sizes between the fastest and the next one above are halved for as
+    from a further doubling. Then sizes between the fastest and the next one above are halved for as
     long as that promises enough.
 
-    Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b); where that is below g,
+    Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b). If that is below g,
     all that larger sizes could ever gain is below 2 g / (1 - g).
 
     Args:
         measure: Measures micro batches, all else being equal, with optimizer state and an
-            evaluation; returns one measurement for each.
+            evaluation. Returns one measurement for each.
         smallest: The first size, at least 1.
-        largest: The last that makes sense, at least `smallest`, such as the samples there are; None
+        largest: The last that makes sense, at least `smallest`, such as the samples there are. None
             for no bound but memory.
         least_gain: Samples per second that another size must promise, as a part, > 0.
 
@@ -180,5 +180,5 @@ def _size(measured: PlanMeasured) -> int:
 
 
 def _speed(measured: PlanMeasured) -> float:
-    """Return samples per second; 0 where it does not fit."""
+    """Return samples per second. 0 where it does not fit."""
     return (measured.samples_per_s or 0.0) if measured.fits else 0.0

@@ -44,7 +44,7 @@ from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, Ra
 from workbench.training.task import TrialTask
 
 NOTE_AFTER_S = 10.0
-"""How long workers may take to start; a longer wait is reported."""
+"""How long workers may take to start. A longer wait is reported."""
 _POLL_S = 1.0
 _WORKERS = "workers"
 _PRELOAD = ("torch", "workbench.training.loop")
@@ -55,7 +55,7 @@ class Report:
     """A report of a training in progress.
 
     Attributes:
-        elapsed_s: Seconds since its data and model were there; of a function or program, since it
+        elapsed_s: Seconds since its data and model were there. Of a function or program, since it
             started.
         event: The report.
         plan: Its plan in full.
@@ -89,7 +89,7 @@ class Bench:
             capacity: What one worker uses, and where gangs are put.
             origin: Where the user's code lies.
             sink: Takes each measurement.
-            poll: Called every second or so while something is measured; what it raises ends that.
+            poll: Called every second or so while something is measured. What it raises ends that.
         """
         self._experiment = experiment
         self._artifacts = artifacts
@@ -138,7 +138,7 @@ class Bench:
         Args:
             num_workers: Workers of every plan.
             plans: What is decided of each plan.
-            order: How to measure; its plans do not count.
+            order: How to measure. Its plans do not count.
             params: The configuration.
 
         Returns:
@@ -202,7 +202,7 @@ class Bench:
     def _in_full(
         self, decided: PartialPlan, params: Mapping[str, JsonValue]
     ) -> dict[str, JsonValue]:
-        """Return the plan that a worker was to measure; what only the data decides is left out."""
+        """Return the plan that a worker was to measure. What only the data decides is omitted."""
         on_gpu = self._request.shape.gpus > 0
         hardware = Hardware(on_gpu, has_bf16=on_gpu)
         return resolve(self._experiment, params, hardware=hardware, decided=decided).plan.to_json()
@@ -222,7 +222,7 @@ class Bench:
     def probe_neighbours(
         self, num_copies: int, order: NeighbourProbe, params: Mapping[str, JsonValue]
     ) -> PlanMeasured:
-        """Measure copies of a training that make steps at the same time; nothing is stored.
+        """Measure copies of a training that make steps at the same time. Nothing is stored.
 
         Args:
             num_copies: How many.
@@ -263,7 +263,7 @@ class Bench:
             until_s: When it is cut short, by `clock_s`.
 
         Returns:
-            What was found; None where it ended without a result.
+            What was found, or None if it ended without a result.
         """
         task = dataclasses.replace(
             self._task, params=dict(params), plan=PartialPlan.of_plan(plan), measurement=order
@@ -288,11 +288,11 @@ class Bench:
         """Train a candidate until it is done or `continues` returns False.
 
         Args:
-            number: Number of the training, from 0; its files are kept apart and deleted afterwards.
+            number: Number of the training, from 0. Its files are kept apart and deleted afterwards.
             plan: The plan.
             params: The configuration, with rate and global batch.
             seed: Seed of everything random in it.
-            continues: Takes each report; returns whether to continue.
+            continues: Takes each report. Returns whether to continue.
             until_s: When it is cut short even between reports, by `clock_s`.
 
         Returns:
@@ -338,7 +338,7 @@ class Bench:
         *,
         until_s: float = math.inf,
     ) -> Iterator[tuple[Event, tuple[int, ...]]]:
-        """Carry a task out; yield each event with the workers on each node.
+        """Carry a task out. Yield each event with the workers on each node.
 
         The end comes last, if it is in time.
         """
@@ -394,7 +394,7 @@ class Bench:
         return gang
 
     def _await(self, gang: Gang) -> float | None:
-        """Wait for workers; return for how long, in seconds, if the wait was reported."""
+        """Wait for workers. Return for how long, in seconds, if the wait was reported."""
         began_s = time.monotonic()
         report_s, is_reported, reported = began_s + NOTE_AFTER_S, False, None
         while not gang.ready(_POLL_S):

@@ -39,7 +39,7 @@ def candidate_of(
         knowledge: What was measured.
         plan: The plan.
         lr: The rate at the reference batch.
-        num_train_samples: Samples of the training data; None where that is not known.
+        num_train_samples: Samples of the training data, or None if that is not known.
         time_s: The time to the target, where something is known of it.
         reasons: Why, in sentences.
     """

@@ -29,9 +29,9 @@ def capacity_of(
     """Find how deep, how long and how large an experiment can become.
 
     Args:
-        experiment: The experiment; of its search space the first configuration that its seed draws.
-        memories_bytes: Memories of devices, each > 0; none for that of this machine.
-        depth: Name of the model's parameter that counts its layers; None for what it is usually
+        experiment: The experiment. Of its search space the first configuration that its seed draws.
+        memories_bytes: Memories of devices, each > 0. None for that of this machine.
+        depth: Name of the model's parameter that counts its layers, or None for what it is usually
             called.
 
     Returns:
@@ -82,7 +82,7 @@ def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
 
 
 def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:
-    """Return the numbers of layers that the model can have; some take only every sixth."""
+    """Return the numbers of layers that the model can have. Some take only every sixth."""
     component = experiment.trained
     if component is None or component.is_reference:
         return list(range(1, max(now, _MAX_LAYERS) + 1))

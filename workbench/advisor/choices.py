@@ -1,6 +1,6 @@
-"""What an experiment leaves to the advisor, and what it fixes; nothing is measured here.
+"""What an experiment leaves to the advisor, and what it fixes. Nothing is measured here.
 
-`SettingsReader` reads what each setting may be; `choices_of` decides what may be combined.
+`SettingsReader` reads what each setting may be. `choices_of` decides what may be combined.
 
 A setting that is `auto` is open, a searched one is open among its values, and a written one stays.
 Parameters that the advisor does not decide have the values of one configuration, which the
@@ -69,15 +69,15 @@ class Choices:
         params: The configuration whose other parameters stand.
         workers: Numbers of workers, rising.
         global_batches: Global batches, rising.
-        micro_batches: The micro batches that are allowed; None where any is.
+        micro_batches: The micro batches that are allowed, or None if any is.
         accumulations: The same of accumulation.
         options: The allowed values of every other dimension of a plan, the usual one first.
             Strategies are those for several workers.
-        rates: The lowest and the highest rate at the reference batch; the same twice where it is
+        rates: The lowest and the highest rate at the reference batch. The same twice where it is
             fixed.
         listed_rates: The rates that are allowed, where they are listed.
         open_fields: Dotted paths of what the advisor decides.
-        why_rate_stays: Why the rate is not decided although it is searched; None where it is not
+        why_rate_stays: Why the rate is not decided although it is searched, or None if it is not
             searched, or decided.
     """
 
@@ -120,7 +120,7 @@ def choices_of(
 
     Args:
         experiment: It trains a model, or is in the words of plans.
-        num_train_samples: Samples of the training data; None where that is not known.
+        num_train_samples: Samples of the training data, or None if that is not known.
         max_workers: Workers that there can be at once.
         hardware: What workers compute on.
 
@@ -322,7 +322,7 @@ def believed_rate(
     Args:
         experiment: What is to be trained.
         choices: What may be chosen.
-        rates: A range test; where it suggests nothing, the rate is that of the experiment as it
+        rates: A range test. Where it suggests nothing, the rate is that of the experiment as it
             stands.
     """
     if rates is not None and rates.suggested is not None:
@@ -353,7 +353,7 @@ class SettingsReader:
         self._search = experiment.search.root
 
     def numbers(self, section: str, name: str) -> tuple[int, ...] | None:
-        """Return the whole numbers that a field may have, rising; None where it is open."""
+        """Return the whole numbers that a field may have, rising, or None if it is open."""
         if name in self._search:
             return tuple(
                 sorted(value for value in _values(self._search[name]) if isinstance(value, int))
@@ -436,7 +436,7 @@ class SettingsReader:
     def why_rate_stays(self) -> str | None:
         """Return why no rate is decided although it is searched.
 
-        None where it is decided, or fixed.
+        None if it is decided, or fixed.
         """
         domain = self._search.get("lr")
         if domain is None or len(domain.values() or (0, 1)) == 1:

@@ -1,6 +1,6 @@
 """Trainings for what no model predicts: a range test of rates, then candidates side by side.
 
-The range test shows from which rate on the loss falls; the race, in which the plans that the models
+The range test shows from which rate on the loss falls. The race, in which the plans that the models
 favour start first, shows which plan and rate reach the target first. Training is left to `bench`,
 ending candidates early to `race`.
 """
@@ -28,7 +28,7 @@ from workbench.training.planning.learning_rate import default_lr
 from workbench.training.planning.settings import TrialSettings, resolve
 from workbench.training.probes.measurements import RateTest
 
-# Of the time for advice, how much may go into the range test; the first of these that fits is made.
+# Of the time for advice, how much may go into the range test. The first of these that fits is made.
 _RATE_PART = 0.12
 _RATE_TESTS = ((60, 2), (60, 1), (30, 1))
 """Steps and seeds."""
@@ -99,7 +99,7 @@ class Confirmation:
             budget_s: Seconds that the whole advice may take.
 
         Returns:
-            What was found; None where there is no rate to choose, or the test would take too long.
+            What was found, or None if there is no rate to choose, or the test would take too long.
         """
         choices, reference = self._choices, self._reference
         step_s = reference.step_time_s
@@ -137,7 +137,7 @@ class Confirmation:
             budget_s: Seconds that it may take.
 
         Returns:
-            The race; None where there is no time for one.
+            The race, or None if there is no time for one.
         """
         if budget_s <= 0:
             return None

@@ -67,11 +67,11 @@ def forecast_exchanges(
 
     Args:
         measured: Of one setting.
-        micro_batch: Of which steps to predict; the largest where `ddp` was not timed with it, or if
+        micro_batch: Of which steps to predict. The largest where `ddp` was not timed with it, or if
             None.
 
     Returns:
-        The fastest first; without `hierarchical` where no node of several has several workers.
+        The fastest first. Without `hierarchical` where no node of several has several workers.
 
     Raises:
         RunError: If no links were swept, or no plan of these workers was timed with `ddp`.
@@ -130,7 +130,7 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     Exact ones, unknown ones, and those that may well be the fastest.
 
     Args:
-        measured: Of one setting; where it allows no prediction, all are worth it.
+        measured: Of one setting. Where it allows no prediction, all are worth it.
         names: The exchanges that are considered.
     """
     wanted = set(names)
@@ -202,7 +202,7 @@ class _Links:
     ) -> tuple[float, float] | None:
         """Return seconds and by what factor they may be off.
 
-        None where such links were not swept.
+        None if such links were not swept.
         """
         num_bytes = float(traffic["num_bytes"])
         if traffic["way"] == "nodes":
@@ -254,7 +254,7 @@ def _forecast(
     # A prediction is no more certain than the measured step that it rests on.
     reference_spread_s = reference.step_time_spread_s or 0.0
     usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
-    # Part of what is sent during the backward pass hides behind it; a shared link may also be
+    # Part of what is sent during the backward pass hides behind it. A shared link may also be
     # slower.
     seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
     forecasts: list[ExchangeForecast] = []

@@ -30,7 +30,7 @@ class Copies:
     """What copies of a training did beside each other.
 
     Attributes:
-        samples_per_s: Of all together; None where they did not fit.
+        samples_per_s: Of all together, or None if they did not fit.
         misfit: Why they did not.
     """
 
@@ -79,8 +79,8 @@ def find_sharing(
         measure: Measures so many copies at once, 1 or more.
         most: How many there may be, at least 1.
         why_most: Why there may be no more, as the end of a sentence.
-        peak_bytes: What the largest training of the search holds; None where that is not known.
-        allowed_bytes: Takes a number of copies; returns what each may hold. None where nothing
+        peak_bytes: What the largest training of the search holds, or None if that is not known.
+        allowed_bytes: Takes a number of copies. Returns what each may hold. None if nothing
             limits them.
         has_time: Returns whether there is time for another measurement.
     """

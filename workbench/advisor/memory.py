@@ -1,6 +1,6 @@
-"""What the trials of an experiment will need: memory, and whether a machine has it; layers, sizes.
+"""What the trials of an experiment will need: memory, and whether a machine has it. Layers, sizes.
 
-Nothing is measured: see `probes.memory_estimate` for what such an estimate leaves out.
+Nothing is measured: see `probes.memory_estimate` for what such an estimate omits.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from workbench.training.probes.model_summary import summarise_model
 def memory_limit_bytes(
     experiment: Experiment, capacity: Capacity, cluster: ClusterInventory
 ) -> float | None:
-    """Return the memory that one worker has where it has least of it; None if that is not known.
+    """Return the memory that one worker has where it has least of it, or None if that is not known.
 
     Args:
-        experiment: How many workers train at once, where that is decided, are all that share a
+        experiment: How many workers train at once, if that is decided, are all that share a
             node.
         capacity: What a worker uses, and how many each node holds.
         cluster: The nodes.
@@ -126,7 +126,7 @@ class Usual:
 
         Args:
             experiment: The experiment.
-            params: The configuration; None for the first that the seed of the experiment draws.
+            params: The configuration, or None for the first that the seed of the experiment draws.
 
         Raises:
             ExperimentError: If it trains no model, or settings exclude each other.
@@ -180,7 +180,7 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
     """Estimate the memory of a worker for one configuration of an experiment.
 
     Args:
-        experiment: The experiment; of its search space the first configuration that its seed draws.
+        experiment: The experiment. Of its search space the first configuration that its seed draws.
 
     Raises:
         ExperimentError: If it trains no model, or the model cannot be run without values.
@@ -195,21 +195,21 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
 def preview_model(
     experiment: Experiment, params: Mapping[str, JsonValue] | None = None
 ) -> dict[str, Any]:
-    """Summarise the model of one configuration of an experiment; takes some seconds.
+    """Summarise the model of one configuration of an experiment. Takes a few seconds.
 
     Args:
         experiment: The experiment.
-        params: The configuration; None for the first that the seed of the experiment draws.
+        params: The configuration, or None for the first that the seed of the experiment draws.
 
     Returns:
         Plain values: params and plan (of the model shown), layers, num_parameters,
-        num_trained_parameters, flops_per_sample (forward and backward), memory (None where it
-        cannot be estimated), problems, words (a description, or why the memory is unknown; None
+        num_trained_parameters, flops_per_sample (forward and backward), memory (None if it
+        cannot be estimated), problems, words (a description, or why the memory is unknown. None
         where the layers show it).
 
     Raises:
-        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data;
-            it names the field.
+        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data.
+            It names the field.
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
@@ -236,7 +236,7 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
         "gradients": step.gradients_bytes,
         "optimizer": step.optimizer_bytes,
     }
-    # What lives only during a step; of a large model at a tiny batch not all gradients are there at
+    # What lives only during a step. Of a large model at a tiny batch not all gradients are there at
     # the peak.
     parts["activations"] = max(0, forecast.peak_bytes - sum(parts.values()))
     return {

@@ -1,7 +1,7 @@
 """Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can
 be.
 
-A full run shows how many epochs one batch needs; what follows for others is left to `performance`.
+A full run shows how many epochs one batch needs. What follows for others is left to `performance`.
 The next run is the one after which the best choice is expected to be fastest, its own price counted
 a little. A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
 """
@@ -36,7 +36,7 @@ class Ranked:
 
     Attributes:
         global_batch: Samples per step.
-        time_to_target_s: The time that a run is expected to take; None before any has reached the
+        time_to_target_s: The time that a run is expected to take. None before any has reached the
             target.
         low_s: What nine of ten runs would take at least, and
         high_s: at most.
@@ -53,8 +53,8 @@ class NextRun:
     """The answer.
 
     Attributes:
-        next_run: The batch to run next; None where runs are used up or nothing is left to run.
-        choice: The batch to use; None where every batch that was run failed and none is left.
+        next_run: The batch to run next, or None if runs are used up or nothing is left to run.
+        choice: The batch to use, or None if every batch that was run failed and none is left.
         ranking: The batches that may be chosen, the fastest first.
     """
 
@@ -64,10 +64,10 @@ class NextRun:
 
 
 def read_epoch_times(path: Path, batches: Sequence[int]) -> dict[int, float]:
-    """Read the seconds of an epoch; between two profiled batches they are interpolated.
+    """Read the seconds of an epoch. Between two profiled batches they are interpolated.
 
     Args:
-        path: A table of `global_batch` and `epoch_time_s`; several profiles of a batch count by
+        path: A table of `global_batch` and `epoch_time_s`. Several profiles of a batch count by
             their median.
         batches: The batches to compare.
 
@@ -105,9 +105,9 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
     """Read the full runs so far.
 
     Args:
-        path: A table of `global_batch` and `epochs_to_target`; an empty cell is a run that never
+        path: A table of `global_batch` and `epochs_to_target`. An empty cell is a run that never
             got there.
-        batches: The batches to compare; runs at others are refused.
+        batches: The batches to compare. Runs at others are rejected.
 
     Raises:
         DataError: If the table is malformed.

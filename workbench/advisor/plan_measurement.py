@@ -1,6 +1,6 @@
 """What is measured before anything is trained: the steps of a few plans, which show all others.
 
-The experiment as it stands comes first; then micro batches from small to large on each number of
+The experiment as it stands comes first. Then micro batches from small to large on each number of
 workers, in every variant that may pay. Changes that made steps faster one by one are measured
 together, too. What was measured before is not measured again.
 """
@@ -65,7 +65,7 @@ _SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
 # Micro batches that are measured on the fewest workers, and on each other number of them.
 _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MAX_WORKER_COUNTS = 5
-# Of the memory that is left for a micro batch; gradients of activations take some of the rest.
+# Of the memory that is left for a micro batch. Gradients of activations take some of the rest.
 _PART_KEPT = 0.85
 # Earlier measurements are discarded where the step time of the reference differs by more than this
 # factor.
@@ -82,7 +82,7 @@ class MeasurementContext:
     Attributes:
         capacity: The workers that are available.
         on_gpu: Whether they compute on GPUs.
-        limit_bytes: The memory that one worker may use; None if unknown.
+        limit_bytes: The memory that one worker may use, or None if unknown.
         setting: The key of measurements.
         known: Earlier measurements of that setting.
         noise_scale: The gradient noise scale that earlier trainings measured, in samples.
@@ -114,7 +114,7 @@ class PlanMeasurer:
         measures_power: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with the earlier measurements.
+        """Start with the earlier measurements.
 
         Args:
             experiment: The experiment.
@@ -122,7 +122,7 @@ class PlanMeasurer:
             context: The context of the measurements.
             budget_s: Seconds that the whole advice may take.
             longest_s: Seconds after which only necessary measurements are made.
-            measures_power: Whether to measure the power of the devices; plans that were measured
+            measures_power: Whether to measure the power of the devices. Plans that were measured
                 without it are measured again.
             clock: Returns seconds.
 
@@ -331,7 +331,7 @@ class PlanMeasurer:
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
         """Measure the best plan of several workers on many nodes, too.
 
-        Stay there where that is faster.
+        Stay there if that is faster.
 
         Args:
             plans: The best plans on few nodes, the best first.
@@ -491,7 +491,7 @@ def combined_variant(
     """Return the base with all changes that made its steps clearly faster.
 
     Changes that exclude each other are taken from the one that brings most. Approximate exchanges
-    are left out, as steps are not all that they cost.
+    are omitted, as steps are not all that they cost.
 
     Args:
         measured: Of one setting.
@@ -500,7 +500,7 @@ def combined_variant(
             it.
 
     Returns:
-        None where fewer than two changes go together.
+        None if fewer than two changes go together.
     """
     times_s: dict[Variant, dict[tuple[int, int], float]] = {}
     for measurement in measured:
@@ -552,7 +552,7 @@ def num_affordable(most: int, left_s: float, plan_s: float) -> int:
 
     Args:
         most: As many as would be measured with all time there is, at least 2.
-        left_s: Seconds that are left; less than 0 where more was spent than there was.
+        left_s: Seconds that are left. Less than 0 where more was spent than there was.
         plan_s: Seconds that measuring a plan takes, > 0.
     """
     return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

@@ -97,10 +97,10 @@ def are_divided_plans(measured: Path, points: Path) -> bool:
 
 
 def plan_of(row: dict[str, Any]) -> ParallelPlan:
-    """Make a plan of a row; replicas follow from gpus where they are not given.
+    """Make a plan of a row. Replicas follow from gpus where they are not given.
 
     Raises:
-        DataError: If gpus, nodes and the dimensions contradict each other; its field is the one to
+        DataError: If gpus, nodes and the dimensions contradict each other. Its field is the one to
             check.
     """
     stages, tensor, nodes = row["stages"] or 1, row["tensor"] or 1, row["nodes"] or 1
@@ -139,7 +139,7 @@ def read_plans(path: Path) -> list[ParallelPlan]:
     """Read plans whose time or memory is wanted.
 
     Args:
-        path: A CSV file with any of the columns of `PLAN`; one that lacks is 1, or unknown for a
+        path: A CSV file with any of the columns of `PLAN`. One that lacks is 1, or unknown for a
             shape.
 
     Raises:
@@ -214,7 +214,7 @@ def _check_not_empty(path: Path, rows: list[Any]) -> list[Any]:
 
 
 def _gpus_per_node(cell: str) -> tuple[int, ...] | None:
-    """Read `4+4`; an empty cell is None."""
+    """Read `4+4`. An empty cell is None."""
     if not cell:
         return None
     parts = [part.strip() for part in cell.split("+")]

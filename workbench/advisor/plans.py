@@ -1,6 +1,6 @@
 """All allowed plans, and what follows from measurements: step time, memory, whether one fits.
 
-Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory
+Step times of one variant (precision, strategy, recomputation) follow one fitted model. Its memory
 follows the line through what was measured, or what was estimated before anything ran. Nothing is
 measured here.
 """
@@ -60,7 +60,7 @@ class Knowledge:
             measured: Of one setting.
             workers_per_node: How many workers each node holds.
             placement: Whether a gang is put on as few nodes as there can be, or on as many.
-            limit_bytes: What one worker may hold; None where that is not known.
+            limit_bytes: What one worker may hold, or None if that is not known.
             estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated
                 before anything ran.
         """
@@ -187,7 +187,7 @@ class Knowledge:
         return [estimates[index] for index in range(len(plans))]
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
-        """Return what was measured of exactly this plan, where it was; a model smooths it over.
+        """Return what was measured of exactly this plan, where it was. A model smooths it over.
 
         Where it was not, a step takes at least as long as that of fewer workers on one node with
         the same work. What was measured on two nodes says nothing: rings of three and more are
@@ -286,14 +286,14 @@ class Knowledge:
         return self.price(plan, goal) / self.price(usual, goal)
 
     def memory(self, plan: Plan) -> MemoryNeed | None:
-        """Return what one worker of a plan holds; None where it is not known."""
+        """Return what one worker of a plan holds, or None if it is not known."""
         law, measured = self._memory_law(plan)
         if law is None:
             return None
         return MemoryNeed(law.peak_bytes(plan.micro_batch), self.limit_bytes, measured)
 
     def fits(self, plan: Plan) -> bool:
-        """Return whether a plan fits; one of which nothing is known is taken to fit."""
+        """Return whether a plan fits. One of which nothing is known is taken to fit."""
         for known, event in self._like(plan):
             if not event.fits and (plan.micro_batch >= known.micro_batch or not event.is_possible):
                 return False
@@ -359,7 +359,7 @@ def enumerate_plans(
     Args:
         choices: What may be chosen.
         variants: The variants to consider.
-        fits: What is known of memory; None to leave nothing out for it.
+        fits: What is known of memory, or None to leave nothing out for it.
     """
     for variant in variants:
         able = [workers for workers in choices.workers if is_possible_on(variant, workers)]
@@ -420,7 +420,7 @@ def best_plans(
     to be raced.
 
     Args:
-        plans: What to choose among; step times of their variants were measured.
+        plans: What to choose among. Step times of their variants were measured.
         knowledge: What was measured.
         goal: What the plans should be best for.
         base_batch: The batch whose samples count as 1.

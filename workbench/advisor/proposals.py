@@ -20,7 +20,7 @@ from workbench.search import Study
 METRIC = "seconds"
 _MAX_PROPOSALS = 500
 _NOTHING_TO_TRAIN = "elsewhere:train"
-"""The study proposes plans; what trains them is no matter of it."""
+"""The study proposes plans. What trains them is no matter of it."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Proposer:
         rates: tuple[float, float],
         favourites: Iterable[RatedPlan],
     ) -> None:
-        """Begin a study.
+        """Start a study.
 
         Args:
             experiment: What is to be trained.
             choices: What rates are allowed.
             plans: The plans to choose among, by name.
             rates: The lowest and the highest rate at the reference batch.
-            favourites: What to try first, in order; each is taken when it is its turn.
+            favourites: What to try first, in order. Each is taken when it is its turn.
         """
         self._choices = choices
         self._plans = dict(plans)
@@ -77,7 +77,7 @@ class Proposer:
         self._favourites = iter(favourites)
 
     def ask(self) -> tuple[int, RatedPlan] | None:
-        """Return the next rated plan and its number, or None where there are no more."""
+        """Return the next rated plan and its number, or None if there are no more."""
         favourite = next(self._favourites, None)
         if favourite is not None:
             self._study.enqueue({"plan": self._names[favourite.plan], "lr": favourite.lr})
@@ -93,7 +93,7 @@ class Proposer:
     def tell(self, number: int, seconds: float | None) -> None:
         """Report how long a rated plan took, or would have.
 
-        None where it never reported anything finite.
+        None if it never reported anything finite.
         """
         ended = TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
         if seconds is not None:

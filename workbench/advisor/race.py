@@ -1,6 +1,6 @@
 """Which candidate comes further in the same time: short trainings, of which the hopeless end early.
 
-A candidate that reaches the target sets the time that the others have to beat; without a target all
+A candidate that reaches the target sets the time that the others have to beat. Without a target all
 have the same time. Who proposes candidates, and how one is trained, is given from outside: nothing
 here knows Ray, torch or Optuna.
 """
@@ -29,7 +29,7 @@ _TRAININGS = 6
 _CLOSE = 1.25
 _MAX_CLOSE = 4
 _MAX_REPEATS, _MIN_REPEATS = 5, 3
-# A training that misses the target counts as this many times the best; at least this part must
+# A training that misses the target counts as this many times the best. At least this part must
 # reach it.
 _MISSED = 3.0
 _RELIABLE = 0.5
@@ -47,9 +47,9 @@ class Course(Generic[Entrant]):
     Attributes:
         entrant: The candidate.
         repeat: Which of its trainings this is, from 0.
-        elapsed_s: When values were reported, in seconds of training; costlier candidates count
+        elapsed_s: When values were reported, in seconds of training. Costlier candidates count
             more.
-        best_values: The best value up to then; higher is better.
+        best_values: The best value up to then. Higher is better.
         reached_s: When the target was reached.
         ended_s: When the training ended.
         is_whole: Whether it ended by itself.
@@ -68,7 +68,7 @@ class Course(Generic[Entrant]):
     has_reported: bool = False
 
     def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
-        """Take in a report; `value` is None, or not finite, where the objective is missing."""
+        """Take in a report. `value` is None, or not finite, where the objective is missing."""
         self.ended_s = elapsed_s
         self.has_reported |= value is not None
         if value is None or not math.isfinite(value):
@@ -80,7 +80,7 @@ class Course(Generic[Entrant]):
             self.reached_s = elapsed_s
 
     def value_at(self, elapsed_s: float) -> float | None:
-        """Return the best value up to a time; None before the first."""
+        """Return the best value up to a time. None before the first."""
         index = bisect.bisect_right(self.elapsed_s, elapsed_s)
         return self.best_values[index - 1] if index else None
 
@@ -99,10 +99,10 @@ class Standing(Generic[Entrant]):
 
     Attributes:
         entrant: The candidate.
-        time_s: Mean time to the target, trainings that missed it counted as long ones; None where
+        time_s: Mean time to the target, trainings that missed it counted as long ones, or None if
             too many missed it.
         times_s: The times of all its trainings that reached it.
-        value: The mean of the best values at the common time; None where none was reported.
+        value: The mean of the best values at the common time, or None if none was reported.
         num_missed: How many of its trainings missed it, heats apart.
     """
 
@@ -128,7 +128,7 @@ class Race(Generic[Entrant]):
 
         Args:
             train: Trains one candidate.
-            target: The value to reach; higher is better. None where more is simply better.
+            target: The value to reach. Higher is better. None if more is simply better.
             budget_s: Seconds that the race may take.
             clock: Returns seconds, such as `time.monotonic`.
         """
@@ -162,7 +162,7 @@ class Race(Generic[Entrant]):
         return self.left_s > kept_s
 
     def run(self, entrant: Entrant) -> Course[Entrant]:
-        """Train a candidate until it is done, hopeless, or out of time; return how it went."""
+        """Train a candidate until it is done, hopeless, or out of time. Return how it went."""
         earlier = [course for course in self.courses if course.entrant == entrant]
         is_repeat = not all(course.is_heat for course in earlier)
         course = Course(entrant, repeat=len(earlier))
@@ -191,7 +191,7 @@ class Race(Generic[Entrant]):
     def again(self, *, has_more: bool) -> Entrant | None:
         """Return a candidate that did well in a heat and is in the next one.
 
-        None where there is none.
+        None if there is none.
 
         Args:
             has_more: Whether there are candidates that were not tried yet.
@@ -276,7 +276,7 @@ class Race(Generic[Entrant]):
             course: One of `courses`.
 
         Returns:
-            Seconds; where no candidate has reached a target, negated values; None without any
+            Seconds. Where no candidate has reached a target, negated values, or None without any
             value.
         """
         winner = self._fastest()

@@ -56,8 +56,8 @@ class RateRequest:
         to_batch: Samples per step in use.
         rule: One of RULES.
         noise_scale: The gradient noise scale in samples, where it was measured.
-        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None if not
-            known.
+        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1, or None if
+            not known.
         beta1: Decay of the first moment in optimizers of the Adam type.
         beta2: Decay of the second.
     """
@@ -84,7 +84,7 @@ class RateAdvice:
 
     Attributes:
         lr: The rate at the new batch.
-        rule: The rule that gave it; never auto.
+        rule: The rule that gave it. Never auto.
         warmup: The part of the training over which to raise the rate from near 0, from 0 to 1.
         reason: Why, and what to beware of, in sentences.
         extrapolated: Whether the new batch lies beyond those for which a rule was tried.
@@ -230,7 +230,7 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
 
 
 def _beyond(rule: Rule, request: RateRequest) -> list[str]:
-    """Return why the rate is extrapolated; empty if it is not."""
+    """Return why the rate is extrapolated, or empty if it is not."""
     words: list[str] = []
     limit = _PUBLISHED_RATIO_OF_LAMB if rule == "lamb" else _PUBLISHED_RATIO
     if request.ratio > limit:

@@ -1,7 +1,7 @@
 """From an experiment to advice: measure plans, predict the others, try the best beside each other.
 
 The order is that of cost: steps are measured in seconds and predicted for every plan
-(`plan_measurement`); plans that will not fit are dropped; only the few most promising plans, and
+(`plan_measurement`). Plans that will not fit are dropped. Only the few most promising plans, and
 learning rates, which no model predicts, are trained within a time budget (`confirmation`). The
 advice is composed in `verdict`.
 """
@@ -60,7 +60,7 @@ def advisor_for(
         objective: What the advice should be best for.
         budget_s: Seconds that it may take.
         sink: Stores what is found.
-        poll: Called every second or so while something is measured; what it raises ends that.
+        poll: Called every second or so while something is measured. What it raises ends that.
 
     Raises:
         ExperimentError: If the experiment trains no model.
@@ -85,7 +85,7 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
 
     Args:
         store: The store with earlier measurements.
-        run_id: The run; its own trainings are left out.
+        run_id: The run. Its own trainings are omitted.
         experiment: What is to be trained.
     """
     named = in_words_of_plans(experiment)
@@ -106,7 +106,7 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
 
 
 def _estimated(experiment: Experiment) -> MemoryLaw | None:
-    """Estimate the memory of a worker from shapes, so that no probe begins far beyond what fits."""
+    """Estimate the memory of a worker from shapes, so that no probe starts far beyond what fits."""
     try:
         batches = _ESTIMATED_BATCHES
         plan = PartialPlan.of(workers=1)
@@ -162,7 +162,7 @@ class Advisor:
             bench: Where to measure.
             context: What else is known.
             goal: What the advice should be best for.
-            budget_s: Seconds that finding it may take; what is under way when they end is finished.
+            budget_s: Seconds that finding it may take. What is under way when they end is finished.
             sink: Takes what the bench does not store itself.
             clock: Returns seconds.
         """
@@ -184,7 +184,7 @@ class Advisor:
         """Find the advice.
 
         Args:
-            with_race: Whether to train candidates; without, the models alone decide.
+            with_race: Whether to train candidates. Without, the models alone decide.
 
         Raises:
             ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures
@@ -260,7 +260,7 @@ class Advisor:
 def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:
     """Return by how much advice took longer than allowed, and what took most of it.
 
-    None where it did not.
+    None if it did not.
 
     Args:
         spent_s: Seconds, by what took them.

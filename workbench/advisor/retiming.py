@@ -34,7 +34,7 @@ _USUAL_COUNTS = 2.0
 _SURE = 1.645
 """Standard errors by which a plan must be slower to be left out.
 
-One of twenty is left out wrongly.
+One of twenty is omitted wrongly.
 """
 
 
@@ -45,7 +45,7 @@ def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
         timed_s: Seconds of every timing of each way, > 0, at least one of each.
 
     Returns:
-        At most three; only one where it is clearly the fastest, and none where there are none.
+        At most three. Only one where it is clearly the fastest, and none where there are none.
     """
     if not timed_s:
         return []
@@ -91,7 +91,7 @@ def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | 
     Only those of the batch that should be the best.
 
     Args:
-        measurer: Has measured what may be faster; a tenth of its time may be used.
+        measurer: Has measured what may be faster. A tenth of its time may be used.
         goal: What the plans should be best for.
         noise_scale: The gradient noise scale in samples, where it was measured.
 
@@ -127,7 +127,7 @@ def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict
 def _costs(
     predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal
 ) -> dict[Plan, list[float]]:
-    """Return what each timing of plans would cost; of one that was not timed what is predicted."""
+    """Return what each timing of plans would cost. Of one that was not timed what is predicted."""
     knowledge = measurer.knowledge
     return {
         plan: (

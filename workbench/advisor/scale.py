@@ -4,7 +4,8 @@ Nothing is run.
 
 Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait
 for each other. Beside that, one global batch may be divided over the workers, which then train
-alike. Step times that were not measured come from the models of the advice, as far as these reach.
+equally. Step times that were not measured come from the models of the advice, as far as these
+reach.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class ScalePoint:
         efficiency: The part of the workers that is not lost, with the ends of its interval.
         is_measured: Whether exactly this was timed.
         extrapolated: Whether it lies beyond what the measurements reach.
-        exchange_share: The part of a step in which workers wait for gradients; None where not
+        exchange_share: The part of a step in which workers wait for gradients, or None if not
             measured.
         servers: Parameter servers that hide their traffic, with the part of their network that is
-            used; None where the exchange is not known.
-        divided: The same workers on one global batch; None where there is none, or they cannot
+            used, or None if the exchange is not known.
+        divided: The same workers on one global batch, or None if there is none, or they cannot
             divide it.
     """
 
@@ -88,22 +89,22 @@ class Scale:
     Attributes:
         micro_batch: Samples per worker.
         parts_s: Seconds of the parts of a step on one worker.
-        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them; None if
-            not known.
+        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them, or None
+            if not known.
         exchange_workers: How many workers that was measured on.
         measured_up_to: The most workers that were measured.
-        overhead: Time that is not parallel, relative to computing, on that many workers; None where
+        overhead: Time that is not parallel, relative to computing, on that many workers, or None if
             any would explain the efficiency.
-        overhead_allowed: How much of it the wanted efficiency allows there; None for any.
+        overhead_allowed: How much of it the wanted efficiency allows there, or None for any.
         pays_up_to: The most workers of which every number of the curve up to it reaches the
             efficiency.
         bends_at: The workers to which one more adds less than half a worker at an efficiency below
-            1; None if not reached.
+            1, or None if not reached.
         curve: From one worker on.
         by_trials: Whether trials showed it, which may have shared the hardware with others, not
             probes.
-        global_batch: What `divided` of the curve divides; None for nothing.
-        num_train_samples: Samples of the training data; None where that is not known.
+        global_batch: What `divided` of the curve divides, or None for nothing.
+        num_train_samples: Samples of the training data, or None if that is not known.
     """
 
     micro_batch: int
@@ -130,10 +131,10 @@ def scale_of(
     """Work out how a plan scales from measured plans.
 
     Args:
-        measured: What was timed by probes counts; trials do where probes do not suffice.
+        measured: What was timed by probes counts. Trials do where probes do not suffice.
         efficiency: What workers must reach to pay, between 0 and 1.
-        up_to: Extrapolate to this number of workers; None to end where the measurements do.
-        global_batch: Samples of a step that are divided over the workers, too; None for none.
+        up_to: Extrapolate to this number of workers, or None to end where the measurements do.
+        global_batch: Samples of a step that are divided over the workers, too, or None for none.
 
     Raises:
         RunError: If no plan was timed on several workers and, with the same micro batch or with

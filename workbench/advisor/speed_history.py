@@ -1,6 +1,6 @@
 """The speed history: what has been measured of a model, some data and hardware.
 
-Probes time the steps of a plan, trials report their speeds; both are stored as `plan_measured`
+Probes time the steps of a plan, trials report their speeds. Both are stored as `plan_measured`
 events. One key, `setting_of`, decides which of them belong together, one scan, `earlier_runs`,
 reads them from the newest runs of a store, and every user gets the same rows. Collecting the speeds
 of running trials is left to `trial_speeds`, fitting models to them to `plans`.
@@ -54,7 +54,7 @@ def setting_of(
 
     Args:
         experiment: What is trained.
-        params: The configuration; what does not decide the work of a step is left out, as
+        params: The configuration. What does not decide the work of a step is omitted, as
             `work_params` does.
         shape: What one worker uses.
         cluster: The hardware.
@@ -77,7 +77,7 @@ def setting_of(
 
 
 def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """Return what is computed in a step, wherever that is; arguments as in `setting_of`."""
+    """Return what is computed in a step, wherever that is. Arguments as in `setting_of`."""
     params = work_params(params)
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     if experiment.training.parameter_groups:
@@ -109,7 +109,7 @@ def work_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the searched values that decide how much work a sample is.
 
     Args:
-        params: A configuration. Values of the plan are left out, numbers with fractions, such as a
+        params: A configuration. Values of the plan are omitted, numbers with fractions, such as a
             dropout, and settings of the training that do not change a step, such as the number of
             epochs.
     """
@@ -143,7 +143,7 @@ class Speed:
     Attributes:
         run_id: The run in which it was measured.
         plan: The plan.
-        source: Who measured it; trials of runs that did not record it count as beside others.
+        source: Who measured it. Trials of runs that did not record it count as beside others.
         event: The measurement as it is stored.
     """
 
@@ -154,17 +154,17 @@ class Speed:
 
     @property
     def step_time_s(self) -> float | None:
-        """Seconds of a step; None where the plan does not fit into memory."""
+        """Seconds of a step, or None if the plan does not fit into memory."""
         return self.event.step_time_s
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples per second of all workers; None where the plan does not fit into memory."""
+        """Samples per second of all workers, or None if the plan does not fit into memory."""
         return self.event.samples_per_s
 
     @classmethod
     def of(cls, run_id: str, event: PlanMeasured) -> Speed | None:
-        """Return a stored measurement as a row; None where its plan is incomplete."""
+        """Return a stored measurement as a row, or None if its plan is incomplete."""
         plan = read_plan(event.plan)
         if plan is None:
             return None
@@ -185,12 +185,12 @@ def earlier_runs(
     of: Callable[[Experiment], bool] | None = None,
     except_run: str | None = None,
 ) -> Iterator[tuple[str, list[Event]]]:
-    """Scan the newest runs of a store; runs that this version cannot read are left out.
+    """Scan the newest runs of a store. Runs that this version cannot read are omitted.
 
     Args:
         store: The store.
         types: The types of events to read.
-        of: Returns whether runs of an experiment are wanted; None for all runs.
+        of: Returns whether runs of an experiment are wanted, or None for all runs.
         except_run: A run to leave out.
 
     Yields:
@@ -233,7 +233,7 @@ def read_speeds(store: Store, setting: str, *, except_run: str | None = None) ->
 
 
 def read_measurements(store: Store, setting: str) -> list[PlanMeasured]:
-    """Return the measurements behind `read_speeds`, to fit models to; arguments as there."""
+    """Return the measurements behind `read_speeds`, to fit models to. Arguments as there."""
     return [speed.event for speed in read_speeds(store, setting)]
 
 
@@ -274,7 +274,7 @@ def read_noise_scale(store: Store, experiment: Experiment) -> float | None:
         experiment: What is to be trained.
 
     Returns:
-        The median over the trials of the newest runs, in samples; None where none measured it.
+        The median over the trials of the newest runs, in samples, or None if none measured it.
     """
     scales: dict[tuple[str, int], float] = {}
     for run_id, events in earlier_runs(store, ["trial_reported"], of=_same_task(experiment)):
@@ -288,7 +288,7 @@ def read_noise_scale(store: Store, experiment: Experiment) -> float | None:
 def noise_scale_of(report: TrialReported) -> float | None:
     """Return the gradient noise scale of a report, in samples.
 
-    None where it cannot be estimated.
+    None if it cannot be estimated.
     """
     signal, noise = report.gradient_signal_sqr, report.gradient_noise
     if signal is None or noise is None or signal <= 0 or noise <= 0:

@@ -1,7 +1,7 @@
 """Estimates, and reading advice as it is stored.
 
 That is JSON in which a number may be missing, or a text because it is not finite. What the fields
-mean is documented where they are written; showing them is left to the card and the figures.
+mean is documented where they are written. Showing them is left to the card and the figures.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Estimate:
 
     Attributes:
         value: The prediction.
-        low: Nine of ten truths should lie above; the value where it is not known.
-        high: Nine of ten truths should lie below; the value where it is not known.
+        low: Nine of ten truths should lie above. The value where it is not known.
+        high: Nine of ten truths should lie below. The value where it is not known.
         extrapolated: Whether it is beyond what was measured.
     """
 
@@ -37,7 +37,7 @@ class Estimate:
 
     @classmethod
     def of(cls, stored: Any) -> Self | None:
-        """Read what is stored of it; None where there is no finite value."""
+        """Read what is stored of it, or None if there is no finite value."""
         fields = mapping(stored)
         value = finite(fields.get("value"))
         if value is None:
@@ -91,7 +91,7 @@ class Estimate:
 
 
 def finite(stored: Any) -> float | None:
-    """Return a stored number, None where it is not a finite number."""
+    """Return a stored number, None if it is not a finite number."""
     if isinstance(stored, bool) or not isinstance(stored, int | float):
         return None
     # Whole numbers of JSON may be too large for a float.

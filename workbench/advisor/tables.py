@@ -16,7 +16,7 @@ from workbench.foundation.errors import DataError
 from workbench.foundation.table_columns import check_separator
 
 _Made = TypeVar("_Made")
-# How alike a name must be to that of a column that lacks.
+# How equally a name must be to that of a column that lacks.
 _MISSPELT = 0.85
 
 
@@ -26,8 +26,8 @@ class Column:
 
     Attributes:
         name: Its header.
-        parse: Reads one cell; it raises ValueError, whose text states what is allowed.
-        required: Whether a table without it is refused; the cells of one that lacks are None.
+        parse: Reads one cell. It raises ValueError, whose text says what is allowed.
+        required: Whether a table without it is rejected. The cells of one that lacks are None.
     """
 
     name: str
@@ -38,10 +38,10 @@ class Column:
 def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
     """Read the rows of a CSV file.
 
-    Columns of other names are left out with a warning that names them.
+    Columns of other names are omitted with a warning that names them.
 
     Args:
-        path: The file; its first line names the columns.
+        path: The file. Its first line names the columns.
         columns: What it must or may have.
 
     Returns:
@@ -61,8 +61,8 @@ def read_objects(
     """Read the rows of a CSV file as `read_table` does, and make something of each.
 
     Args:
-        path: The file; its first line names the columns.
-        make: Takes a row; a DataError of its own, whose field is a column, is reported with the
+        path: The file. Its first line names the columns.
+        make: Takes a row. A DataError of its own, whose field is a column, is reported with the
             line.
         columns: What it must or may have.
 
@@ -226,7 +226,7 @@ def finite_number(cell: str) -> float:
 
 
 def positive_whole_number(cell: str) -> int:
-    """Read a whole number greater than 0; 8.0 is one."""
+    """Read a whole number greater than 0. 8.0 is one."""
     number = _number(cell)
     if number is None or number <= 0 or number != int(number):
         raise ValueError("a whole number greater than 0")

@@ -1,7 +1,7 @@
 """The speeds that the trials of one run report: a projection of its events.
 
 The first report of an attempt also contains first calls and reading a checkpoint, so it does not
-count. What an attempt showed becomes a row of the speed history when it ends; reading earlier runs
+count. What an attempt showed becomes a row of the speed history when it ends. Reading earlier runs
 is left to `speed_history`, and deciding anything to the caller.
 """
 
@@ -108,7 +108,7 @@ class TrialSpeeds:
                 pass
 
     def current(self, trial: int) -> float | None:
-        """Return how fast a trial trains now, in samples/s; None where that is not known yet."""
+        """Return how fast a trial trains now, in samples/s, or None if that is not known yet."""
         attempt = self._attempts.get(trial)
         speeds = [] if attempt is None else attempt.speeds[1:]
         return statistics.median(speeds[-NUM_CURRENT_SPEEDS:]) if speeds else None
@@ -123,11 +123,11 @@ class TrialSpeeds:
 
         Args:
             trial: A running trial.
-            plan: The plan; dimensions that it leaves open are those of the trial.
+            plan: The plan. Dimensions that it leaves open are those of the trial.
             earlier: What earlier runs measured of the same setting.
 
         Returns:
-            The median of what was measured; None where nothing was.
+            The median of what was measured, or None if nothing was.
         """
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.plan is None or attempt.place is None:

@@ -60,7 +60,7 @@ def plan_with(variant: Variant, workers: int, micro_batch: int, accumulation: in
 def read_plan(stored: Mapping[str, Any]) -> Plan | None:
     """Return a stored plan in the form in which `plan_with` makes it.
 
-    None where a size is missing.
+    None if a size is missing.
     """
     plan = (_DEFAULTS | PartialPlan.from_json(stored)).complete()
     return None if plan is None else _usual_form(plan)
@@ -140,7 +140,7 @@ def exchange_options(
 
 
 def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
-    """Yield the variants in which workers divide the model; arguments as in `alternatives`."""
+    """Yield the variants in which workers divide the model. Arguments as in `alternatives`."""
     # Their replicas agree in the usual way only.
     plain = with_options(
         base.without(*EXCHANGE_OPTIONS) | PartialPlan.of(exchange=USUAL, bucket="default")

@@ -73,7 +73,7 @@ class Findings:
         rates: The range test of learning rates, where there was one.
         race: The trainings, where there were some.
         noise_scale: In samples, where it was measured.
-        placement: Whether the workers of a trial go on few nodes or on many.
+        placement: Whether the workers of a trial continue few nodes or on many.
         placements_s: Step times of one plan on few nodes and on many, where both were measured.
         num_known: Measurements that were there before.
         num_measured: Measurements that were made.
@@ -190,8 +190,8 @@ def largest_batch(
 
     Args:
         default_batch: The batch without advice, in samples.
-        noise_scale: The gradient noise scale in samples; None where it was not measured.
-        num_train_samples: Samples of the training data; None where that is not known.
+        noise_scale: The gradient noise scale in samples, or None if it was not measured.
+        num_train_samples: Samples of the training data, or None if that is not known.
     """
     largest = int(
         _MAX_SAMPLES_RATIO * default_batch + (_MAX_SAMPLES_RATIO - 1.0) * (noise_scale or 0.0)
@@ -210,7 +210,7 @@ def describe_fewer_updates(
         experiment: Its epochs count.
         batch: The batch whose steps are faster per sample.
         default_batch: The batch without advice.
-        num_train_samples: Samples of the training data; None where that is not known.
+        num_train_samples: Samples of the training data, or None if that is not known.
     """
     if num_train_samples is None:
         leaves = f"{batch / default_batch:.3g} times fewer updates than {default_batch}"
@@ -310,7 +310,7 @@ def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
 
 
 def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
-    """Return the experiment without advice as a candidate; its time only where it was trained."""
+    """Return the experiment without advice as a candidate. Its time only where it was trained."""
     choice = plan_of(findings.reference.plan)
     lr = believed_rate(findings.experiment, findings.choices)
     for standing in standings:
@@ -359,7 +359,7 @@ def _measured(findings: Findings) -> Iterator[str]:
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
             f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
         )
-    # None where not even the first had a finite loss.
+    # None if not even the first had a finite loss.
     if findings.rates is not None and findings.rates.rates:
         suggested = findings.rates.suggested
         yield (

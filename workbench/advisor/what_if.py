@@ -1,7 +1,7 @@
-"""Predicts the effect of another plan from the measurements of advice; nothing is run.
+"""Predicts the effect of another plan from the measurements of advice. Nothing is run.
 
 The models are those of the advice: step times and memory fitted to measured plans, and the value of
-a sample by the gradient noise. Where they do not apply, the answer states that instead of guessing.
+a sample by the gradient noise. Where they do not apply, the answer says that instead of guessing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GOALS: tuple[Goal, ...] = ("time", "money", "energy", "throughput")
 
 @dataclass(frozen=True)
 class PlanQuery:
-    """The fixed settings of a plan; those that are None are chosen for the objective.
+    """The fixed settings of a plan. Those that are None are chosen for the objective.
 
     Attributes:
         workers: Workers of a trial, from 1 to 1,024.
@@ -112,9 +112,9 @@ class WhatIf:
             query: The fixed settings.
 
         Returns:
-            A candidate in plain values. Each predicted number has a value (None where it is not
-            known), low, high, and words where the models do not reach; `fits` is None where it is
-            not known; `rows` is the candidate in words, `words` compares it with the choice of the
+            A candidate in plain values. Each predicted number has a value (None if it is not
+            known), low, high, and words where the models do not reach. `fits` is None if it is
+            not known. `rows` is the candidate in words, `words` compares it with the choice of the
             advice, and `limits` gathers all that is not known, in sentences.
 
         Raises:
@@ -146,7 +146,7 @@ class WhatIf:
         }
 
     def _narrowed(self, query: PlanQuery) -> Choices:
-        """Return the choices that a query leaves; it takes precedence over the experiment."""
+        """Return the choices that a query leaves. It takes precedence over the experiment."""
         if query.workers is not None and not 1 <= query.workers <= MAX_WORKERS:
             raise ExperimentError(
                 f"{query.workers} workers are not possible",

@@ -51,20 +51,20 @@ def advise(
 
     Args:
         experiment: An experiment, the path of its file, or a mapping of its fields. What it sets to
-            `auto` or searches is recommended; fixed settings are kept.
+            `auto` or searches is recommended. Fixed settings are kept.
         objective: What to optimise: the time to the target, its cost in worker time, its energy, or
             the throughput in samples per second.
-        time: The time limit in seconds, or a duration such as 5m; a measurement in progress is
+        time: The time limit in seconds, or a duration such as 5m. A measurement in progress is
             finished. While other runs hold all workers, the advice waits, and its time does not
             run.
-        store: The store for measurements and advice; None for the one that WORKBENCH_STORE names,
-            or else the user's default store.
-        address: The Ray cluster; None for the local one, which is started if none is running.
-        listener: Receives each event after it is stored; None to show the live view in a notebook,
-            and a line of progress in a terminal.
+        store: The store for measurements and advice, or None for the one that WORKBENCH_STORE
+            names, or else the user's default store.
+        address: The Ray cluster, or None for the local one, which is started if none is running.
+        listener: Receives each event after it is stored, or None to show the live view in a
+            notebook, and a line of progress in a terminal.
 
     Returns:
-        The advice; `advice.apply(experiment)` is the experiment with its recommendations.
+        The advice. `advice.apply(experiment)` is the experiment with its recommendations.
 
     Raises:
         ArgumentError: If the objective or the time is invalid.
@@ -106,7 +106,7 @@ def advise(
 
 @contextlib.contextmanager
 def _shown(run: Run) -> Iterator[Sink]:
-    """Show advice while it is measured; yields what receives its events."""
+    """Show advice while it is measured. Yields what receives its events."""
     latest = f"{run.name}  measuring plans"
 
     def receive(event: Event) -> None:

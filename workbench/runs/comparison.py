@@ -55,15 +55,15 @@ def compare(
     axis: ComparisonAxis = "time",
     store: Store | str | None = None,
 ) -> Figure:
-    """Draw what each of several runs had found after how long; the legend states the best of each.
+    """Draw what each of several runs had found after how long. The legend says the best of each.
 
     Args:
         *runs: Runs, their ids, beginnings that only one run has, "last", names, or patterns such as
-            `digits-*`; a name or a pattern stands for all runs that it matches.
-        metric: The metric to compare; None for the first objective of each run, on one scale per
+            `digits-*`. A name or a pattern stands for all runs that it matches.
+        metric: The metric to compare, or None for the first objective of each run, on one scale per
             metric.
         axis: "time", "epoch", "trial", or "cost": the time of all workers together.
-        store: Where they are kept, if only their ids are given; None for the usual store.
+        store: Where they are kept, if only their ids are given, or None for the usual store.
 
     Raises:
         ExperimentError: If no run is named, or the axis or the metric is unknown.
@@ -98,7 +98,7 @@ def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[di
     Returns:
         One mapping per row: `part` ("result", "best parameters", "experiment" or "versions"),
         `name`, whether the runs differ in it as `differs`, and for each run, under its name, its
-        cell as text; None where it has none. Runs of one name are distinguished by their settings
+        cell as text, or None if it has none. Runs of one name are distinguished by their settings
         or ids.
 
     Raises:
@@ -164,8 +164,8 @@ class ComparisonRow:
 
     Attributes:
         name: A fact, a parameter, the dotted path of a setting, or a package.
-        cells: One per run; None where a run has none.
-        differs: Whether the runs differ in it; of results only what is compared counts.
+        cells: One per run, or None if a run has none.
+        differs: Whether the runs differ in it. Of results only what is compared counts.
         best: Position of the best cell, where one is better than all others.
     """
 
@@ -230,7 +230,7 @@ def legend_of(rows: Sequence[ComparisonRow]) -> dict[str | None, str]:
     """Return what stands in cells of settings that a run does not set, and what that means.
 
     Args:
-        rows: The rows that are shown; what none of them has is left out.
+        rows: The rows that are shown. What none of them has is omitted.
     """
     cells = {cell for row in rows if row.part == "experiment" for cell in row.cells}
     meanings = {_DEFAULT: "the setting has its default", None: "the run has no such setting"}
@@ -338,7 +338,7 @@ def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
 
 
 def _has_default(experiment: Experiment, path: str) -> bool:
-    """Return whether an experiment that does not set a setting has it all the same."""
+    """Return whether an experiment that does not set a setting has it anyway."""
     section, _, name = path.partition(".")
     if (
         section in _OF_MODELS

@@ -1,6 +1,6 @@
 """Controlling a run: stop it, change or extend its limits, add configurations, resume it.
 
-Each of these is a command in the store, which the run's driver carries out and answers; where there
+Each of these is a command in the store, which the run's driver carries out and answers. Where there
 is no driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
 Every function returns the driver's answer, or None if there is none yet, and takes what the method
 of `Run` takes that has its name.
@@ -82,7 +82,7 @@ def set_limits(run: StoredRun, limits: Mapping[str, Any]) -> str | None:
 
     Args:
         run: The run.
-        limits: The arguments of `Run.set`; None leaves a limit as it is.
+        limits: The arguments of `Run.set`. None leaves a limit as it is.
     """
     settings = stored_payload("set", _with_units(limits))
     changes = _check_search(run, settings.pop(SEARCH, None))
@@ -100,8 +100,8 @@ def extend(
     Args:
         run: The run.
         more: The arguments of `Run.extend` without those of a launch.
-        launcher: As in `sweep`; used where the run has ended.
-        address: As in `sweep`; used where the run has ended.
+        launcher: As in `sweep`. Used where the run has ended.
+        address: As in `sweep`. Used where the run has ended.
     """
     added = stored_payload("extend", _with_units(more))
     for path in DURATIONS & added.keys():
@@ -134,7 +134,7 @@ def extend(
 
 
 def use_code(run: StoredRun, code: str) -> str | None:
-    """Choose which code the trials of a run under way run that begin from here on."""
+    """Choose which code the trials of a run under way run that start from here on."""
     checked = stored_payload("resume", {"code": code})
     return command(run, "code", checked) if code == "current" else None
 
@@ -177,7 +177,7 @@ def _answer(run: StoredRun, number: int, after: int) -> str | None:
 
 
 def _launch(run: StoredRun, launcher: str, address: str | None) -> None:
-    """Launch a driver; it carries out no stop that was requested before."""
+    """Launch a driver. It carries out no stop that was requested before."""
     from workbench.sweeps.launchers import launch
 
     handled = run.store.events(run.run_id, types=["command_handled"])
@@ -193,7 +193,7 @@ def _request_code(run: StoredRun, code: str | None) -> None:
 
     Args:
         run: The run.
-        code: `kept`, `current`, or None where the user leaves that open.
+        code: `kept`, `current`, or None if the user leaves that open.
     """
     from workbench.sweeps.origin_file import has_changed
 
@@ -229,7 +229,7 @@ def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonVal
 def _longer_limits(
     run: StoredRun, more: Mapping[str, Any], *, has_new_code: bool
 ) -> dict[str, Any]:
-    """Return the limits of an extended run; an extension that is not possible raises an error."""
+    """Return the limits of an extended run. An extension that is not possible raises an error."""
     from workbench.sweeps.budget import extended
 
     history = run.history

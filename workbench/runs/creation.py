@@ -25,22 +25,22 @@ def create_run(
     Args:
         experiment: What to tune.
         store: The store that keeps the run.
-        run_id: Its run id; None for one that is made of the experiment's name and the time.
+        run_id: Its run id, or None for one that is made of the experiment's name and the time.
         launcher: The launcher that will start its driver.
-        address: The Ray cluster; for the local one, the experiment is checked against this
+        address: The Ray cluster. For the local one, the experiment is checked against this
             machine's hardware.
         warm_start: Earlier runs from which the sampler will learn.
-        like: The run whose working folder it uses, and a compression its kept code; None for those
-            of this process.
+        like: The run whose working folder it uses, and a compression its kept code, or None for
+            those of this process.
 
     Returns:
         The id of the run.
 
     Raises:
         ExperimentError: If the experiment is wrong, or the sampler cannot learn from an earlier
-            run; nothing was stored.
+            run. Nothing was stored.
         RunNotFoundError: If an earlier run is not in the store.
-        ResourcesError: If the available hardware can never satisfy it; nothing was stored.
+        ResourcesError: If the available hardware can never satisfy it. Nothing was stored.
         StoreError: If the store already has a run of that id.
         RunError: If the address is one for jobs, not one to attach to.
     """

@@ -43,7 +43,7 @@ def describe_search(experiment: Experiment) -> str:
 
 
 def format_counts(history: History) -> str:
-    """Write how many trials are in which state; "" where there are none."""
+    """Write how many trials are in which state, or "" if there are none."""
     counts = {state: len(history.in_state(state)) for state in _STATES}
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
@@ -97,13 +97,13 @@ def first_line(text: str | None) -> str:
 def describe_place(place: str | None) -> str:
     """Write where the user's code failed, to be appended: " (loop.py:12)".
 
-    "" where that is unknown.
+    "" if that is unknown.
     """
     return "" if place is None else f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
 
 
 def describe_reports(trials: Iterable[Trial]) -> str:
-    """Write how many reports of some trials are stored; "" where all are."""
+    """Write how many reports of some trials are stored, or "" if all are."""
     trials = list(trials)
     left_out = sum(trial.reports_left_out for trial in trials)
     if not left_out:
@@ -117,7 +117,7 @@ def describe_reports(trials: Iterable[Trial]) -> str:
 
 
 def first_traceback(history: History) -> Trial | None:
-    """Return the first trial that failed with a traceback, by number; None without one."""
+    """Return the first trial that failed with a traceback, by number, or None without one."""
     return next((trial for trial in history.in_state("failed") if trial.traceback), None)
 
 
@@ -161,7 +161,7 @@ def describe_end(history: History) -> str:
 
 
 def describe_reason(reason: str | None, message: str | None) -> str:
-    """Write why a run has the state that it has; as `describe_end`.
+    """Write why a run has the state that it has. As `describe_end`.
 
     Args:
         reason: The reason of the event, if it has one.
@@ -174,7 +174,7 @@ def describe_reason(reason: str | None, message: str | None) -> str:
 
 
 def failures_of(history: History) -> dict[str, list[int]]:
-    """Return the numbers of the trials that failed, by the line that states why.
+    """Return the numbers of the trials that failed, by the line that says why.
 
     One line for each error.
     """

@@ -1,6 +1,6 @@
 """A dry run: problems, machines, trials and expected time of a run that is not started.
 
-No code of the user is run. The checks are those of `start`, which raises the first problem; here
+No code of the user is run. The checks are those of `start`, which raises the first problem. Here
 all problems are returned.
 """
 
@@ -35,15 +35,15 @@ def forecast_run(
         experiment: The experiment.
         store: The store that would hold the run, and that holds earlier measurements.
         launcher: As in `sweep`.
-        address: As in `sweep`; a remote cluster is not contacted.
+        address: As in `sweep`. A remote cluster is not contacted.
         warm_start: As in `sweep`.
 
     Returns:
         Plain values: problems (everything that would prevent the start), num_trainings (None if
-        only time limits it), workers (per trial), at_once (concurrent trials; None if unknown),
+        only time limits it), workers (per trial), at_once (concurrent trials, or None if unknown),
         machine (None for a remote cluster), lines (these as sentences), notes (what is notable),
-        forecast (the expected time, as sentences), and expected (the same as numbers; None without
-        measurements to predict from).
+        forecast (the expected time, as sentences), and expected (the same as numbers, or None
+        without measurements to predict from).
     """
     from workbench.sweeps.run_notes import notes_of_run
 

@@ -26,12 +26,12 @@ class RunEnergy:
 
     @property
     def total_wh(self) -> float | None:
-        """The total in watt-hours; None where nothing was metered."""
+        """The total in watt-hours, or None if nothing was metered."""
         known = [energy.total_wh for energy in self.trials.values() if energy.total_wh is not None]
         return sum(known) if known else None
 
     def of_trial(self, number: int) -> float | None:
-        """Return the energy of one trial in watt-hours; None where it was not metered."""
+        """Return the energy of one trial in watt-hours, or None if it was not metered."""
         energy = self.trials.get(number)
         return None if energy is None else energy.total_wh
 
@@ -41,7 +41,7 @@ class RunEnergy:
         return {number: used.total_wh for number, used in self.trials.items()}
 
     def describe(self) -> str | None:
-        """Return the total as one line; None where nothing was metered."""
+        """Return the total as one line, or None if nothing was metered."""
         total_wh = self.total_wh
         if total_wh is None:
             return None

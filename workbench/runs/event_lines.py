@@ -44,7 +44,7 @@ MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candi
 
 
 def measurement_line(event: Event) -> str | None:
-    """Return the line of a measurement for advice; None for other events."""
+    """Return the line of a measurement for advice, or None for other events."""
     match event:
         case PlanMeasured(by_trial=None):
             plan = PartialPlan.from_json(event.plan)
@@ -120,7 +120,7 @@ class Narrator:
     """
 
     def __init__(self, history: History) -> None:
-        """Describe events of `history`; each event is applied to it first."""
+        """Describe events of `history`. Each event is applied to it first."""
         self._history = history
         self._best: tuple[float, int] | None = None
         self._has_shown_traceback = False
@@ -153,7 +153,7 @@ class Narrator:
         return event.traceback.rstrip()
 
     def line_of(self, event: Event) -> str | None:
-        """Return the line of an event, or None where it changes no state.
+        """Return the line of an event, or None if it changes no state.
 
         Args:
             event: The newest event.

@@ -26,10 +26,10 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
     Args:
         path: The file.
         settings: Values by dotted path, such as `{"training.epochs": 5, "objectives.0.target":
-            0.98}`; they replace what the file says.
+            0.98}`. They replace what the file says.
 
     Returns:
-        The experiment; without a name in the file it is named like the file.
+        The experiment. Without a name in the file it is named like the file.
 
     Raises:
         ExperimentError: If the file cannot be read, a path leads nowhere, or the result is no
@@ -52,7 +52,7 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
 
 
 def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
-    """Return an experiment with settings changed by dotted path; errors as of `read_experiment`.
+    """Return an experiment with settings changed by dotted path. Errors: as of `read_experiment`.
 
     Args:
         experiment: The experiment.
@@ -68,7 +68,7 @@ def write_experiment(experiment: Experiment, path: str | Path) -> None:
 
     Args:
         experiment: What is written.
-        path: The file; one that is there is replaced.
+        path: The file. One that is there is replaced.
 
     Raises:
         OSError: If it cannot be written there.

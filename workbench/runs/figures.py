@@ -30,7 +30,7 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
     Args:
         run: What it shows.
         name: Which figure.
-        options: What that figure takes; besides, `trials`, the numbers of those to show, and
+        options: What that figure takes. Also `trials`, the numbers of those to show, and
             `colour`, the parameter to colour them by.
 
     Raises:
@@ -86,14 +86,14 @@ def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
 
 
 def write_report(run: StoredRun, path: Path) -> Path:
-    """Write the report of a run; a reader never sees half of one.
+    """Write the report of a run. A reader never sees half of one.
 
     Args:
         run: What it is about.
         path: The file.
 
     Raises:
-        ArgumentError: If its folder does not exist; only the run's own folder is created.
+        ArgumentError: If its folder does not exist. Only the run's own folder is created.
         RunError: If it cannot be written there.
     """
     from workbench.runs.plots.report import report_html
@@ -124,10 +124,10 @@ def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
     Args:
         run: What it is about.
         path: The file.
-        trial: Only this trial; None for all.
+        trial: Only this trial, or None for all.
 
     Raises:
-        ArgumentError: If there is no such trial, or the folder does not exist; only the run's own
+        ArgumentError: If there is no such trial, or the folder does not exist. Only the run's own
             folder is created.
         RunError: If it cannot be written there.
     """
@@ -142,7 +142,7 @@ def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
 
 
 def _write(run: StoredRun, path: Path, text: str) -> Path:
-    """Write a file atomically; the run's own folder is made for it."""
+    """Write a file atomically. The run's own folder is made for it."""
     try:
         if path.parent == run.folder:
             path.parent.mkdir(parents=True, exist_ok=True)

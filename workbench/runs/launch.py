@@ -28,16 +28,16 @@ def sweep(
     warm_start: Iterable[str | Run] = (),
     wait: bool = False,
 ) -> Run:
-    """Start a run of an experiment; it continues when this process ends.
+    """Start a run of an experiment. It continues when this process ends.
 
     Args:
         experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
-        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the
+        store: The store that keeps it, or None for the one that WORKBENCH_STORE names, or else the
             user's own.
-        launcher: `ray` starts a driver on the Ray cluster; `inline` drives the run in this process
-            and returns when it has ended; packages can register more.
-        address: The Ray cluster; None for the local one, which is started if it is not running.
-        warm_start: Earlier runs from whose finished trials the sampler learns; `auto` stands for
+        launcher: `ray` starts a driver on the Ray cluster. `inline` drives the run in this process
+            and returns when it has ended. Packages can register more.
+        address: The Ray cluster, or None for the local one, which is started if it is not running.
+        warm_start: Earlier runs from whose finished trials the sampler learns. `auto` stands for
             those of the store that are similar.
         wait: Wait for the end of the run.
 
@@ -45,8 +45,8 @@ def sweep(
         The run.
 
     Raises:
-        ExperimentError: If the experiment is wrong; nothing was started.
-        ResourcesError: If the available hardware can never satisfy it; nothing was started.
+        ExperimentError: If the experiment is wrong. Nothing was started.
+        ResourcesError: If the available hardware can never satisfy it. Nothing was started.
         RunError: If its driver cannot be started, or, with `wait` or the launcher `inline`, if the
             run failed or was lost.
 
@@ -127,7 +127,7 @@ def find_experiment(
 def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
     """Return the run of an experiment that was started earlier under a run id.
 
-    None where there is none.
+    None if there is none.
 
     Args:
         experiment: The experiment.

@@ -33,10 +33,10 @@ def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
     """Raise the alerts of lost runs that have such a rule, once, and notify their sinks.
 
     Args:
-        store: Where the runs are; sinks are those of the calling user.
+        store: Where the runs are. Sinks are those of the calling user.
 
     Returns:
-        What sinks answered, by run; runs of which sinks were notified before are missing.
+        What sinks answered, by run. Runs of which sinks were notified before are missing.
 
     Raises:
         ExperimentError: If the settings cannot be read.

@@ -1,4 +1,4 @@
-"""The commands by which a run goes on, as the terminal and the report name them."""
+"""The commands by which a run continues, as the terminal and the report name them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LARGER_DROP = 0.02
 
 
 def next_steps(run_id: str, state: str, history: History) -> list[Suggestion]:
-    """Return the commands by which a run goes on, or by which users learn why it did not.
+    """Return the commands by which a run continues, or by which users learn why it did not.
 
     Args:
         run_id: The run.
-        state: The state of the run; it may be lost, which no history knows.
+        state: The state of the run. It may be lost, which no history knows.
         history: The history of the run.
     """
     offers: list[Suggestion] = []

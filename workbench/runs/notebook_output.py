@@ -2,7 +2,7 @@
 
 The front end draws the live view from the server, without the kernel. The snapshot is shown where
 there is no front end: on a web site, in another editor, years later. It says what is known now and
-does not change. A path of a file that was written is shown as a link; elsewhere it is a path like
+does not change. A path of a file that was written is shown as a link. Elsewhere it is a path like
 any other.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RUN_MIME_TYPE = "application/vnd.workbench.run+json"
 HEIGHT_PX = 520
-# A snapshot is made while somebody waits for a cell; a larger run is left to the live view.
+# A snapshot is made while somebody waits for a cell. A larger run is left to the live view.
 MAX_EVENTS = 100_000
 _MAX_CURVES = 12
 _PAGE = "workbench/api/runs/{run_id}/report"

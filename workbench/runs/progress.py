@@ -41,16 +41,16 @@ class Progress:
     """How far a run is.
 
     Attributes:
-        part: The part of the budget that is used, from 0 to 1, by the limit that will be met first;
-            None where it has no such limit.
-        left: The time until that limit is met; None where nothing lets it expect yet.
+        part: The part of the budget that is used, from 0 to 1, by the limit that will be met first,
+            or None if it has no such limit.
+        left: The time until that limit is met, or None if nothing lets it expect yet.
     """
 
     part: float | None
     left: TimeLeft | None
 
     def describe_left(self) -> str | None:
-        """Return the time that is left in words, with its interval where that is wide."""
+        """Return the time that is left in words, with its interval if that is wide."""
         if self.left is None:
             return None
         words = f"{format_duration(round(self.left.seconds))} left"
@@ -196,7 +196,7 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
         now_unix_s: The time, in seconds since 1970.
 
     Returns:
-        The estimate; None where no limit is on trials, or nothing lets a duration expect yet.
+        The estimate, or None if no limit is on trials, or nothing lets a duration expect yet.
     """
     total = history.max_trials()
     if total is None:
@@ -272,7 +272,7 @@ def _usual_wait_s(history: History) -> float:
 def _running(
     history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float
 ) -> _Running | None:
-    """Return for how long a trial still trains, or None where nothing lets that expect."""
+    """Return for how long a trial still trains, or None if nothing lets that expect."""
     is_waiting = trial.state == "waiting"  # between two attempts
     age_s = trial.trained_s + trial.attempt_s(now_unix_s)
     total = _total(history, trial, ended)

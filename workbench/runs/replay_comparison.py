@@ -24,7 +24,7 @@ class Comparison:
             trial.
         num_compared: Trials that are complete in both runs.
         num_otherwise: Trials that are finished in both runs, but not in the same state.
-        largest_difference: Largest difference of an objective over the compared trials; None
+        largest_difference: Largest difference of an objective over the compared trials. None
             without any.
         metric: The objective with the largest difference.
         trial: The trial with the largest difference.
@@ -65,7 +65,7 @@ def compare(original: History, replay: History) -> Comparison | None:
         replay: The replay, as far as it has come.
 
     Returns:
-        The comparison; None where `replay` is none.
+        The comparison, or None if `replay` is none.
     """
     if replay.replay_of is None:
         return None

@@ -36,7 +36,7 @@ def result_of(run: Run, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
 
     Returns:
         Plain values: run_id, state, counts (in words), metric (the first objective), objectives,
-        best (None where no trial is complete), certainty (on how many samples its score rests and
+        best (None if no trial is complete), certainty (on how many samples its score rests and
         how sure it is, in sentences without their full stops), leaderboard (one row per
         configuration, best first), default_comparison, commands (each with kind, label, command and
         python).
@@ -71,11 +71,11 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
 
     Returns:
         Plain values: params (those that are known), unknown (parameters whose default only the
-        user's code knows), default (a trial of the default, as in the leaderboard; None without
-        one), values (means over the complete trials of the default; None without one), gain (of the
-        best over the default in the first objective, above 0 where the best is better; None if
-        unknown), words, enqueue (the configuration to try; None where it was tried or cannot be),
-        try_it (the command and the Python that try it).
+        user's code knows), default (a trial of the default, as in the leaderboard, or None without
+        one), values (means over the complete trials of the default, or None without one), gain (of
+        the best over the default in the first objective, above 0 where the best is better, or None
+        if unknown), words, enqueue (the configuration to try, or None if it was tried or cannot
+        be), try_it (the command and the Python that try it).
     """
     from workbench.training.planning.typical_configurations import default_configuration
 

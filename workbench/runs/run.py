@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.runs.bundles.ensemble import Ensemble
 
 _AUTOML = "workbench.runs.automl:AutoML"
-"""What writes the result of an AutoML run; by its name, as it builds on runs."""
+"""What writes the result of an AutoML run. By its name, as it builds on runs."""
 
 
 def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
@@ -51,14 +51,14 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     Args:
         run_id: A run id, a prefix or a name that only one run has, or "last", the newest that is
             not advice.
-        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the
+        store: The store that keeps it, or None for the one that WORKBENCH_STORE names, or else the
             user's own.
 
     Returns:
         The run.
 
     Raises:
-        RunNotFoundError: If there is no such run; similar names are listed.
+        RunNotFoundError: If there is no such run. Similar names are listed.
         StoreError: If the file that is named does not exist.
 
     Example:
@@ -70,7 +70,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
 
 
 class Run:
-    """A run in a store; dropping the object changes nothing about the run.
+    """A run in a store. Dropping the object changes nothing about the run.
 
     Every property reads the store again.
 
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def waits_for(self) -> str | None:
-        """What prevents it from training, as last reported by its driver; None if nothing does."""
+        """Why it is waiting to train, as its driver last reported, or None if it is not waiting."""
         return self.stored.waits_for
 
     @property
@@ -149,7 +149,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The local folder of its files; artifacts at a URL are not in it."""
+        """The local folder of its files. Artifacts at a URL are not in it."""
         return self.stored.folder
 
     # Its results.
@@ -164,7 +164,7 @@ class Run:
         """One row per trial: number, state, parameters, results and progress.
 
         A metric or parameter whose name is ambiguous becomes the column `values.NAME` or
-        `params.NAME`. A metric is the result of its trial, or its last report while it has none;
+        `params.NAME`. A metric is the result of its trial, or its last report while it has none.
         `duration_s` is for how long the trial ran, over all attempts. The panel, the terminal and
         the report show the same columns.
         """
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def best(self) -> Trial | None:
-        """The trial that was chosen by hand, else the best complete one; None without any.
+        """The trial that was chosen by hand, else the best complete one, or None without any.
 
         With several objectives, the best is that by the first of them.
         """
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The differences from the run that it replays; None without an original."""
+        """The differences from the run that it replays, or None without an original."""
         return self.stored.comparison
 
     @property
@@ -190,7 +190,7 @@ class Run:
 
     @property
     def advice(self) -> dict[str, Any] | None:
-        """The recommendation of the advisor as plain values; None without one."""
+        """The recommendation of the advisor as plain values, or None without one."""
         return self.stored.advice
 
     @property
@@ -229,7 +229,7 @@ class Run:
         A notebook shows its live view meanwhile, a terminal its progress.
 
         Args:
-            timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it
+            timeout_s: Seconds to wait at most. The run continues, and `state` shows whether it
                 ended.
 
         Returns:
@@ -259,7 +259,7 @@ class Run:
         self.stored.await_leaving()
 
     def ended_by(self, launcher: str) -> Self:
-        """Return the run after a launch; one that was driven in this process has ended by then.
+        """Return the run after a launch. One that was driven in this process has ended by then.
 
         Args:
             launcher: The launcher that started its driver.
@@ -279,14 +279,14 @@ class Run:
 
     @property
     def notes(self) -> str:
-        """What users wrote about it; empty if nothing."""
+        """What users wrote about it, or empty if nothing."""
         return self.row.notes
 
     def rename(self, name: str) -> str:
-        """Give the run another name; its id and its experiment stay as they are.
+        """Give the run another name. Its id and its experiment stay as they are.
 
         Args:
-            name: The new name; empty for that of the experiment.
+            name: The new name, or empty for that of the experiment.
 
         Returns:
             What was done.
@@ -307,7 +307,7 @@ class Run:
 
         Args:
             add: A tag, or several.
-            remove: A tag, or several; those that it does not have are ignored.
+            remove: A tag, or several. Those that it does not have are ignored.
 
         Returns:
             The tags that it has now, in words.
@@ -328,7 +328,7 @@ class Run:
         """Replace the notes of the run.
 
         Args:
-            text: The notes; empty to remove them.
+            text: The notes, or empty to remove them.
 
         Returns:
             What was done.
@@ -362,7 +362,7 @@ class Run:
         return "no longer pinned" if undo else "pinned"
 
     def archive(self, *, undo: bool = False) -> str:
-        """Let lists leave the run out; nothing of it is deleted.
+        """Let lists leave the run out, or nothing of it is deleted.
 
         Args:
             undo: Show it in lists again.
@@ -382,15 +382,15 @@ class Run:
     def choose(self, trial: int | None = None, *, undo: bool = False) -> str:
         """Choose a trial by hand: it is taken, instead of the best, wherever no trial is named.
 
-        `best`, `export`, `compress` and RUN/best of a command take it; the search goes on as
+        `best`, `export`, `compress` and RUN/best of a command take it. The search continues as
         before.
 
         Args:
             trial: The number of a complete trial that keeps all constraints.
-            undo: Take the best again; no trial is named then.
+            undo: Take the best again. No trial is named then.
 
         Returns:
-            What was done; with several objectives, also what the trial gives up.
+            What was done. With several objectives, also what the trial gives up.
 
         Raises:
             ArgumentError: If the trial cannot be chosen, or both or none of the arguments are
@@ -432,14 +432,14 @@ class Run:
         refuse_under_way(self.row)
 
     def delete(self) -> str:
-        """Delete the run with its events, checkpoints and other files; `size` is what that frees.
+        """Delete the run with its events, checkpoints and other files. `size` is what that frees.
 
         Returns:
             What was freed, in words.
 
         Raises:
             RunError: If the run is under way.
-            ArtifactsError: If its files cannot be removed; the run is kept.
+            ArtifactsError: If its files cannot be removed. The run is kept.
 
         Example:
             >>> scratch = wb.sweep(experiment, launcher="inline")
@@ -474,10 +474,10 @@ class Run:
         """Stop the run, or one of its trials, and wait up to five seconds for the driver's answer.
 
         Args:
-            trial: The number of the trial; None for the whole run.
+            trial: The number of the trial, or None for the whole run.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet, and will carry the command out
             when it can.
 
         Raises:
@@ -495,11 +495,11 @@ class Run:
         """Try a given configuration next, and wait up to five seconds for the driver's answer.
 
         Args:
-            params: The value of every searched parameter, by name; those with a single value may be
+            params: The value of every searched parameter, by name. Those with a single value may be
                 left out.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet, and will carry the command out
             when it can.
 
         Raises:
@@ -525,12 +525,12 @@ class Run:
     ) -> str | None:
         """Change limits of the run while it is under way.
 
-        Limits that are left out stay as they are.
+        Limits that are omitted stay as they are.
 
         The experiment and its hash do not change. A limit that the run has already passed ends it.
 
         Args:
-            concurrency: Most trials at once, or `auto` for as many as the hardware holds; those
+            concurrency: Most trials at once, or `auto` for as many as the hardware holds. Those
                 under way are not stopped.
             trials: Configurations in total.
             time: Time of the run in total, in seconds or such as 1h30m.
@@ -539,10 +539,10 @@ class Run:
             money: What the run may cost, in the currency of its price or such as 20 EUR.
             plateau: Configurations in a row without a better one after which the run ends.
             search: Parameters that are searched differently from now on, by name: a value freezes
-                one, a range or choices replace its own; of a range one end suffices.
+                one, a range or choices replace its own. Of a range one end suffices.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet, and will carry the command out
             when it can.
 
         Raises:
@@ -580,7 +580,7 @@ class Run:
         launcher: str = "ray",
         address: str | None = None,
     ) -> str | None:
-        """Give the run a larger budget; a run that has ended continues with a new driver.
+        """Give the run a larger budget. A run that has ended continues with a new driver.
 
         The study proposes what it would have proposed with the larger budget from the beginning.
 
@@ -592,24 +592,24 @@ class Run:
             money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
-            code: `kept`: trials run the code that the run kept. `current`: trials that begin from
+            code: `kept`: trials run the code that the run kept. `current`: trials that start from
                 here on run it as it is on the disk now, and the sampler takes those before for
                 another, related run. None for `kept`, and for `current` where no trial has a result
                 yet.
-            enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one
+            enqueue: A configuration to try next, as in `enqueue`. Without a limit the run gets one
                 more trial.
-            launcher: As in `sweep`; used where the run has ended.
-            address: As in `sweep`; used where the run has ended.
+            launcher: As in `sweep`. Used where the run has ended.
+            address: As in `sweep`. Used where the run has ended.
 
         Returns:
-            The driver's answer; None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet, and will carry the command out
             when it can.
 
         Raises:
             ArgumentError: If an argument is not valid.
             ExperimentError: If the run has no such limit, would end at once anyway, or the
                 configuration does not lie in the search space.
-            RunError: If the run is about to end; with the launcher `inline`, also if it failed.
+            RunError: If the run is about to end. With the launcher `inline`, also if it failed.
 
         Example:
             >>> answer = run.extend(trials=1)
@@ -645,8 +645,8 @@ class Run:
             code: As in `extend`.
 
         Raises:
-            RunError: If the run is complete or has no trial left, or no new driver can be started;
-                with the launcher `inline`, also if it failed.
+            RunError: If the run is complete or has no trial left, or no new driver can be started.
+                With the launcher `inline`, also if it failed.
         """
         if self.is_under_way:
             if code is not None:
@@ -672,14 +672,14 @@ class Run:
         control.drive_again(self.stored, launcher=launcher, address=address, code=code)
 
     def use_code(self, code: str) -> str | None:
-        """Choose which code the trials of a run under way run that begin from here on.
+        """Choose which code the trials of a run under way run that start from here on.
 
         Args:
             code: As in `extend`.
 
         Returns:
-            The driver's answer; None if it has not answered yet, or the code stays that which was
-            kept.
+            The driver's answer, or None if it has not answered yet, or the code stays that which
+            was kept.
 
         Raises:
             ArgumentError: If `code` is neither `kept` nor `current`.
@@ -697,7 +697,7 @@ class Run:
             arguments: The payload, as JSON values.
 
         Returns:
-            The driver's answer; None if it has not answered yet.
+            The driver's answer, or None if it has not answered yet.
 
         Raises:
             RunError: If the run has ended, or the driver refused.
@@ -710,7 +710,7 @@ class Run:
         """Draw a figure.
 
         Args:
-            name: Its name; the error for an unknown name lists them all.
+            name: Its name. The error for an unknown name lists them all.
             **options: The options of that figure.
 
         Raises:
@@ -726,7 +726,7 @@ class Run:
         """Write the report of the run: one HTML page that needs no network.
 
         Args:
-            path: A file in a folder that exists; None for `report.html` in the run's folder.
+            path: A file in a folder that exists, or None for `report.html` in the run's folder.
 
         Returns:
             The path of the file, which a notebook shows as a link.
@@ -748,9 +748,9 @@ class Run:
         """Write what each worker did and when, as a trace that Perfetto (ui.perfetto.dev) opens.
 
         Args:
-            path: A file in a folder that exists; None for `trace.json` in the run's folder.
-            trial: Only this trial, with its speed and its metrics over time; None for all, without
-                these.
+            path: A file in a folder that exists, or None for `trace.json` in the run's folder.
+            trial: Only this trial, with its speed and its metrics over time, or None for all,
+                without these.
 
         Returns:
             The path of the file.
@@ -785,12 +785,12 @@ class Run:
 
         Args:
             folder: A folder that is empty or does not exist.
-            trial: The number of the trial; None for the chosen or best, or for the result of an
+            trial: The number of the trial, or None for the chosen or best, or for the result of an
                 AutoML run.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without
-                torch; "openvino", or a format of another package, adds its files beside these;
+                torch. "openvino", or a format of another package, adds its files beside these.
                 "flower" adds the federation of the trial as an application for Flower.
-            force: Write into a folder that is not empty; files of the same names are replaced.
+            force: Write into a folder that is not empty. Files of the same names are replaced.
             weights: Include the weights, where the workbench trained the model.
 
         Returns:
@@ -831,13 +831,13 @@ class Run:
         numbers by their mean.
 
         Args:
-            size: Maximum number of trials that the ensemble has; None for any number.
-            trials: The numbers of the trials to select from; None for the best 20 whose checkpoints
-                are kept.
-            metric: The objective to improve; None for the first.
+            size: Maximum number of trials that the ensemble has, or None for any number.
+            trials: The numbers of the trials to select from, or None for the best 20 whose
+                checkpoints are kept.
+            metric: The objective to improve, or None for the first.
 
         Returns:
-            The ensemble, which states whether it is better, predicts, and exports itself as a
+            The ensemble, which says whether it is better, predicts, and exports itself as a
             bundle.
 
         Raises:
@@ -860,7 +860,7 @@ class Run:
 
         Args:
             url: An Optuna storage, such as sqlite:///study.db.
-            name: The name of the study; None for the run id.
+            name: The name of the study, or None for the run id.
 
         Returns:
             The name of the study.
@@ -875,7 +875,7 @@ class Run:
         Study.rebuild(self.experiment, self.events()).export(url, name)
         return name
 
-    # New runs that begin from it.
+    # New runs that start from it.
 
     def replay(self, *, launcher: str = "ray", address: str | None = None) -> Self:
         """Start a new run that tries the configurations of this run again, in the same order.
@@ -885,10 +885,10 @@ class Run:
             address: As in `sweep`.
 
         Returns:
-            The new run; its `comparison` describes how it differs.
+            The new run. Its `comparison` describes how it differs.
 
         Raises:
-            RunError: If this run has proposed nothing, or the driver cannot be started; with the
+            RunError: If this run has proposed nothing, or the driver cannot be started. With the
                 launcher `inline`, also if the new run failed.
 
         Example:
@@ -937,13 +937,13 @@ class Run:
         that, or worse than `limits` allow, is never the best trial of the run.
 
         Args:
-            trial: The number of the trial to compress; None for the chosen or best.
-            objective: What to keep, such as val_loss; None for the accuracy where it is measured,
-                else for the first objective.
+            trial: The number of the trial to compress, or None for the chosen or best.
+            objective: What to keep, such as val_loss, or None for the accuracy where it is
+                measured, else for the first objective.
             limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency`
                 of a call (such as 5ms), `size` of the file (such as 500KB), `memory` of a process
                 that runs the model (such as 100MB).
-            trials: Maximum number of compressions to try; 12 if there is no time limit either.
+            trials: Maximum number of compressions to try. 12 if there is no time limit either.
             time: Maximum time, in seconds or such as 10m.
             threads: Number of threads of each call that is timed.
             device: Where the latency is measured: here, ssh://[USER@]HOST[:PORT], or FILE:TIER, a
@@ -1005,7 +1005,7 @@ def open_store(store: Store | str | None) -> Store:
 
 
 def open_existing_store(store: Store | str | None) -> Store:
-    """Return the store that is meant, as `open_store` does; a file that is named must exist.
+    """Return the store that is meant, as `open_store` does. A file that is named must exist.
 
     Raises:
         StoreError: If it does not.

@@ -31,7 +31,7 @@ _LOG_FACTOR = 10.0
 
 
 def how_to_widen(run_id: str, history: History) -> Suggestion | None:
-    """Return the command that widens ranges at whose ends the best trial lies; None without such.
+    """Return the command that widens ranges whose ends the best trial has reached, or None.
 
     Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is
     bounded by the machine.
@@ -105,7 +105,7 @@ def how_to_freeze(
 def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
     """Return the end of a range beyond that which a value has reached.
 
-    None where it lies within.
+    None if it lies within.
     """
     low, high = float(domain.low), float(domain.high)
     if not (low < high and low <= value <= high):

@@ -124,7 +124,7 @@ class StoredRun:
 
     @property
     def advice(self) -> dict[str, Any] | None:
-        """The recommendation of the advisor as plain values; None without one."""
+        """The recommendation of the advisor as plain values, or None without one."""
         given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
         return next(
             (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
@@ -132,7 +132,7 @@ class StoredRun:
 
     @property
     def waits_for(self) -> str | None:
-        """What prevents it from training, as last reported by its driver; None if nothing does."""
+        """Why it is waiting to train, as its driver last reported, or None if it is not waiting."""
         if self.state not in ("running", "stopping"):
             return None
         seq, reason_found = 0, None
@@ -168,7 +168,7 @@ class StoredRun:
 
     @property
     def folder(self) -> Path:
-        """The local folder of its files; artifacts at a URL are not in it."""
+        """The local folder of its files. Artifacts at a URL are not in it."""
         return self.store.folder(self.run_id)
 
     def read_attachment(self, saved: AttachmentSaved) -> bytes:
@@ -215,7 +215,7 @@ class StoredRun:
 
     @property
     def best(self) -> Trial | None:
-        """The trial that was chosen by hand, else the best complete one; None without any.
+        """The trial that was chosen by hand, else the best complete one, or None without any.
 
         With several objectives, the best is that by the first of them.
         """
@@ -223,7 +223,7 @@ class StoredRun:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The differences from the run that it replays; None without an original."""
+        """The differences from the run that it replays, or None without an original."""
         history = self.history
         if history.replay_of is None:
             return None
@@ -295,7 +295,7 @@ def to_table(history: History) -> pd.DataFrame:
         history: The run, with the energy of its trials.
 
     Returns:
-        The columns that `columns_of` declares; the trial that one continues only where any does.
+        The columns that `columns_of` declares. The trial that one continues only where any does.
     """
     import pandas as pd
 

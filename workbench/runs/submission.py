@@ -60,17 +60,17 @@ class SubmittedRun:
 
         Args:
             run_id: Its run id.
-            address: The address it was submitted to; None for RAY_API_SERVER_ADDRESS.
-            token_file: A file that contains the cluster's token; None for the places where Ray
+            address: The address it was submitted to, or None for RAY_API_SERVER_ADDRESS.
+            token_file: A file that contains the cluster's token, or None for the places where Ray
                 looks.
-            store: The store that keeps it; None for the cluster's own.
+            store: The store that keeps it, or None for the cluster's own.
 
         Raises:
             ArgumentError: If the address does not take jobs, or the token cannot be read.
         """
         self.run_id = run_id
         self.sent: tuple[str, ...] = ()
-        """The files that `submit` sent; empty for a run that is attached to."""
+        """The files that `submit` sent, or empty for a run that is attached to."""
         self._cluster = RemoteCluster(address, token_file=token_file, store=store)
 
     @property
@@ -167,18 +167,19 @@ def submit(
 
     Args:
         experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
-        address: Where Ray serves its dashboard, such as http://HOST:8265; None for
+        address: Where Ray serves its dashboard, such as http://HOST:8265, or None for
             RAY_API_SERVER_ADDRESS.
-        token_file: A file that contains the cluster's token; None for the places where Ray looks.
-        store: The store to use there; None for the cluster's own, or a database server that
+        token_file: A file that contains the cluster's token, or None for the places where Ray
+            looks.
+        store: The store to use there, or None for the cluster's own, or a database server that
             WORKBENCH_STORE names here.
-        run_id: The run id; None for one made of the experiment and the code.
+        run_id: The run id, or None for one made of the experiment and the code.
 
     Returns:
         The run.
 
     Raises:
-        ExperimentError: If the experiment is wrong; nothing was sent.
+        ExperimentError: If the experiment is wrong. Nothing was sent.
         RunError: If the cluster cannot be reached, refuses the token, or could not start the run.
     """
     if isinstance(experiment, str | Path):
@@ -218,7 +219,7 @@ def send(
 
     Raises:
         StoreError: If `run_id` cannot name a run.
-        ExperimentError: If the experiment is wrong; nothing was sent.
+        ExperimentError: If the experiment is wrong. Nothing was sent.
         DataError: If the data is not where the experiment names it.
         RunError: If the cluster cannot be reached or refuses.
     """
@@ -255,7 +256,7 @@ def send(
 
 
 def note_of_left_out(package: JobPackage) -> str | None:
-    """Return a note of the secrets and links that were not sent; None where there are none."""
+    """Return a note of the secrets and links that were not sent, or None if there are none."""
     left_out = [line for line in package.describe() if line.startswith("left out")]
     return "; ".join(left_out) or None
 
@@ -263,7 +264,7 @@ def note_of_left_out(package: JobPackage) -> str | None:
 def note_of_settings(cluster: RemoteCluster) -> str | None:
     """Return a note that this machine's settings do not apply to a remote run.
 
-    None where it has none.
+    None if it has none.
     """
     try:
         settings = read_settings()
@@ -296,8 +297,8 @@ def save_result(answer: Answer, place: Path | None, study_url: str | None = None
 
     Args:
         answer: The result of the command.
-        place: Where to save the file or the folder; None for neither.
-        study_url: The Optuna storage to copy the study to; None for no study.
+        place: Where to save the file or the folder, or None for neither.
+        study_url: The Optuna storage to copy the study to, or None for no study.
 
     Raises:
         RunError: If no result was transferred, or it cannot be written.

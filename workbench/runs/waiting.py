@@ -50,13 +50,13 @@ AWAITED = "the driver's process has ended; Ray starts another one, which takes s
 ANSWERS_AGAIN = "the driver answers again"
 _LINE_EVERY_S = 0.5
 _SNAPSHOT_EVERY_S = 5.0
-# A snapshot of a long run takes long to make; it may use this part of the time.
+# A snapshot of a long run takes long to make. It may use this part of the time.
 _PART_FOR_SNAPSHOTS = 0.1
 _CLEAR_LINE = "\r\x1b[2K"
 
 
 def await_end(run: StoredRun, timeout_s: float | None = None) -> None:
-    """Wait for the end of a run, and show it meanwhile; arguments and errors as in `Run.wait`."""
+    """Wait for the end of a run, and show it meanwhile. Arguments and errors as in `Run.wait`."""
     with waiting_for(run) as show_progress:
         read_s = time.monotonic()
         next_driver = NextDriver()
@@ -127,13 +127,13 @@ def _how_to_continue(run_id: str, history: History) -> Suggestion:
 
 
 class NextDriver:
-    """Whether to go on waiting for a run of this machine though its driver is gone.
+    """Whether to continue waiting for a run of this machine though its driver is gone.
 
     Ray starts another driver in place of one that was killed. Until then nobody gives the run up.
     """
 
     def __init__(self) -> None:
-        """Begin before the run was looked at."""
+        """Start before the run was looked at."""
         self._owner: Owner | None = None
         self._head: dict[str, Any] | None = None  # that the process of the owner belongs to
         self._until_s: float | None = None
@@ -142,7 +142,7 @@ class NextDriver:
         """Return whether Ray may still start another driver in place of one that was killed.
 
         Args:
-            row: The run, as it is now; call this as often as you look at the run.
+            row: The run, as it is now. Call this as often as you look at the run.
         """
         if row.owner != self._owner:
             self._owner = row.owner
@@ -158,7 +158,7 @@ class NextDriver:
 
 
 def describe_silence(row: RunRow) -> str | None:
-    """Return for how long the driver of a run has given no sign; None where it has, or is gone.
+    """Return for how long the driver of a run has given no sign, or None if it has, or is gone.
 
     Args:
         row: The run, as it is now.
@@ -196,10 +196,10 @@ def waiting_for(
 
     Args:
         run: The run.
-        describe: Returns its progress in one line; None to count its trials.
+        describe: Returns its progress in one line, or None to count its trials.
 
     Yields:
-        A function that shows what is new, with a warning if there is one; it may be called as often
+        A function that shows what is new, with a warning if there is one. It may be called as often
         as the caller looks at the run.
     """
     view = _view_of(run, describe or (lambda: progress_line(run.history)))
@@ -282,7 +282,7 @@ def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTe
 
 
 def _kernel_shell() -> Any:
-    """Return the shell of the notebook that this process is the kernel of; None elsewhere."""
+    """Return the shell of the notebook that this process is the kernel of. None elsewhere."""
     if "ipykernel" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython

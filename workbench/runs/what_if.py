@@ -13,7 +13,7 @@ from workbench.store.database import Store
 
 
 def newest_with_advice(store: Store) -> str:
-    """Return the id of the newest run that has advice; "last" if none of the newest has any.
+    """Return the id of the newest run that has advice. "last" if none of the newest has any.
 
     Args:
         store: The runs.
@@ -43,7 +43,7 @@ def newest_measured(store: Store, is_usable: Callable[[list[PlanMeasured]], bool
 
 
 def models_of(run: Run) -> WhatIf:
-    """Return the fitted models of a run's advice; asking them runs nothing.
+    """Return the fitted models of a run's advice. Asking them runs nothing.
 
     Args:
         run: A run that was advised on.

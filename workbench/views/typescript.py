@@ -95,9 +95,9 @@ MODELS: tuple[type[BaseModel], ...] = (
     TiersStatus,
     TiersRun,
 )
-"""The messages; each type that they refer to is declared as well."""
+"""The messages. Each type that they refer to is declared as well."""
 
-# Fields with a default may be missing in messages, in both directions; only this mode reflects
+# Fields with a default may be missing in messages, in both directions. Only this mode reflects
 # that.
 _MODE = "validation"
 _SCALARS = {

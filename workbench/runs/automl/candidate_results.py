@@ -1,6 +1,6 @@
 """The candidates of an AutoML run and their results: each candidate is trained on all folds.
 
-A run counts trials; the trials of one candidate differ only in the fold that they are validated on.
+A run counts trials. The trials of one candidate differ only in the fold that they are validated on.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class CandidateResult:
         number: Its number, from 1.
         family: Its model family.
         params: Its configuration.
-        state: set aside: worse than others after a few folds; cut short: the run ended before it
+        state: set aside: worse than others after a few folds. Cut short: the run ended before it
             did.
         num_folds: Folds on which its training is complete.
         has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
-        values: Mean validation metrics over those folds, by name without `val_`; where there is
+        values: Mean validation metrics over those folds, by name without `val_`. Where there is
             none, over those that were cut short. Errors (`mae`, `rmse`) are in the unit of the
             target.
         trained_s: Time of training on all folds so far, in seconds.
@@ -190,7 +190,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:
-    """Return the number of candidates by state, in words; one that left a model was tried."""
+    """Return the number of candidates by state, in words. One that left a model was tried."""
     states = Counter(candidate.state for candidate in candidates)
     cut_short = sum(
         candidate.state == "cut short" and candidate.has_model for candidate in candidates
@@ -211,7 +211,7 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
 
 
 def describe_best(candidates: list[CandidateResult]) -> str | None:
-    """Return the result of the best candidate, in words; None where none has a score."""
+    """Return the result of the best candidate, in words, or None if none has a score."""
     scored = [candidate for candidate in candidates if candidate.values]
     # A few folds may be the easy ones: they count only where nothing was trained on all.
     best = min(
@@ -227,7 +227,7 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
 def describe_cut_short(history: History) -> str | None:
     """Return a sentence about the best candidate that was cut short while it was ahead.
 
-    None where none was.
+    None if none was.
 
     Only candidates with all folds are compared at the end. What another one had reached is compared
     on its own folds, as a few may be the easy ones.

@@ -1,6 +1,6 @@
 """Choose the models to try on a data set, their search space, and the configurations to start with.
 
-The result is an ordinary experiment. The ranges suit small and medium data sets; the first
+The result is an ordinary experiment. The ranges suit small and medium data sets. The first
 configurations are sound defaults of each family, so that even a short run tries all of them.
 """
 
@@ -29,7 +29,7 @@ METRIC = "metric"
 """The option of the data that names what is optimised, where the user chose it."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
-# Trees try every threshold of every feature; beyond this size a network is trained faster.
+# Trees try every threshold of every feature. Beyond this size a network is trained faster.
 _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
 # MB.
@@ -138,7 +138,7 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
 
     Args:
         kind: The kind of sample.
-        learning: The data; its size counts.
+        learning: The data. Its size counts.
     """
     families = FAMILIES[kind]
     is_large = (
@@ -170,7 +170,7 @@ def experiment_for(
         seed: Seed of the run.
         name: Name of the experiment.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised; None for the loss.
+        metric: What is optimised, or None for the loss.
     """
     measure = None if metric is None else METRICS[task][metric]
     objective = {"metric": "val_loss", "goal": "minimize"}

@@ -1,6 +1,6 @@
 """Find the columns of a table to learn from: numbers, categories, dates, and prose.
 
-Only the form of a column counts: how its values are written and how many differ. What is left out
+Only the form of a column counts: how its values are written and how many differ. What is omitted
 is noted. Encoders are learnt elsewhere, from train rows only.
 """
 
@@ -54,7 +54,7 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     """Find the columns to learn from.
 
     Args:
-        table: The columns to predict from; their names are strings.
+        table: The columns to predict from. Their names are strings.
 
     Raises:
         DataError: If there are none.

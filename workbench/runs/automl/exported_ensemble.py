@@ -201,7 +201,7 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
         return (
             Input(name="inputs", kind="array", shape=shape, dtype="float32", example=example),
         ), {"inputs": values}
-    # An encoder leaves out columns that are constant in its fold, and counts the categories of that
+    # An encoder omits columns that are constant in its fold, and counts the categories of that
     # fold.
     learnt: dict[str, list[Column]] = {}
     for member in members:

@@ -27,7 +27,7 @@ NUM_SHUFFLES = 5
 MAX_SHUFFLED_SAMPLES = 1_000
 MAX_COLUMNS = 60
 MAX_SECONDS = 10.0
-"""How long columns are shuffled; the first is always measured."""
+"""How long columns are shuffled. The first is always measured."""
 _OTHERS = "(others)"
 _SIDES_OF_90 = 1.645  # standard errors on both sides of a mean that enclose 90 %
 
@@ -103,15 +103,15 @@ def analyse(
 
     Args:
         predict: Returns (samples, classes) probabilities, or (samples, 1) numbers.
-        samples: Test samples as they were given; columns are shuffled where they are a data frame.
+        samples: Test samples as they were given. Columns are shuffled where they are a data frame.
         targets: Class numbers, or numbers in their own unit.
         task: Whether classes or numbers are predicted.
         labels: The classes.
         target_name: The name of the target, which is the unit of errors.
-        target_unit: The sign or word beside its numbers, such as CHF; "" for none.
+        target_unit: The sign or word beside its numbers, such as CHF, or "" for none.
         seed: Seed of the shuffling, and of the points that are kept.
         predicted: The predictions for the samples, where they are known.
-        longest_s: For how many seconds columns are shuffled, at most; the first is always shuffled
+        longest_s: For how many seconds columns are shuffled, at most. The first is always shuffled
             once.
     """
     predicted = predict(samples) if predicted is None else predicted

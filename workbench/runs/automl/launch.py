@@ -43,26 +43,26 @@ def automl(
 
     The test is done on held-out samples.
 
-    Returns as soon as the run has been started; the run continues without this process.
+    Returns as soon as the run has been started. The run continues without this process.
 
     Args:
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
-            height, width[, channels]) or texts; a data frame or the path of a .csv, .tsv or
+            height, width[, channels]) or texts. A data frame or the path of a .csv, .tsv or
             .parquet file, with `target`; or the name of a bundled data set.
         target: The column to predict, where data is a table.
-        time: Time from this call until the result is chosen and tested, in seconds or such as 10m;
-            at least 10 s. Reading data and starting processes take some seconds of it, but at least
-            8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing and
-            testing.
-        task: classification or regression; None to detect it from the target.
-        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc; of
+        time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
+            At least 10 s. Reading data and starting processes take a few seconds of it, but at
+            least 8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing
+            and testing.
+        task: classification or regression, or None to detect it from the target.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc. Of
             numbers rmse, mae or r2. None for log_loss, or the squared error.
         drop: Columns of a table that must not be used, such as those that are not known when a
             prediction is made.
         seed: Seed of the split into train, validation and test, and of everything random in the
             run.
-        name: Name of the run; None to name it after the data.
-        store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
+        name: Name of the run, or None to name it after the data.
+        store: The store, or None for the one that WORKBENCH_STORE names, or else the user's own.
         launcher: As in `sweep`.
         address: As in `sweep`.
         wait: Whether to return only when the run has ended.
@@ -161,7 +161,7 @@ def create(
 def start(
     found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None
 ) -> None:
-    """Start the driver of a stored run; its time budget counts from when the user began to wait.
+    """Start the driver of a stored run. Its time budget counts from when the user began to wait.
 
     Args:
         found: The run.

@@ -2,7 +2,7 @@
 
 Judge each configuration on validation, combine the best.
 
-A configuration was trained on each fold; every sample is predicted by the model that had not learnt
+A configuration was trained on each fold. Every sample is predicted by the model that had not learnt
 from it, and a new sample by the mean of all of them. No function here receives test samples: the
 choice cannot depend on them.
 """
@@ -44,7 +44,7 @@ class Candidate:
         trial: Number of its first trial.
         family: Its model family.
         params: Its configuration.
-        models: By fold, the module with its best weights; only where it is used, as a forest may be
+        models: By fold, the module with its best weights. Only where it is used, as a forest may be
             large.
         predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
             probabilities, or (samples, 1) numbers in the unit of the target.
@@ -65,7 +65,7 @@ class ChosenModel:
 
     Attributes:
         candidates: The best candidates of the run by validation loss, the best first.
-        weights: The weight of each; they sum to 1, and most are 0.
+        weights: The weight of each. They sum to 1, and most are 0.
         targets: The true values of the validation samples.
         interpreter: Reads samples.
         guess: The simplest guess, which is used where no candidate was ready in time.
@@ -142,7 +142,7 @@ def choose(
         interpreter: Reads its samples.
         guess: Used where the run was too short for any model.
         most: How many configurations are compared, those that seemed the best to the run.
-        until_s: When no further one is judged, by `time.monotonic`; one always is.
+        until_s: When no further one is judged, by `time.monotonic`. One always is.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -218,7 +218,7 @@ def _trained(run: Run) -> list[dict[int, Trial]]:
     for trial in [*history.ranked(), *cut_short]:
         if _has_weights(trial):
             by_configuration.setdefault(trial.configuration, {})[trial.repeat] = trial
-    # A later repeat is only trained once the first is complete; folds after a missing one are not
+    # A later repeat is only trained once the first is complete. Folds after a missing one are not
     # used.
     return [kept for kept in map(_without_gaps, by_configuration.values()) if kept]
 
@@ -282,7 +282,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
 
 
 def metric_of(experiment: Experiment) -> str | None:
-    """Return what the user chose to optimise; None for the default.
+    """Return what the user chose to optimise, or None for the default.
 
     Args:
         experiment: The experiment of an AutoML run.

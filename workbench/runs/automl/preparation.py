@@ -1,6 +1,6 @@
 """Split samples into learning and test parts, and the learning part into encoded folds.
 
-The run is given the folds only; the test samples are in another object that only the final score
+The run is given the folds only. The test samples are in another object that only the final score
 opens. So no trial, pruner or choice between models can see a test sample. The encoder and the
 target scale of a fold are learnt from the train part of that fold only.
 """
@@ -59,12 +59,12 @@ class Fold:
 
 @dataclass(frozen=True)
 class LearningData:
-    """The data that trials learn from and are compared on; a worker calls it to get a data set.
+    """The data that trials learn from and are compared on. A worker calls it to get a data set.
 
     Attributes:
         folds: A fold for each repeat of a training.
         training_seeds: The seed of the training on each fold.
-        class_names: Names of the classes, by number; empty for a regression.
+        class_names: Names of the classes, by number, or empty for a regression.
     """
 
     folds: tuple[Fold, ...]
@@ -72,7 +72,7 @@ class LearningData:
     class_names: tuple[str, ...]
 
     def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
-        """Return the fold of a training as a data set; the first where nothing is trained."""
+        """Return the fold of a training as a data set. The first where nothing is trained."""
         seeds = self.training_seeds
         fold = self.folds[seeds.index(training_seed) if training_seed in seeds else 0]
         return Datasets(
@@ -107,7 +107,7 @@ class Reader:
     target_scale: float = 1.0
 
     def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """Return numbers in the unit of the target; probabilities are unchanged."""
+        """Return numbers in the unit of the target. Probabilities are unchanged."""
         return outputs * self.target_scale + self.target_mean
 
 
@@ -122,7 +122,7 @@ class Interpreter:
         labels: The value of each class as it was given, by number.
         target_name: The name of the target, where it has one.
         text_columns: The columns of a table that texts are read from.
-        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
+        target_unit: The sign or word beside the numbers of the target, such as CHF, or "" for none.
     """
 
     kind: SampleKind
@@ -178,12 +178,12 @@ def fold(
 
     Args:
         num_samples: Samples to learn from.
-        num_folds: A single fold holds out a part; several folds hold out each sample once.
+        num_folds: A single fold holds out a part. Several folds hold out each sample once.
         seed: Seed of the split.
         classes: Class of each sample, for stratified folds.
 
     Returns:
-        Sorted sample numbers, none empty; those of several folds are disjoint and complete.
+        Sorted sample numbers, none empty. Those of several folds are disjoint and complete.
     """
     if num_folds == 1:
         held_out = split_indices(
@@ -216,7 +216,7 @@ def prepare(
     Args:
         problem: The samples.
         seed: Seed of the split.
-        training_seeds: Seeds of the repeats of a training; at least as many as there may be folds.
+        training_seeds: Seeds of the repeats of a training. At least as many as there may be folds.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.
@@ -273,7 +273,7 @@ def _encode(
 
 
 def pack(held_out: HeldOut) -> tuple[str, bytes]:
-    """Serialize a test part; return the SHA-256 of the bytes, and the bytes."""
+    """Serialize a test part. Return the SHA-256 of the bytes, and the bytes."""
     payload = cloudpickle.dumps(held_out)
     return hashlib.sha256(payload).hexdigest(), payload
 

@@ -84,7 +84,7 @@ class AutoML:
 
         Args:
             run_id: A run id, a prefix or a name that only one run has, or "last".
-            store: The store; None for the usual one.
+            store: The store, or None for the usual one.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -119,10 +119,10 @@ class AutoML:
         return "; ".join(parts)
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait for the end of the run; interrupting the wait does not stop the run.
+        """Wait for the end of the run. Interrupting the wait does not stop the run.
 
         Args:
-            timeout_s: Maximum number of seconds to wait; None for no limit.
+            timeout_s: Maximum number of seconds to wait, or None for no limit.
 
         Raises:
             RunError: If the run failed or was lost.
@@ -150,7 +150,7 @@ class AutoML:
         return table_of({"columns": columns_of(rows := self._rows()), "rows": rows})
 
     def _rows(self) -> list[dict[str, Any]]:
-        """Return the rows of the leaderboard; a row has no value for what was not measured."""
+        """Return the rows of the leaderboard. A row has no value for what was not measured."""
         chosen = self._chosen
         task = self._task
         is_joined = len(chosen.used) > 1
@@ -184,12 +184,12 @@ class AutoML:
         """Return the scores of the model on samples that it has not seen, the main one first.
 
         Args:
-            data: Samples with their targets, as `automl` takes them; None for the held-out test
+            data: Samples with their targets, as `automl` takes them, or None for the held-out test
                 part. Scores on samples that the run was given are too optimistic.
-            target: The column to predict, where data is a table; None for the one of the run.
+            target: The column to predict, where data is a table, or None for the one of the run.
 
         Returns:
-            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae; what is optimised comes
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae. What is optimised comes
             first.
 
         Raises:
@@ -246,7 +246,7 @@ class AutoML:
         """Return the predicted class or number of each sample.
 
         Args:
-            samples: As X was given to `automl`; a data frame or the path of a table with the same
+            samples: As X was given to `automl`. A data frame or the path of a table with the same
                 columns.
 
         Raises:
@@ -259,7 +259,7 @@ class AutoML:
         return np.array(self._held_out.interpreter.labels)[predicted.argmax(axis=1)]
 
     def predict_proba(self, samples: Any) -> np.ndarray:
-        """Return the probability of each class, in the order of `classes`; samples as in `predict`.
+        """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
 
         Raises:
             RunError: If numbers are predicted, or there is no result yet.
@@ -270,7 +270,7 @@ class AutoML:
 
     @property
     def classes(self) -> list[Any]:
-        """The classes as they were given, in the order of `predict_proba`; empty for numbers."""
+        """The classes as they were given, in the order of `predict_proba`, or empty for numbers."""
         return list(self._held_out.interpreter.labels)
 
     @property
@@ -285,7 +285,7 @@ class AutoML:
 
         Args:
             folder: A folder that is empty or does not exist.
-            force: Write into a folder that is not empty; files of the same names are replaced.
+            force: Write into a folder that is not empty. Files of the same names are replaced.
 
         Raises:
             RunError: If there is no result yet, it cannot be exported, or the folder is not empty.
@@ -298,7 +298,7 @@ class AutoML:
         return linked(Path(folder))
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write the report of the run as one self-contained page; arguments as in `Run.report`."""
+        """Write the report of the run as one self-contained page. Arguments as in `Run.report`."""
         return self.run.report(path)
 
     def summary(
@@ -309,7 +309,7 @@ class AutoML:
         The model, its test scores, and those of the simplest guess.
 
         Args:
-            write: Writes a next step that is a command; by default as Python.
+            write: Writes a next step that is a command. By default as Python.
             has_notes: Whether the notes about the data follow, which may have been shown before.
         """
         return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)

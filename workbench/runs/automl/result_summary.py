@@ -39,9 +39,9 @@ def summary_lines(
     """Return the model, its test scores, those of the simplest guess, and notes.
 
     Args:
-        result: The result, as `wb.AutoML.to_json` returns it; its own summary is not read.
+        result: The result, as `wb.AutoML.to_json` returns it. Its own summary is not read.
         history: The run.
-        write: Writes a next step that is a command; by default as Python.
+        write: Writes a next step that is a command. By default as Python.
         has_notes: Whether the notes about the data follow, which may have been shown before.
     """
     task = result["task"]

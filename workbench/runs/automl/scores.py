@@ -67,7 +67,7 @@ class Measure:
     Attributes:
         score: Measures predictions.
         goal: In which direction it is better.
-        objective: What trials report of it, and are compared by; its direction is declared once for
+        objective: What trials report of it, and are compared by. Its direction is declared once for
             all runs.
     """
 
@@ -116,11 +116,11 @@ def check_metric(name: str | None, task: Task) -> None:
     """Refuse a metric that cannot be optimised for a task.
 
     Args:
-        name: The metric; None for the default.
+        name: The metric, or None for the default.
         task: Whether classes or numbers are predicted.
 
     Raises:
-        ArgumentError: If it cannot; it names those that can.
+        ArgumentError: If it cannot. It names those that can.
     """
     known = list(METRICS[task])
     if name is not None and name not in known:
@@ -142,8 +142,8 @@ def loss_of(
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised; None for the mean negative log-likelihood in nats, or the squared
-            error.
+        metric: What is optimised, or None for the mean negative log-likelihood in nats, or the
+            squared error.
     """
     if metric is not None:
         return METRICS[task][metric].loss(predicted, targets)
@@ -161,7 +161,7 @@ def scores_of(
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised, which comes first; None for the default.
+        metric: What is optimised, which comes first, or None for the default.
     """
     first = () if metric is None else (metric,)
     names = (*first, *(name for name in _SHOWN[task] if name not in first))
@@ -180,7 +180,7 @@ def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.nda
 
     Args:
         train_targets: Class numbers, or numbers.
-        num_classes: Number of classes; None for a regression.
+        num_classes: Number of classes, or None for a regression.
 
     Returns:
         One prediction: (classes,) probabilities, or (1,) number.

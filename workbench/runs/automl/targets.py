@@ -1,4 +1,4 @@
-"""Check targets: they must be classes or finite numbers, and not all the same."""
+"""Check targets: they must be classes or finite numbers, and not anyway."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
 
     Args:
         targets: The targets that are known.
-        task: Whether to predict classes or numbers; None to detect it from the targets.
+        task: Whether to predict classes or numbers, or None to detect it from the targets.
         num_missing: Number of samples without a target.
 
     Raises:
-        DataError: If they are dates, or all the same.
+        DataError: If they are dates, or anyway.
     """
     from pandas.api import types
 

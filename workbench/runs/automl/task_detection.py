@@ -3,7 +3,7 @@
 The kind of sample, and whether classes or numbers are predicted.
 
 Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is
-examined here; splitting and encoding is left to `preparation`.
+examined here. Splitting and encoding is left to `preparation`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIN_SAMPLES = 20
 MIN_PER_CLASS = 3
 # A class that is this many times rarer than the most frequent one is reported.
 _IMBALANCE = 5.0
-# From this share of copies on, they are reported; larger tables are not searched, as that would
+# From this share of copies on, they are reported. Larger tables are not searched, as that would
 # take seconds.
 _COPIES = 0.02
 _MAX_COMPARED_CELLS = 5_000_000
@@ -55,13 +55,13 @@ class Problem:
         task: Whether a class or a number is predicted.
         samples: A data frame, an array of images, or an array of texts.
         targets: Class numbers as int64, or numbers as float64.
-        class_names: Names of the classes, by number; empty for a regression.
+        class_names: Names of the classes, by number, or empty for a regression.
         labels: The value of each class as it was given, by number.
         target_name: The name of the target, where it has one.
         notes: What the user should know about the data.
         text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
-        target_unit: The sign or word beside the numbers of the target, such as CHF; "" for none.
+        target_unit: The sign or word beside the numbers of the target, such as CHF, or "" for none.
     """
 
     kind: SampleKind
@@ -86,11 +86,11 @@ def read_problem(
     """Read data and detect its task.
 
     Args:
-        data: A pair (X, y); a data frame or the path of a .csv, .tsv or .parquet file, with
+        data: A pair (X, y). A data frame or the path of a .csv, .tsv or .parquet file, with
             `target`; or the name of a bundled data set. X is a data frame, an array (samples,
             features), images (samples, height, width[, channels]), or texts.
         target: The column to predict, where data is a table.
-        task: Whether to predict classes or numbers; None to detect it from the target.
+        task: Whether to predict classes or numbers, or None to detect it from the target.
         drop: Columns of a table that must not be used.
 
     Raises:
@@ -169,7 +169,7 @@ def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list
 
     One may be learnt from, and the model tested on the other.
 
-    Rows of few possible values are alike by chance, so one column must tell most of the others
+    Rows of few possible values are equally by chance, so one column must tell most of the others
     apart.
     """
     if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
@@ -193,7 +193,7 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
     Args:
         data: As in `read_problem`.
         target: As in `read_problem`.
-        labels: The classes that the model knows, by number; empty for a regression.
+        labels: The classes that the model knows, by number, or empty for a regression.
 
     Returns:
         The samples, and class numbers or numbers.
@@ -236,7 +236,7 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
 
     Args:
         kind: The kind of sample.
-        given: As in `read_problem`, without targets; a path or a data frame may still have the
+        given: As in `read_problem`, without targets. A path or a data frame may still have the
             target, and a single string is one sample.
         text_columns: The columns of a table that texts are read from.
 
@@ -405,7 +405,7 @@ def _targets_of(given: Any) -> pd.Series:
 
 
 def _as_array(given: Any) -> np.ndarray:
-    """Return what an array of another library holds; masked values are missing."""
+    """Return what an array of another library holds. Masked values are missing."""
     if np.ma.isMaskedArray(given):
         is_real = given.dtype.kind in "iuf"
         return np.ma.filled(

@@ -92,8 +92,8 @@ def write_bundle(
     Args:
         run: The run.
         folder: A folder that is empty or does not exist.
-        trial: The number of the trial; None for the best.
-        format: A format that `check_format` knows; None adds none.
+        trial: The number of the trial, or None for the best.
+        format: A format that `check_format` knows. None adds none.
         force: Write into a folder that is not empty. Files of the same names are replaced, and
             those of an earlier bundle are removed. Other files stay.
         weights: Write the weights, if the workbench trained the model.
@@ -161,11 +161,11 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
     Args:
         experiment: The experiment of the trial.
         trial: The trial.
-        parts: In a population, the trials that lead to it, the trial included; others have none.
+        parts: In a population, the trials that lead to it, the trial included. Others have none.
 
     Returns:
         The experiment with every parameter fixed, the plan written out, and without early stopping
-        and alerts. Its seed is kept; if the trial was a later repeat, the repeats before it are
+        and alerts. Its seed is kept. If the trial was a later repeat, the repeats before it are
         trained too, because the seed of a training is derived from that seed and the number of the
         repeat.
     """

@@ -49,7 +49,7 @@ CODE_FOLDER = "code"
 FILES_FOLDER = "files"
 """The folder of a bundle that holds what a train function left in the folder of its trial."""
 MAX_DATA_BYTES = 100 * 2**20
-"""Copy data up to this size; larger data stays in place and is referred to by its absolute path."""
+"""Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
 _MAX_LISTED = 20
 _FREE_SPACE = "Free space there, or let the variable TMPDIR name another folder."
 
@@ -171,12 +171,12 @@ def copy_code(
     Args:
         experiment: The experiment, narrowed to one trial.
         origin: Where the run was started, with the code that the trial ran.
-        place: The folder to copy into; it is made if there is anything to copy.
+        place: The folder to copy into. It is made if there is anything to copy.
         contents: Receives what is missing, and what is not as the trial read it.
         kept: What the trial read.
 
     Returns:
-        The experiment; data that was not copied is referred to by its absolute path.
+        The experiment. Data that was not copied is referred to by its absolute path.
     """
     directory = Path(origin.directory)
     named = modules_of(experiment)
@@ -227,7 +227,7 @@ class KeptFilesOfTrial:
         self._copied: set[str] = set()
         self._hash_by_path: dict[str, str] = {}
         self.code: dict[str, Path] | None = None
-        """The modules, by their name in a bundle; None where no code was kept."""
+        """The modules, by their name in a bundle, or None if no code was kept."""
         if folder is not None:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
             self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
@@ -236,7 +236,7 @@ class KeptFilesOfTrial:
             }
 
     def copy(self, files: Mapping[str, Path], place: Path) -> None:
-        """Copy files as the trial read them; where that is not possible, as they are.
+        """Copy files as the trial read them. If that is not possible, as they are.
 
         Args:
             files: The path of each file, by its name in the folder.
@@ -260,7 +260,7 @@ class KeptFilesOfTrial:
         """Return what the run depended on as it began, and what of its code is gone.
 
         Args:
-            directory: The folder of the run; what is elsewhere is left out.
+            directory: The folder of the run. What is elsewhere is omitted.
         """
         sources = []
         if self._kept is not None:
@@ -285,7 +285,7 @@ class KeptFilesOfTrial:
     def _copy_of(self, path: str) -> str | None:
         """Return the copy that the trial ran.
 
-        None where it was not kept, or the trial ran another.
+        None if it was not kept, or the trial ran another.
         """
         # A program that is not served the copies ran what was on the disk, see
         # `Program.note_unserved`.
@@ -296,13 +296,13 @@ class KeptFilesOfTrial:
 
     @property
     def packages(self) -> bytes | None:
-        """The packages that were installed for the trial; None where these are installed now."""
+        """The packages that were installed for the trial, or None if these are installed now."""
         return self._stored(PACKAGES)
 
     def _stored(self, path: str) -> bytes | None:
         """Return what a trial read from a file that has changed since.
 
-        None where that is not known.
+        None if that is not known.
         """
         expected = self._fingerprints.hash_at(path, self._version)
         if not expected or expected == self._fingerprints.hash_now(path):
@@ -335,7 +335,7 @@ def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) ->
     Args:
         run: The run.
         trial: The trial.
-        place: The folder to copy into; it is made if there is anything to copy.
+        place: The folder to copy into. It is made if there is anything to copy.
         contents: Receives the sizes.
 
     Raises:
@@ -353,7 +353,7 @@ def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) ->
 def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
     """Return that files may be newer than the value of a trial.
 
-    None where its last report is its value.
+    None if its last report is its value.
 
     What a train function or a program writes is not copied at each report: the folder is as it was
     left.
@@ -386,7 +386,7 @@ def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
 def _copy_weights(
     experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
 ) -> None:
-    """Copy the weights that training begins with, if they are small and in the folder."""
+    """Copy the weights that training starts with, if they are small and in the folder."""
     for path in relative_weights(experiment):
         files = _files_below(directory / path)
         is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES

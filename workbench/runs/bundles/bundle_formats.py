@@ -70,7 +70,7 @@ def check_result_format(experiment: Experiment, format: str | None, *, has_weigh
         has_weights: Whether the bundle is to have weights.
 
     Raises:
-        ArgumentError: If it is refused.
+        ArgumentError: If it is rejected.
     """
     allowed = formats_of(experiment)
     if format is not None and format not in allowed:
@@ -83,11 +83,11 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
     """Refuse an unknown format, or one without weights.
 
     Args:
-        format: The format; None for none.
+        format: The format, or None for none.
         has_weights: Whether the bundle is to have weights.
 
     Raises:
-        ArgumentError: If it is refused.
+        ArgumentError: If it is rejected.
     """
     allowed = [*format_names(), FLOWER]
     if format is not None and format not in allowed:
@@ -97,7 +97,7 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
 
 
 def add_format(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
-    """Add the model of a trial to its bundle in a format; see `add_model` and `add_flower`."""
+    """Add the model of a trial to its bundle in a format. See `add_model` and `add_flower`."""
     if format == FLOWER:
         add_flower(run, trial, folder)
     else:

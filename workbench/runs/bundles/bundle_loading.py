@@ -86,7 +86,7 @@ class Bundle:
 
         Raises:
             RunError: If the bundle was exported without its model in a format that can be run.
-            DataError: If a column is missing, or a value is not of its kind; it names column and
+            DataError: If a column is missing, or a value is not of its kind. It names column and
                 row.
             MissingDependencyError: If ONNX Runtime is not installed.
 

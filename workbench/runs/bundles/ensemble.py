@@ -103,7 +103,7 @@ class Ensemble:
     Attributes:
         metric: The objective by which it was selected.
         goal: minimize or maximize.
-        weights: The weight of each trial that is used, by its number, the largest first; they sum
+        weights: The weight of each trial that is used, by its number, the largest first. They sum
             to 1.
         single: The number of the best trial among the candidates.
         candidates: The numbers of the trials that it was selected from, the best first.
@@ -111,7 +111,7 @@ class Ensemble:
             is then no candidate.
         validation: The result on the half of the validation samples by which the weights were not
             chosen.
-        test: The result on the test samples; None where the data has none.
+        test: The result on the test samples, or None if the data has none.
     """
 
     metric: str
@@ -178,7 +178,7 @@ class Ensemble:
 
         Args:
             inputs: Inputs as the models were trained with, such as those that
-                `bundle.data.validation.batch(range(8))` returns; an exported bundle takes rows as
+                `bundle.data.validation.batch(range(8))` returns. An exported bundle takes rows as
                 users have them.
 
         Example:
@@ -211,10 +211,10 @@ class Ensemble:
 
         Args:
             folder: A folder that is empty or does not exist.
-            force: Write into a folder that is not empty; files of the same names are replaced.
+            force: Write into a folder that is not empty. Files of the same names are replaced.
 
         Returns:
-            The folder; `wb.load_bundle(folder).predict(rows)` answers, as does `predict.py` in it.
+            The folder. `wb.load_bundle(folder).predict(rows)` answers, as does `predict.py` in it.
 
         Raises:
             RunError: If one trial has all the weight, a model cannot be exported, or the folder is
@@ -315,7 +315,7 @@ def find_ensemble(
     trials: Iterable[int] | None = None,
     metric: str | None = None,
 ) -> Ensemble:
-    """Select an ensemble among trials of a run; arguments and errors as in `Run.ensemble`."""
+    """Select an ensemble among trials of a run. Arguments and errors as in `Run.ensemble`."""
     history = run.history
     _check_run(run)
     if size is not None and (isinstance(size, bool) or size < 1):
@@ -472,7 +472,7 @@ def write_ensemble_bundle(
     holds: str,
     write_model: Callable[[Path], object],
 ) -> None:
-    """Write several models as one bundle; where they cannot be exported, no folder is left behind.
+    """Write several models as one bundle. Where they cannot be exported, no folder is left behind.
 
     Args:
         run: The run that trained them.

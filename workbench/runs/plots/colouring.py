@@ -43,7 +43,7 @@ def layout_of(run: RunData, name: str) -> ParameterLayout:
 
 
 def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
-    """Colour what stands for trials by a parameter, in place; the best keeps its colour.
+    """Colour what stands for trials by a parameter, in place. The best keeps its colour.
 
     Args:
         figure: A figure whose traces of trials are marked with `TRIALS`.

@@ -36,7 +36,7 @@ class Bundle:
     """The curves of one metric, bounded: the best ones one by one, all of them as a band.
 
     Attributes:
-        curves: At most `max_curves`, best first; an even selection where no direction is better.
+        curves: At most `max_curves`, best first. An even selection where no direction is better.
         band: Quantiles over all trials, or None over time and where every trial has its own curve.
         best: Two columns, x and the best value of any trial up to there: the corners of a step
             function.
@@ -65,13 +65,13 @@ def bundle(
     Args:
         curves: One curve a trial.
         axis: What they will be drawn over.
-        goal: Which direction is better; NaN and infinity are never better. Where nobody has
+        goal: Which direction is better. NaN and infinity are never better. Where nobody has
             declared one, no value is the best so far.
         max_curves: How many trials are kept one by one.
         max_points: Points in all kept curves together.
         always: Trials to keep regardless of their values.
         never_best: Trials whose values do not count as the best so far, such as failed trials.
-        values: The values of complete trials; none of their reports counts as better than that.
+        values: The values of complete trials. None of their reports counts as better than that.
 
     Returns:
         The bounded curves.

@@ -1,6 +1,6 @@
 """Figures: prepared data drawn with plotly, all in one style.
 
-The only modules that use plotly. `FIGURES` names every figure; each takes a run and returns a
+The only modules that use plotly. `FIGURES` names every figure. Each takes a run and returns a
 plotly figure that works in a notebook, on a page and on paper: light background, colours that
 colour-blind readers can tell apart, nothing that needs WebGL. What is shown is decided in
 `prepare`.
@@ -78,12 +78,12 @@ _MAX_LETTERS = 40
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:
-    """Draw how the trials converge; options as in `prepare.prepare_convergence`."""
+    """Draw how the trials converge. Options as in `prepare.prepare_convergence`."""
     return draw_curves(prepare_convergence(run, **options), title="Convergence")
 
 
 def throughput(run: RunData, **options: Any) -> go.Figure:
-    """Draw the samples per second of all trials; options as in `prepare.prepare_throughput`."""
+    """Draw the samples per second of all trials. Options as in `prepare.prepare_throughput`."""
     figure = draw_curves(prepare_throughput(run, **options), title="Throughput")
     return figure.update_yaxes(rangemode="tozero")
 

@@ -1,6 +1,6 @@
 """Figures of advice: costs of plans, accuracy of predictions, effects of batches and rates.
 
-`ADVICE_FIGURES` names them; `figures` lists them with all others. The same rules apply.
+`ADVICE_FIGURES` names them. `figures` lists them with all others. The same rules apply.
 """
 
 from __future__ import annotations

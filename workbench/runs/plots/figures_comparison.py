@@ -39,7 +39,7 @@ def draw_comparison(
 
     Args:
         runs: The data of each run, by the name to show.
-        metric: A metric; the default is the first objective of each run.
+        metric: A metric. The default is the first objective of each run.
         axis: "time", "epoch", "trial" or "cost", the time of all workers together.
     """
     goal = goal_in_any((run.history for run in runs.values()), metric)

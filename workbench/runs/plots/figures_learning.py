@@ -1,6 +1,6 @@
 """Figures of the effect of batches and rates: noise, time to target, rate tests, candidates.
 
-Split from `figures_advice`, which lists them; the same rules apply.
+Split from `figures_advice`, which lists them. The same rules apply.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Figures of the model that an automatic run chose: what it does on the held-out test samples.
 
-Split from `figures`, which lists them; the same rules apply. What is drawn was measured and stored
+Split from `figures`, which lists them. The same rules apply. What is drawn was measured and stored
 by the run itself.
 """
 

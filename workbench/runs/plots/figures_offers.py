@@ -136,7 +136,7 @@ def draw_offers(
 
 
 def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **limits: float | None) -> None:
-    """Write the figure as a self-contained page; arguments as in `draw_offers`."""
+    """Write the figure as a self-contained page. Arguments as in `draw_offers`."""
     draw_offers(offers, **limits).write_html(path, include_plotlyjs=True)
 
 

@@ -1,6 +1,6 @@
 """Figures of how a search went: best by trial, distribution, pairs of parameters, populations.
 
-`figures` lists them; the same rules apply.
+`figures` lists them. The same rules apply.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Fig
 
 
 def draw_distribution(data: Distribution, hover: Callable[[int], str]) -> go.Figure:
-    """Draw which share of the trials is at or below each value; each step is a trial."""
+    """Draw which share of the trials is at or below each value. Each step is a trial."""
     figure = new_figure("Distribution of values", "A steep part holds many trials.")
     if not data.values:
         return show_message(figure, _NOTHING)

@@ -1,6 +1,6 @@
 """Figures of trials as wholes: parallel coordinates, slices, importance, Pareto front, timeline.
 
-Split from `figures`, which lists them; the same rules apply.
+Split from `figures`, which lists them. The same rules apply.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _colours_of_lines(data: ParallelData) -> list[str]:
 
 
 def _shade_of(line: ParallelLine, data: ParallelData) -> int:
-    """Return which of the colours a line has; negative where the parameter is not set."""
+    """Return which of the colours a line has. Negative where the parameter is not set."""
     if data.colour_axis is not None:
         place = line.positions[data.colour_axis]
         levels = data.axes[data.colour_axis].levels
@@ -290,7 +290,7 @@ def _add_slice_points(
 
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
-    """Draw one bar with its interval per parameter; nothing for those without an effect."""
+    """Draw one bar with its interval per parameter, or nothing for those without an effect."""
     figure = new_figure("Parameter importance", ". ".join(data.notes(lambda name: short(name, 30))))
     if not data.names:
         text = "No parameter has an effect of 1 % or more." if data.by_chance else "Too few trials."

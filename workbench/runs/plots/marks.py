@@ -131,7 +131,7 @@ def note_level(
     log: bool = False,
     right: bool = False,
 ) -> None:
-    """Draw a labelled level across the figure; `log` states whether the axis is logarithmic."""
+    """Draw a labelled level across the figure. `log` says whether the axis is logarithmic."""
     figure.add_shape(
         type="line",
         xref="paper",

@@ -1,6 +1,6 @@
 """Parameters as axes: where their values lie from 0 to 1, and which have ticks or colours.
 
-As in `prepare`: frozen plain values; drawing is left to the figures.
+As in `prepare`: frozen plain values. Drawing is left to the figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ParameterAxis:
         scale: How values are laid out.
         ticks: Positions from 0 to 1, each with its label.
         conditional: Whether some configurations lack the parameter.
-        low: The number at 0; None on an axis of categories.
+        low: The number at 0. None on an axis of categories.
         high: The number at 1.
         is_whole: Whether its values are whole numbers.
         levels: All values with their positions, where they are few enough for a colour each.
@@ -135,7 +135,7 @@ class ParameterLayout:
         return (at - low) / (high - low)
 
     def position(self, trial: Trial) -> float | None:
-        """Return where a trial lies on the axis; None where it lacks the parameter."""
+        """Return where a trial lies on the axis, or None if it lacks the parameter."""
         value = trial.params.get(self.name)
         if self.name not in trial.params:
             return None

@@ -1,7 +1,7 @@
 """Prepare exactly what a figure shows, as plain values that can be compared.
 
 One frozen type per figure, and one function that fills it from a run. Every decision (which
-trials, which order, which scale, what is cut off) is made here; drawing is left to `figures`.
+trials, which order, which scale, what is cut off) is made here. Drawing is left to `figures`.
 A value that is not finite is None.
 """
 
@@ -32,7 +32,7 @@ Values = tuple[float | None, ...]
 class Line:
     """One trial's curve as drawn.
 
-    That of a trial that continues another begins where it left the other's.
+    That of a trial that continues another starts where it left the other's.
     """
 
     trial: int
@@ -63,7 +63,7 @@ class CurvesData:
         best_trial: The trial to highlight, if it is among the lines.
         best_x: Where the best value so far changes.
         best_y: The best value so far from there on.
-        goal: Which way is better; None where nobody has declared it.
+        goal: Which way is better, or None if nobody has declared it.
         target: The target value of the objective.
         band: All trials, where there are too many for lines.
         y_range: The range of the axis, if outliers would compress all other values.
@@ -71,7 +71,7 @@ class CurvesData:
         num_trials: Trials with such a curve, drawn or not.
         axis: What they are drawn over.
         x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
-        best_name: What the legend calls the trial to highlight; with several objectives that of its
+        best_name: What the legend calls the trial to highlight. With several objectives that of its
             metric.
     """
 
@@ -105,8 +105,8 @@ def prepare_convergence(
 
     Args:
         run: The run.
-        axis: "step", "epoch" or "time"; the default is epochs where they are known, else steps.
-        metric: A reported metric; the default is the first objective.
+        axis: "step", "epoch" or "time". The default is epochs where they are known, else steps.
+        metric: A reported metric. The default is the first objective.
         max_curves: How many trials are drawn one by one.
         chosen: Trials that are always drawn.
 
@@ -214,8 +214,8 @@ def readable_range(
     """Cut off the bad side of an axis if a few outliers there would compress all other values.
 
     Args:
-        values: What is drawn; NaN and infinity do not count.
-        goal: Which direction is better; None where that is unknown, and either side may be cut off.
+        values: What is drawn. NaN and infinity do not count.
+        goal: Which direction is better, or None if that is unknown, and either side may be cut off.
         target: A value that must stay visible.
 
     Returns:
@@ -306,7 +306,7 @@ def _curves_data(
 
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
-    """Begin the curve of a trial at the point of the stopped one that it continues."""
+    """Start the curve of a trial at the point of the stopped one that it continues."""
     if history.experiment.fidelity is not None:  # each level is trained anew
         yield from drawn
         return

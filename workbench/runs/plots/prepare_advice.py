@@ -1,7 +1,7 @@
 """Prepare the figures of the cost of plans: throughput, step time and memory by micro batch.
 
 As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite.
-`empty` states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
+`empty` says how to obtain data ("" if there is some). `subtitle`, how to read the figure.
 `Predictions` holds the step times that stored advice predicts.
 """
 
@@ -25,7 +25,7 @@ _TO_MEASURE = "No plan has been measured yet; request advice to measure some."
 _UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 # Converts seconds per step and samples per step to the unit of the axis.
 _Shown = Callable[[Estimate, float], Estimate]
-# Per step; a larger number cannot be a measurement.
+# Per step. A larger number cannot be a measurement.
 MAX_SAMPLES = 1e12
 
 
@@ -51,7 +51,7 @@ class Points:
 
     @classmethod
     def of(cls, points: Iterable[Point]) -> Points:
-        """Make columns in order of x; points without coordinates are left out."""
+        """Make columns in order of x. Points without coordinates are omitted."""
         placed = [point for point in points if point.x is not None and point.y is not None]
         placed.sort(key=lambda point: point.x or 0.0)
         return cls(*(tuple(column) for column in zip(*placed, strict=True)))  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted curve with its interval; `beyond` where it is extrapolated."""
+    """A fitted curve with its interval. `beyond` where it is extrapolated."""
 
     x: Values = ()
     y: Values = ()

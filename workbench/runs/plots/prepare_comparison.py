@@ -57,7 +57,7 @@ def prepare_best_so_far(
 
     Args:
         run: The run.
-        metric: A metric; the default is the first objective. There are no points without a report
+        metric: A metric. The default is the first objective. There are no points without a report
             of it, and none where nobody has declared which direction of it is better.
         axis: Over time, the epochs of the trials, their numbers, or the time of all workers
             together.

@@ -64,7 +64,7 @@ class NoiseData:
 
 @dataclass(frozen=True)
 class TargetData:
-    """Time to the target against the global batch; `marks` are candidates by name."""
+    """Time to the target against the global batch. `marks` are candidates by name."""
 
     subtitle: str
     unit: str
@@ -97,7 +97,7 @@ class RatesData:
 
 @dataclass(frozen=True)
 class CandidateLine:
-    """A candidate that was trained briefly; `reached` are the points at which it met the target."""
+    """A candidate that was trained briefly. `reached` are the points at which it met the target."""
 
     name: str
     x: Values
@@ -168,9 +168,9 @@ def _critical_batches(curve: Curve, batch: float) -> Values:
 
     A step of batch B makes the progress of gain(phi) = B / B0 (phi + B0) / (phi + B) reference
     steps, so up to some progress p even the largest batch needs sum B0 / (phi + B0) steps, and even
-    the smallest sum phi B0 / (phi + B0) samples; their ratio is the critical batch.
+    the smallest sum phi B0 / (phi + B0) samples. Their ratio is the critical batch.
 
-    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105); McCandlish et al. 2018, equation
+    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105). McCandlish et al. 2018, equation
     2.11.
 
     Args:

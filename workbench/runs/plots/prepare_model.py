@@ -33,7 +33,7 @@ class Leaderboard(NamedTuple):
 
 
 def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard:
-    """Return the leaderboard of a stored result; columns without a value are left out.
+    """Return the leaderboard of a stored result. Columns without a value are omitted.
 
     Args:
         result: As `wb.AutoML.to_json` returns it.
@@ -49,7 +49,7 @@ def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard
 
 
 def analysis_of(history: History) -> Mapping[str, Any]:
-    """Return what the chosen model does on the test samples; empty where nothing was stored."""
+    """Return what the chosen model does on the test samples, or empty if nothing was stored."""
     analysis = (history.result or {}).get("analysis")
     return analysis if isinstance(analysis, dict) else {}
 

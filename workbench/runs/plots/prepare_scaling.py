@@ -111,7 +111,7 @@ def prepare_scaling(run: RunData) -> ScalingData:
         for batch in known
         if max(len(measured.get(batch, ())), len(trials.get(batch, ()))) > 1
     ] or known
-    # The choice's, and those farthest apart, because neighbours scale alike.
+    # The choice's, and those farthest apart, because neighbours scale equally.
     wanted = stored_plan(run.advice.choice).micro_batch
     drawn = {batch for batch in known if batch in (wanted, well_known[0], well_known[-1])}
     return ScalingData(

@@ -43,7 +43,7 @@ class TrialValues:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Which share of the complete trials has at most a value; values ascending."""
+    """Which share of the complete trials has at most a value. Values ascending."""
 
     x_title: str
     trials: tuple[int, ...]
@@ -118,8 +118,8 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
     """Prepare how much each parameter matters.
 
     Args:
-        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one
-            without an effect. What is not finite is left out.
+        importance: Share of each parameter, from 0 to 1, with the ends of its interval, or 0 for
+            one without an effect. What is not finite is omitted.
     """
     finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
     kept = sorted(
@@ -229,10 +229,10 @@ class Piece:
 
     Attributes:
         trial: Its trial.
-        begin: The epoch, or step, at which it begins.
+        start: The epoch, or step, at which it starts.
         end: The one at which it ends.
         value: The value of the parameter.
-        before: The value in the part that it continues; None for the first.
+        before: The value in the part that it continues, or None for the first.
     """
 
     trial: int
@@ -272,7 +272,7 @@ def prepare_schedule(run: RunData) -> ScheduleData:
     """Collect the values of the parameters that differ between trials of a population.
 
     Args:
-        run: The run; of one without a population nothing is collected.
+        run: The run. Of one without a population nothing is collected.
     """
     history = run.history
     parts = [trial for trial in history.trials.values() if trial.segment is not None]

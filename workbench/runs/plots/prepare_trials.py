@@ -34,7 +34,7 @@ MAX_TRIALS = 1000
 
 @dataclass(frozen=True)
 class ParallelLine:
-    """One trial: a position from 0 to 1 on every axis, None where the parameter does not exist."""
+    """One trial: a position from 0 to 1 on every axis, None if the parameter does not exist."""
 
     trial: int
     value: float | None
@@ -43,14 +43,14 @@ class ParallelLine:
 
 @dataclass(frozen=True)
 class ParallelData:
-    """Parallel coordinates; the last axis is the objective.
+    """Parallel coordinates. The last axis is the objective.
 
     Attributes:
-        lines: Worst first, so that the best is drawn last; trials without a result before them.
+        lines: Worst first, so that the best is drawn last. Trials without a result before them.
         colour_range: Objective values at the ends of the colour scale.
         num_left_out: Complete and pruned trials that are not drawn, to keep the figure small.
-        chosen: The trials that stand out; None for all.
-        colour_axis: The axis that decides the colour of lines, by its place; None for the
+        chosen: The trials that stand out, or None for all.
+        colour_axis: The axis that decides the colour of lines, by its place, or None for the
             objective.
     """
 
@@ -71,7 +71,7 @@ class SlicePanel:
 
     Attributes:
         tick_every: Distance between ticks if it must be set: for whole numbers and powers of ten.
-        x_range: The ends of the parameter in the space, or of its values beyond them; None for
+        x_range: The ends of the parameter in the space, or of its values beyond them, or None for
             categories.
     """
 
@@ -112,7 +112,7 @@ class ParetoData:
         beaten: (trial, values) of the other feasible trials.
         infeasible: (trial, values) of those that violate a constraint.
         pairs: Indices of the two objectives of each panel.
-        base: The values of the model that a compression began with; None for other runs.
+        base: The values of the model that a compression began with, or None for other runs.
         chosen: (trial, values) of the trial that was chosen by hand, or nothing.
     """
 
@@ -153,8 +153,8 @@ def prepare_parallel(
 
     Args:
         run: The run.
-        trials: The trials that stand out; None for all.
-        colour: The parameter that decides the colour; None, or one that does not vary: the first
+        trials: The trials that stand out, or None for all.
+        colour: The parameter that decides the colour. None, or one that does not vary: the first
             objective.
     """
     objective = run.experiment.objectives[0]
@@ -227,7 +227,7 @@ def prepare_slice(run: RunData) -> SliceData:
 
 
 def prepare_pareto(run: RunData) -> ParetoData:
-    """Prepare the Pareto front; with more than two objectives, every pair of them.
+    """Prepare the Pareto front. With more than two objectives, every pair of them.
 
     Raises:
         ExperimentError: If there is only one objective.
@@ -271,7 +271,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
 
 
 def prepare_timeline(run: RunData) -> TimelineData:
-    """Prepare when each trial ran; a trial that still runs ends at the last event."""
+    """Prepare when each trial ran. A trial that still runs ends at the last event."""
     clock = run.history.clock
     started = [trial for trial in run.history.trials.values() if trial.started_unix_s is not None]
     spans = [

@@ -111,7 +111,7 @@ def compression_answer(run: RunData) -> str:
 
 
 def tried_and_lost(run: RunData) -> list[str]:
-    """Return the table of what was tried and is not recommended; nothing for another run."""
+    """Return the table of what was tried and is not recommended, or nothing for another run."""
     if not is_compression(run.experiment):
         return []
     assert run.experiment.train is not None
@@ -180,7 +180,7 @@ def advice_answer(run: RunData) -> str:
 
 
 def advice_card(run: RunData) -> list[str]:
-    """Return what was recommended, or that nothing is yet; the heading is left to the page."""
+    """Return what was recommended, or that nothing is yet. The heading is left to the page."""
     record = run.advice
     if not record.advice:
         return ["<p>Plans are being measured; nothing is recommended yet.</p>"]

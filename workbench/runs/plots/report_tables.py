@@ -210,7 +210,7 @@ def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> l
 
     Args:
         run: The run.
-        read: Returns what the file of an attachment holds; None where files cannot be read.
+        read: Returns what the file of an attachment holds, or None if files cannot be read.
     """
     trial = _chosen(run)
     if trial is None or read is None:

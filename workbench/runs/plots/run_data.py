@@ -40,7 +40,7 @@ class RunData:
     """Everything that figures are drawn from, updated event by event."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin before the first event of a run of `experiment`."""
+        """Start before the first event of a run of `experiment`."""
         self.history = History(experiment)
         self.series = RunSeries(experiment, clock=self.history.clock)
         self.advice = AdviceRecord(experiment)
@@ -67,7 +67,7 @@ class RunData:
         self.last_unix_s = event.time_unix_s
 
     def add_rows(self, rows: Sequence[Sequence[Any]]) -> list[tuple[int, Event]]:
-        """Process the next rows of a store; reports, of which there may be a million, in bulk.
+        """Process the next rows of a store. Reports, of which there may be a million, in bulk.
 
         Args:
             rows: As `read_rows` takes them.
@@ -78,7 +78,7 @@ class RunData:
         return self.add_read(read_rows(rows))
 
     def add_read(self, read: ReadRows) -> list[tuple[int, Event]]:
-        """Process what `read_rows` returned; like `add_rows`."""
+        """Process what `read_rows` returned. Like `add_rows`."""
         for step in read.steps():
             if isinstance(step, tuple):
                 self._take_reports(*step)
@@ -97,7 +97,7 @@ class AdviceRecord:
     """The events of a run that concern advice."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin before the first event of a run of `experiment`."""
+        """Start before the first event of a run of `experiment`."""
         self.requested: AdviceRequested | None = None
         self.measured: list[PlanMeasured] = []
         self.rate_tests: list[RatesTested] = []
@@ -132,7 +132,7 @@ class AdviceRecord:
 
     @property
     def choice(self) -> Mapping[str, Any]:
-        """The recommendation; empty until there is one."""
+        """The recommendation, or empty until there is one."""
         return mapping(self.advice.get("choice"))
 
     def of_one_setting(self) -> list[PlanMeasured]:
@@ -174,7 +174,7 @@ class Chunk(NamedTuple):
     """The next events of a run.
 
     Attributes:
-        rows: What was read; empty if nothing is new.
+        rows: What was read, or empty if nothing is new.
         last_seq: The number of the last of them, or the number that they would follow.
         is_full: Whether there may be more.
     """

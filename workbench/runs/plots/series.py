@@ -4,7 +4,7 @@ Every (trial, metric) has one column of (step, epoch, time, value). Columns are 
 grow, so that memory stays bounded however long a run is, and thinned again when they are read, so
 that what is drawn stays bounded however many trials there are. Extremes, ends and gaps survive
 every thinning: fewer points look the same when drawn. What a trial is, and which one is best, is
-left to `history`; drawing is left to `figures`.
+left to `history`. Drawing is left to `figures`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Curve:
 
     @property
     def value(self) -> Floats:
-        """The values, in the order of the reports; NaN and infinity as reported."""
+        """The values, in the order of the reports. NaN and infinity as reported."""
         return self.points[:, _VALUE]
 
     def __len__(self) -> int:
@@ -120,11 +120,11 @@ class RunSeries:
         """Make empty columns.
 
         Args:
-            experiment: What the run tunes; its objectives define which direction is better.
-            clock: That of the run, which has noted each event before it is added; None for one of
-                its own.
+            experiment: What the run tunes. Its objectives define which direction is better.
+            clock: That of the run, which has noted each event before it is added, or None for one
+                of its own.
             column_capacity: Points that one column may hold before it is thinned to half.
-            total_capacity: Points that all columns may hold; each point takes 32 bytes.
+            total_capacity: Points that all columns may hold. Each point takes 32 bytes.
         """
         self.experiment = experiment
         self._clock = clock or RunClock()
@@ -157,7 +157,7 @@ class RunSeries:
                 self._append(event)
 
     def add_reports(self, trial: int, reports: Reports) -> None:
-        """Process the next reports of one trial in bulk; fast enough for a million of them."""
+        """Process the next reports of one trial in bulk. Fast enough for a million of them."""
         times = reports.numbers["time_unix_s"].values
         if self._notes_events:
             self._clock.note_time(float(times[0]))
@@ -202,7 +202,7 @@ class RunSeries:
             self._make_room()
 
     def curve(self, trial: int, metric: str) -> Curve:
-        """Return one metric of one trial; a curve without points where nothing was reported."""
+        """Return one metric of one trial. A curve without points where nothing was reported."""
         column = self._columns_of(metric).get(trial)
         return Curve(trial, metric, column.points() if column else np.empty((0, _WIDTH)))
 
@@ -220,7 +220,7 @@ class RunSeries:
         Args:
             metric: A metric, or `THROUGHPUT`.
             trial: Number of the trial.
-            place: What the last call returned; `BEGINNING` at first.
+            place: What the last call returned. `BEGINNING` at first.
 
         Returns:
             The new points, and where the next call starts. If points that were seen have changed
@@ -298,12 +298,12 @@ class RunSeries:
 def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
     """Choose at most `max_points` points that look the same when drawn: min-max thinning.
 
-    The points are cut into equal groups; of each the smallest and the largest are kept, and one
+    The points are cut into equal groups. Of each the smallest and the largest are kept, and one
     that is not finite if there is any, so that gaps stay gaps. The first and the last are always
     kept.
 
     Args:
-        values: One value a point, in the order of drawing; may hold NaN and infinity.
+        values: One value a point, in the order of drawing. May hold NaN and infinity.
         max_points: At least 8.
 
     Returns:

@@ -1,6 +1,6 @@
 """The style of all figures: colours, font, axes, and how columns and words reach plotly.
 
-Light background and ink that prints; the Okabe-Ito colours, which colour-blind readers can tell
+Light background and ink that prints. The Okabe-Ito colours, which colour-blind readers can tell
 apart. What is drawn is left to `figures`.
 """
 
@@ -31,7 +31,7 @@ FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 BEST = "#c43c00"
 """The best trial, in every figure."""
 TRIALS = "trials"
-"""The `meta` of traces whose `customdata` begins with the number of a trial: a click opens it."""
+"""The `meta` of traces whose `customdata` starts with the number of a trial: a click opens it."""
 COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7", "#7a5240", "#8a3ffc")
 
 ABSENT = -0.12
@@ -87,7 +87,7 @@ TEMPLATE: dict[str, Any] = {
 
 
 def new_figure(title: str, subtitle: str = "") -> go.Figure:
-    """Return an empty figure in this style; the subtitle states how to read it."""
+    """Return an empty figure in this style. The subtitle says how to read it."""
     figure = go.Figure(layout={"template": TEMPLATE, "title": {"text": title}})
     if subtitle:
         small = {"text": plain(subtitle), "font": {"size": 13, "color": MUTED}}
@@ -110,7 +110,7 @@ def show_message(figure: go.Figure, text: str) -> go.Figure:
 
 
 def add_note(figure: go.Figure, text: str) -> None:
-    """Write a note above the right end of a figure, such as what it leaves out."""
+    """Write a note above the right end of a figure, such as what it omits."""
     figure.add_annotation(
         text=text,
         showarrow=False,
@@ -125,7 +125,7 @@ def add_note(figure: go.Figure, text: str) -> None:
 
 
 def floats(values: Values) -> Any:
-    """Return the compact column that plotly writes as bytes; None becomes a gap."""
+    """Return the compact column that plotly writes as bytes. None becomes a gap."""
     return np.array([math.nan if value is None else value for value in values], dtype=np.float32)
 
 

@@ -3,8 +3,8 @@
 A shared cluster is simulated, too.
 
 `offers` compares the machines of a catalogue by what was measured of a run, and `recommendation`
-puts the result into words; `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an
-operator or a batch system takes; `simulation` applies the rules of admission to a cluster of any
+puts the result into words. `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an
+operator or a batch system takes. `simulation` applies the rules of admission to a cluster of any
 size under a simulated clock. Nothing is rented or run here, and neither torch nor ray nor optuna is
 loaded.
 """

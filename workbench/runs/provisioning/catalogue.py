@@ -46,7 +46,7 @@ class Source(_Entry):
 
 
 class Price(_Entry):
-    """What a machine costs; null where the price is unknown."""
+    """What a machine costs, or null if the price is unknown."""
 
     usd_per_hour: PositiveFloat | None
     origin: str | None = None
@@ -178,7 +178,7 @@ class Catalogue(_Entry):
         return next((device for device in self.devices if device.matches(driver_name)), None)
 
     def interruption(self, machine: Machine) -> Interruption | None:
-        """Return how likely a machine is reclaimed; None where that is unknown."""
+        """Return how likely a machine is reclaimed, or None if that is unknown."""
         return next(
             (
                 interruption
@@ -215,10 +215,11 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     """Read a catalogue.
 
     Args:
-        path: A file in the format of the shipped one, which it replaces; None for the shipped one.
+        path: A file in the format of the shipped one, which it replaces, or None for the shipped
+            one.
 
     Raises:
-        ExperimentError: If it cannot be read or is invalid; the error names the dotted field.
+        ExperimentError: If it cannot be read or is invalid. The error names the dotted field.
     """
     document = read_yaml_file(
         path or SHIPPED, holds="a catalogue: machines, each with its type and provider"

@@ -34,13 +34,13 @@ class ClusterRequest:
         experiment: The experiment to run, with `settings` applied.
         file: Its file.
         machine: The type of the machines that do the work.
-        nodes: The maximum number of machines; the run requests all of them.
+        nodes: The maximum number of machines. The run requests all of them.
         min_nodes: How many machines stay while nothing runs.
         spot: Whether the provider may reclaim them.
         artifacts: URL, or path that all machines share, where checkpoints are stored.
         store: URL or path of the store, without a password.
         idle_s: Seconds after which an idle machine is ended.
-        resume: The run to resume; None to start a new one.
+        resume: The run to resume, or None to start a new one.
         settings: Changes to the file, NAME=VALUE each, as `--set` takes them.
     """
 
@@ -108,7 +108,7 @@ class ClusterRequest:
     def name(self) -> str:
         """The name of the cluster: an RFC 1123 label, short enough for what is appended to it.
 
-        It is made from the experiment's name; where characters had to be dropped, a hash is added.
+        It is made from the experiment's name. Where characters had to be dropped, a hash is added.
         """
         letters = (
             unicodedata.normalize("NFKD", self.experiment.name).encode("ascii", "ignore").decode()
@@ -132,7 +132,7 @@ class ClusterRequest:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables of every process; none of them is secret."""
+        """The environment variables of every process. None of them is secret."""
         return {
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",

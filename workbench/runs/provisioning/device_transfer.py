@@ -18,7 +18,7 @@ DEVICE_SLACK = 1.5
 Software uses some devices better.
 """
 CPU_SLACK = 2.0
-"""The same between two kinds of CPU; clouds count the threads of a core as CPUs."""
+"""The same between two kinds of CPU. Clouds count the threads of a core as CPUs."""
 MAX_UTILISATION = 0.6
 """No training gets closer to the peak rate of a data sheet."""
 
@@ -28,7 +28,7 @@ class Transfer:
     """The factor between two step times and where it comes from.
 
     Attributes:
-        factor: What a measured step time is multiplied by; None where it cannot be estimated.
+        factor: What a measured step time is multiplied by, or None if it cannot be estimated.
         reason: Where the factor comes from, or why there is none, in words.
     """
 
@@ -47,12 +47,12 @@ def transfer(
     """Transfer step times from one device to another.
 
     Args:
-        measured: The device they were measured on; None for CPUs, and for a GPU that is not in the
-            catalogue.
-        target: The device they are estimated for; None for CPUs.
+        measured: The device they were measured on, or None for CPUs, and for a GPU that is not in
+            the catalogue.
+        target: The device they are estimated for, or None for CPUs.
         precision: fp32, bf16 or fp16.
         measured_name: The name of the measured device: "cpu", or as its driver reports it.
-        step_flops_per_s: Operations per second of a measured worker; None where unknown.
+        step_flops_per_s: Operations per second of a measured worker, or None if unknown.
     """
     from_cpu = measured_name == "cpu"
     devices = f"measured on {measured_name}, not on {'CPUs' if target is None else target.name}"

@@ -31,7 +31,7 @@ class Evidence:
         knowledge: The models that are fitted to it.
         usual: How a trial would train there.
         num_train_samples: Samples of the training data.
-        settings: What is fixed of a plan, by dotted path; how it is divided is open.
+        settings: What is fixed of a plan, by dotted path. How it is divided is open.
     """
 
     run_id: str
@@ -44,7 +44,7 @@ class Evidence:
     def flops_per_s(self) -> float | None:
         """Return the operations a second that one worker did, at best.
 
-        None where that was not counted.
+        None if that was not counted.
         """
         usual = variant_of(self.usual)
         rates = [
@@ -67,7 +67,7 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
         file: Its file, to be named in the next step.
 
     Returns:
-        What is known of each kind of device, the newest first; at least one.
+        What is known of each kind of device, the newest first. At least one.
 
     Raises:
         ExperimentError: If it cannot be measured, or nothing was.

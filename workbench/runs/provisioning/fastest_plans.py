@@ -39,7 +39,7 @@ class FastestPlans:
     """The fastest plans of a run, each chosen when it is first needed."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin without any.
+        """Start without any.
 
         Args:
             experiment: What is to be run.
@@ -55,12 +55,12 @@ class FastestPlans:
         *,
         on_gpu: bool,
     ) -> FastestPlan | None:
-        """Return the plan with which the run ends first; None where none fits.
+        """Return the plan with which the run ends first, or None if none fits.
 
         Args:
             known: What was measured.
             workers_per_node: How many workers each node holds.
-            limit_bytes: What one worker may hold; None where that is not known.
+            limit_bytes: What one worker may hold, or None if that is not known.
             on_gpu: Whether workers train on GPUs.
         """
         key = (id(known), *workers_per_node, limit_bytes, on_gpu)

@@ -27,7 +27,7 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     Args:
         rental: What is to be rented.
         image: An image with Ray, the workbench, and the code that the experiment names.
-        kind: job: a cluster that ends with this run; cluster: one that stays.
+        kind: job: a cluster that ends with this run. Cluster: one that stays.
 
     Raises:
         ArgumentError: If the store or the artifacts are on a single machine.
@@ -53,7 +53,7 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
         spec = {
             "entrypoint": f"bash -c {shlex.quote(_session(rental))}",
             "submissionMode": "K8sJobMode",
-            # The driver of a run restarts by itself; on a new cluster, --resume RUN continues the
+            # The driver of a run restarts by itself. On a new cluster, --resume RUN continues the
             # run.
             "backoffLimit": 0,
             "shutdownAfterJobFinishes": True,

@@ -1,6 +1,6 @@
 """Estimate what a run would take on each machine of a catalogue: time, money and risk.
 
-Estimates come from measurements and have intervals; those that rest on another device, or on more
+Estimates come from measurements and have intervals. Those that rest on another device, or on more
 workers or nodes than were measured, are marked. Interruptions cost a training the work since its
 last checkpoint. Machines are compared for the whole run without early stopping, start-up included.
 Choosing one is left to `recommendation`.
@@ -41,8 +41,8 @@ class Requirements:
     """What the user requires of the machines.
 
     Attributes:
-        deadline_s: Seconds within which the run should end; None for any time.
-        budget_usd: What it may cost; None for any sum.
+        deadline_s: Seconds within which the run should end, or None for any time.
+        budget_usd: What it may cost, or None for any sum.
         max_nodes: Maximum number of machines of one type.
         start_up_s: Seconds until a machine trains.
     """
@@ -63,18 +63,18 @@ class Offer:
         region: The region.
         market: on demand, or spot.
         nodes: Number of machines.
-        device: Their GPUs; None for CPUs only.
+        device: Their GPUs, or None for CPUs only.
         gpus: GPUs of all machines.
-        plan: How a trial trains; None where nothing fits.
+        plan: How a trial trains, or None if nothing fits.
         at_once: Number of concurrent trials.
-        step_s: Seconds of a step; None where it cannot be estimated.
-        run_s: Seconds of the run, start-up and interruptions included; None where unknown.
-        usd_per_hour: Price of all machines; None where unknown.
+        step_s: Seconds of a step, or None if it cannot be estimated.
+        run_s: Seconds of the run, start-up and interruptions included, or None if unknown.
+        usd_per_hour: Price of all machines, or None if unknown.
         cost_usd: Cost of the run.
-        interruptions: Expected number in the run; None where their rate is unknown, 0 on demand.
-        lost: Fraction of the time lost to interruptions; None where unknown.
-        fits: Whether a worker fits into memory; None where unknown.
-        in_time: Whether the deadline is met; None without one, or where that is unknown.
+        interruptions: Expected number in the run, or None if their rate is unknown, 0 on demand.
+        lost: Fraction of the time lost to interruptions, or None if unknown.
+        fits: Whether a worker fits into memory, or None if unknown.
+        in_time: Whether the deadline is met, or None without one, or if that is unknown.
         in_budget: The same for the budget.
         measured: Whether the step time was measured, not extrapolated.
         notes: Where the estimates come from, and what is unknown, in sentences.
@@ -421,7 +421,7 @@ def slowdown(
         write_s: Seconds for which writing a checkpoint interrupts the training.
 
     Returns:
-        At least 1; infinity where it would never end.
+        At least 1. Infinity where it would never end.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart
     dumps", the

@@ -37,14 +37,14 @@ def launcher_file(
     machine_image: str | None = None,
     path: Path | None = None,
 ) -> str:
-    """Write the file; its first lines explain how to use it.
+    """Write the file. Its first lines explain how to use it.
 
     Args:
         rental: What is to be rented.
         package: What pip installs on the machines: the path of a wheel, or a requirement.
         project: The Google Cloud project.
         machine_image: The Google Cloud image of machines with GPUs, with NVIDIA's driver.
-        path: The path of the file; None for a name made from the experiment's.
+        path: The path of the file, or None for a name made from the experiment's.
 
     Raises:
         ArgumentError: If an argument is missing, or the store or the artifacts are on a single
@@ -152,7 +152,7 @@ def launcher_file(
 
 
 def _wheel_of(package: str) -> Path | None:
-    """Return the path of the wheel to copy to the machines; None for what pip finds by itself."""
+    """Return the wheel to copy to the machines, or None if pip finds the package itself."""
     if package.endswith(".whl") and "://" not in package:
         path = Path(package).expanduser().absolute()
         if not path.is_file():

@@ -1,9 +1,9 @@
 """Simulate a shared cluster: runs, trials and failing machines, scheduled by the rules of the pool.
 
 `workers.admission` decides whose turn it is and where workers run, as in the pool, and
-`sweeps.elastic` whether a trial grows, as in a driver; two simpler policies serve as a comparison.
+`sweeps.elastic` whether a trial grows, as in a driver. Two simpler policies serve as a comparison.
 A trial with w workers does w x efficiency(w) seconds of its work per second, a gang on several
-machines less; with a machine that fails the work of its trials since their last checkpoints is
+machines less. With a machine that fails the work of its trials since their last checkpoints is
 lost.
 """
 
@@ -44,7 +44,7 @@ class Cluster:
 
     Attributes:
         gpus: GPUs of all machines.
-        gpus_per_node: GPUs of one machine; the last one may have fewer.
+        gpus_per_node: GPUs of one machine. The last one may have fewer.
         failures_per_node_hour: Failures of a machine per hour, at random times.
         repair_s: Seconds until a machine that failed is back.
         checkpoint_s: Seconds between checkpoints.
@@ -141,15 +141,15 @@ def draw_trials(
     """Draw the trials of some runs.
 
     Args:
-        num_trials: Trials of all runs together; the first run has a higher priority than the
+        num_trials: Trials of all runs together. The first run has a higher priority than the
             others.
         seed: Seed of everything that is drawn.
         num_runs: Runs, at least 1.
-        mean_s: Mean duration of a trial on one GPU, in seconds; durations are log-normal.
-        max_workers: Trials have a power of two of workers up to this; larger ones are rarer.
+        mean_s: Mean duration of a trial on one GPU, in seconds. Durations are log-normal.
+        max_workers: Trials have a power of two of workers up to this. Larger ones are rarer.
 
     Returns:
-        The trials; those of a run in the order in which they are proposed.
+        The trials. Those of a run in the order in which they are proposed.
     """
     rng = random.Random(seed)
     sizes = [2**power for power in range(max_workers.bit_length())]
@@ -182,11 +182,11 @@ def simulate(
     Args:
         cluster: The machines.
         trials: The trials, all submitted at the start.
-        policy: workbench: the rules of the pool; elastic: the same, but trials start on one GPU and
-            grow at checkpoints while no request waits, up to the size of the largest; fifo: the
-            oldest first, on the first machines that are free; one-gpu: the rules of the pool, but
+        policy: workbench: the rules of the pool. Elastic: the same, but trials start on one GPU and
+            grow at checkpoints while no request waits, up to the size of the largest. Fifo: the
+            oldest first, on the first machines that are free. One-gpu: the rules of the pool, but
             each trial on one GPU.
-        seed: Decides when machines fail; the same for all policies.
+        seed: Decides when machines fail. The same for all policies.
 
     Returns:
         What happened.

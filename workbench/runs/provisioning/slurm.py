@@ -34,7 +34,7 @@ def batch_script(
     """Write the script.
 
     Args:
-        rental: What to request; its machine describes a node, its artifacts may be on a shared
+        rental: What to request. Its machine describes a node, its artifacts may be on a shared
             path.
         environment: The virtual environment, on a file system that all nodes share.
         time_limit: The time limit of the job, in Slurm's format.

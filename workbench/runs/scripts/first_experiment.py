@@ -1,7 +1,7 @@
 """A first experiment for a script: its options, read from its source, become parameters to edit.
 
-Options of argparse and click are found where they are declared with literal names; others are left
-to `script_help`. Which of them are worth a search is guessed by name and type; the others become
+Options of argparse and click are found where they are declared with literal names. Others are left
+to `script_help`. Which of them are worth a search is guessed by name and type. The others become
 comments.
 """
 
@@ -37,7 +37,7 @@ _NOT_SEARCHED_WORDS = (
     "|overwrite"
 )
 _NOT_SEARCHED = re.compile(
-    # A word of the name begins or ends with one of these: `criterion` only holds "iter".
+    # A word of the name starts or ends with one of these: `criterion` only holds "iter".
     rf"(^|[-_.])({_NOT_SEARCHED_WORDS}|eps)|({_NOT_SEARCHED_WORDS})s?($|[-_.])|(^|[-_.])(no|not|out"
     r"|mode|split|data|dataset|task|phase|backend|format|level|colou?r|tags?|notes?|user|host|url"
     r"|jobs?|proc|pin)($|[-_.])",
@@ -49,7 +49,7 @@ _SWITCH = re.compile(
     r"|(^|[-_.])(amp|aug|ema|swa|clip|half|skip|flip|gated?|tied?|pool)($|[-_.])",
     re.IGNORECASE,
 )
-"""What a flag that influences training is named; most flags are about everything else."""
+"""What a flag that influences training is named. Most flags are about everything else."""
 _RATE = re.compile(
     r"(^|[-_.])(lr|rate|c|reg|l1|l2)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature"
     r"|cost|penalty|regulari[sz]ation",
@@ -288,7 +288,7 @@ def _option(call: ast.Call) -> ScriptOption | None:
 
 
 def _default(node: ast.expr | None) -> Any:
-    """Return a default: a literal, or what a path consists of; None of anything else."""
+    """Return a default: a literal, or what a path consists of, or None of anything else."""
     if (
         isinstance(node, ast.Call)
         and len(node.args) == 1
@@ -299,7 +299,7 @@ def _default(node: ast.expr | None) -> Any:
 
 
 def _domain(option: ScriptOption) -> str | None:
-    """Return the first domain of an option that is worth a search; None of another."""
+    """Return the first domain of an option that is worth a search, or None of another."""
     default = option.default
     name = option.name
     plain = [choice for choice in option.choices if isinstance(choice, str | int | float)]
@@ -328,7 +328,7 @@ def _domain(option: ScriptOption) -> str | None:
 def _range(name: str, default: float) -> str | None:
     """Return a range of real numbers around a default.
 
-    None where its name and value suggest none.
+    None if its name and value suggest none.
     """
     is_rate, is_part = _RATE.search(name) is not None, 0 <= default < 1
     if is_part and default >= _NEAR_ONE:

@@ -3,7 +3,7 @@
 Fire, hydra, and what `--help` prints.
 
 Signatures and configuration files are read. Only where neither is there, and the source looks as if
-it took options, the script is started with `--help`; nothing of it is patched.
+it took options, the script is started with `--help`, or nothing of it is patched.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Styl
 
 
 def options_in_help(text: str) -> list[ScriptOption]:
-    """Return the options that a help text lists: that of argparse, click, typer, tyro or alike.
+    """Return the options that a help text lists: that of argparse, click, typer, tyro or equally.
 
     Example:
         >>> from workbench.runs.scripts.script_help import options_in_help

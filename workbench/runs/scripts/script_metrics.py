@@ -1,4 +1,4 @@
-"""The metrics that a script prints, as its source shows; the script is read, never run.
+"""The metrics that a script prints, as its source shows. The script is read, never run.
 
 They are names in a text after which a value is put in, keys of dicts that are printed, and what the
 Trainer of Hugging Face prints. What may hold several values, such as the scores of all folds, is

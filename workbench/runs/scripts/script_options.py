@@ -1,6 +1,6 @@
 """One option of a script, wherever it is declared, and whether it names where the script writes.
 
-Every trial writes into a folder of its own; a place that all trials share would keep only what the
+Every trial writes into a folder of its own. A place that all trials share would keep only what the
 last one wrote.
 """
 
@@ -67,7 +67,7 @@ class ScriptOption:
 
     Attributes:
         name: Its name without dashes.
-        default: Its default, if it is a literal; None otherwise.
+        default: Its default, if it is a literal. None otherwise.
         choices: Its choices, if they are literals.
         is_flag: Whether it takes no value and means true.
         kind: The name of its type, such as float.
@@ -92,7 +92,7 @@ class ScriptOption:
 
 
 def literal_of(node: ast.AST | None) -> Any:
-    """Return the value of a literal in a source; None of anything else."""
+    """Return the value of a literal in a source, or None of anything else."""
     try:
         return None if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):

@@ -56,8 +56,8 @@ class QueryContext:
 
     Attributes:
         draft: The draft of the experiment.
-        store: Where runs are kept; None for the default store.
-        run_id: The run that was started last; "" if there is none.
+        store: Where runs are kept, or None for the default store.
+        run_id: The run that was started last, or "" if there is none.
         advice_id: The run of the advice that was shown last.
     """
 
@@ -249,7 +249,7 @@ def _figures(run: Run) -> list[NamedFigure]:
 
 
 def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
-    """Return a setting that advice would change; once applied, it is no longer searched."""
+    """Return a setting that advice would change. Once applied, it is no longer searched."""
     section, _, name = path.partition(".")
     written = draft.document.get(section)
     is_searched = name in draft.experiment.search.root
@@ -321,7 +321,7 @@ def _start(context: QueryContext, _arguments: Arguments, report: Report) -> Star
 
 
 def _submit(context: QueryContext, address: str, report: Report) -> StartedRun:
-    """Submit the run to a cluster; it is shown here if its store is the one that is open."""
+    """Submit the run to a cluster. It is shown here if its store is the one that is open."""
     from workbench.runs.notebook_output import snapshot
 
     store = context.open_store()

@@ -68,7 +68,7 @@ def _metric_of(objective: Any) -> str:
 
 
 def task_of_document(document: Mapping[str, Any]) -> Any:
-    """Return the task of the data of a document, which may be invalid; None if it is unknown."""
+    """Return the task of the data of a document, which may be invalid, or None if it is unknown."""
     from workbench.data import task_of
 
     try:

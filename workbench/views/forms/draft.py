@@ -1,7 +1,7 @@
 """A draft of an experiment: edited by fields, as YAML or as Python, with undo.
 
 The document is the single source of truth. A change of a field is accepted even if it is invalid,
-because two changes may be valid together; `problems` then lists what is wrong, and `experiment`
+because two changes may be valid together. `problems` then lists what is wrong, and `experiment`
 stays the last valid one. A text is accepted as a whole or not at all: an invalid one stays as
 typed. What a form shows is left to `fields`.
 """
@@ -49,7 +49,7 @@ def _check(
         on_this_machine: Whether it is to run on this machine.
 
     Returns:
-        The experiment, or None if it is invalid, and its problems; none if it could run.
+        The experiment, or None if it is invalid, and its problems. None if it could run.
     """
     try:
         experiment = Experiment(**document).with_payloads(payloads)
@@ -90,7 +90,7 @@ class _Step:
 
 
 class Draft:
-    """An experiment with its problems and its history; every change notifies the listeners."""
+    """An experiment with its problems and its history. Every change notifies the listeners."""
 
     def __init__(
         self, experiment: Experiment | None = None, *, namespace: Mapping[str, Any] | None = None
@@ -98,7 +98,7 @@ class Draft:
         """Start with an experiment.
 
         Args:
-            experiment: The initial experiment; None for a small one that runs anywhere.
+            experiment: The initial experiment, or None for a small one that runs anywhere.
             namespace: Classes and functions that may be used by name, such as those of a notebook.
         """
         self.notebook = Notebook(namespace)
@@ -157,7 +157,7 @@ class Draft:
 
     @property
     def hash(self) -> str | None:
-        """The hash of the experiment; None if it has problems."""
+        """The hash of the experiment, or None if it has problems."""
         return None if self.problems or not self.is_experiment else self.experiment.hash()
 
     @property
@@ -167,12 +167,12 @@ class Draft:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether it is still the small experiment that a draft begins with where none is given."""
+        """Whether it is still the small experiment that a draft starts with where none is given."""
         return self._begins_small and not self._undo and not self._redo
 
     @property
     def undo_label(self) -> str | None:
-        """What `undo` would undo; None if there is nothing."""
+        """What `undo` would undo, or None if there is nothing."""
         return self._undo[-1].label if self._undo else None
 
     @property
@@ -182,7 +182,7 @@ class Draft:
 
     @property
     def address(self) -> str | None:
-        """The address of the cluster to run on; None for this machine."""
+        """The address of the cluster to run on, or None for this machine."""
         return self._address
 
     @property
@@ -208,15 +208,15 @@ class Draft:
         removals: Sequence[str] = (),
         label: str = "edit",
     ) -> None:
-        """Change settings; all changes are undone in one step.
+        """Change settings. All changes are undone in one step.
 
         Args:
             changes: Dotted paths with their new values.
-            removals: Dotted paths of settings to remove; missing ones are ignored.
+            removals: Dotted paths of settings to remove. Missing ones are ignored.
             label: A short description of the change.
 
         Raises:
-            ExperimentError: If a path does not exist; then nothing is changed.
+            ExperimentError: If a path does not exist. Then nothing is changed.
         """
         document = copy.deepcopy(self.document)
         # From the end, because later items of a list move up.
@@ -270,7 +270,7 @@ class Draft:
         self._notify()
 
     def write_python(self, text: str) -> None:
-        """Replace the experiment by Python source; as `write_yaml`."""
+        """Replace the experiment by Python source. As `write_yaml`."""
         self._python = self._read_python(text)
         self._notify()
 

@@ -65,7 +65,7 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Secti
     """Return the sections of an experiment, except its search space.
 
     Args:
-        document: The experiment as written; it may be invalid.
+        document: The experiment as written. It may be invalid.
         own_names: Names defined in the notebook that could be a model, data or a loss.
     """
     own = list(own_names)
@@ -103,7 +103,7 @@ def fields_of_type(kind: type[BaseModel], written: Any, path: str, document: Doc
 
     Args:
         kind: A type of settings.
-        written: Its written value; anything but a mapping is ignored.
+        written: Its written value. Anything but a mapping is ignored.
         path: Its dotted path.
         document: The experiment.
     """
@@ -153,7 +153,7 @@ def _of_command(field: FormField, document: Document) -> FormField:
 
 
 def _of_federation(field: FormField, document: Document) -> FormField:
-    """Return a field that only a federation reads; its number of clients is what makes one."""
+    """Return a field that only a federation reads. Its number of clients is what makes one."""
     applies = field.path == "federated.clients" or document.get("federated") is not None
     return field.model_copy(update={"applies": applies})
 
@@ -222,7 +222,7 @@ def _list(document: Document, name: str) -> Section:
 
 
 def _alerts(document: Document) -> Section:
-    """Return the section of the alerts; the kind of each rule determines its other fields."""
+    """Return the section of the alerts. The kind of each rule determines its other fields."""
     written = document.get("alerts")
     items = written if isinstance(written, list | tuple) else ()
     fields: Fields = []
@@ -231,7 +231,7 @@ def _alerts(document: Document) -> Section:
         kind = RULES.get(named) if isinstance(named, str) else None
         found = fields_of_type(kind or RULES[_FIRST_ALERT], item, f"alerts.{index}", document)
         on = next(field for field in found if field.path.endswith(".on"))
-        # The kind comes first; the fields of an unknown kind are unknown.
+        # The kind comes first. The fields of an unknown kind are unknown.
         fields.append(
             on.model_copy(
                 update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None}
@@ -246,7 +246,7 @@ def _alerts(document: Document) -> Section:
 def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
     """Return what a new item starts with.
 
-    Settings only the user can know are left out, and reported.
+    Settings only the user can know are omitted, and reported.
     """
     from workbench.experiment.metric_declarations import goal_of
 
@@ -406,7 +406,7 @@ def _field(
 
 
 def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns of the table that another option names; None if there are none."""
+    """Return the columns of the table that another option names, or None if there are none."""
     named = values.get(option) if option else None
     if not isinstance(named, str):
         return None

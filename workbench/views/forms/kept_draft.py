@@ -3,7 +3,7 @@
 It comes back when its cell runs again.
 
 A draft belongs to a place, such as a cell of a notebook, and to the experiment that it began with:
-a cell that names another experiment begins anew. What happens to the draft in the meantime is left
+a cell that names another experiment starts anew. What happens to the draft in the meantime is left
 to `draft`.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The name of no run begins with a dot.
+# The name of no run starts with a dot.
 _FOLDER = ".drafts"
 _PAUSE_S = 0.3
 _RESTORED = "What was changed here before is back. Undo returns to the experiment of the cell."
@@ -59,7 +59,7 @@ def key_of(*place: str) -> str:
 
 
 def read_draft(artifacts: Artifacts, key: str) -> DraftRecord | None:
-    """Return the draft of a place; None where none is kept, or none that can be read.
+    """Return the draft of a place, or None if none is kept, or none that can be read.
 
     Args:
         artifacts: The artifacts of the store.
@@ -75,7 +75,7 @@ _keepers: WeakValueDictionary[str, KeptDraft] = WeakValueDictionary()
 
 
 class KeptDraft:
-    """Keeps a draft in a store while it is edited; a store that cannot be written keeps nothing."""
+    """Keeps a draft in a store while it is edited. A store that cannot be written keeps nothing."""
 
     def __init__(self, draft: Draft, store: Store, key: str) -> None:
         """Restore what was kept of a draft that began with the same experiment, then keep it.

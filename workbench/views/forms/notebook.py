@@ -26,7 +26,7 @@ class Notebook:
         """Look names up in a namespace.
 
         Args:
-            namespace: Definitions by name; it may change at any time.
+            namespace: Definitions by name. It may change at any time.
         """
         self._namespace = {} if namespace is None else namespace
         self._taken: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class Notebook:
         self.payloads |= experiment.payloads()
 
     def lookup(self, name: str) -> str | None:
-        """Return how an experiment refers to a name of the notebook; None if the name is undefined.
+        """Return how an experiment refers to a name of the notebook, or None if the name is undefined.
 
         Raises:
             ExperimentError: If it cannot be pickled.
@@ -81,7 +81,7 @@ class Notebook:
         return self.take(target) if callable(target) else None
 
     def name_of(self, written: str) -> str | None:
-        """Return the notebook's name of what an experiment refers to; None if it has none."""
+        """Return the notebook's name of what an experiment refers to, or None if it has none."""
         return next((name for name, newest in self._newest.items() if newest == written), None)
 
     def named(self, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class Notebook:
             The names that were replaced.
 
         Raises:
-            ExperimentError: If something cannot be pickled; the error names the field.
+            ExperimentError: If something cannot be pickled. The error names the field.
         """
         found: list[str] = []
 

@@ -24,7 +24,7 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
     """Return the preset files by name.
 
     Args:
-        folder: The user's folder: its files and those of its `search_spaces` take precedence; None
+        folder: The user's folder: its files and those of its `search_spaces` take precedence. None
             for the current folder.
     """
     here = Path.cwd() if folder is None else folder
@@ -37,7 +37,7 @@ def shipped() -> dict[str, Path]:
 
 
 def example(folder: Path | None = None) -> NamedChoice | None:
-    """Return the shipped preset that takes least time; None if a file of the user has its name."""
+    """Return the shipped preset that takes least time, or None if the user has replaced it."""
     found, ours = presets(folder), shipped().get(_EXAMPLE)
     if ours is None or found[_EXAMPLE] != ours:
         return None
@@ -45,7 +45,7 @@ def example(folder: Path | None = None) -> NamedChoice | None:
 
 
 def described(folder: Path | None = None) -> list[NamedChoice]:
-    """Return the presets with their first comments; arguments as of `presets`."""
+    """Return the presets with their first comments. Arguments as of `presets`."""
     return [
         NamedChoice(name=name, help=first_comment(path)) for name, path in presets(folder).items()
     ]
@@ -80,13 +80,13 @@ def _files(folder: Path) -> list[Path]:
 
 
 def first_comment(path: Path) -> str | None:
-    """Return the first comment of an experiment file; None if it is not an experiment."""
+    """Return the first comment of an experiment file, or None if it is not an experiment."""
     kind, words = _read(path)
     return words if kind == "experiment" else None
 
 
 def first_comment_of_tiers(path: Path) -> str | None:
-    """Return the first comment of a file of tiers; None if it is not one."""
+    """Return the first comment of a file of tiers, or None if it is not one."""
     kind, words = _read(path)
     return words if kind == "tiers" else None
 

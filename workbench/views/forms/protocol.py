@@ -1,7 +1,7 @@
 """The messages between a form and the kernel that holds its experiment.
 
 The kernel holds the truth: the form sends what the user did, and shows the state that comes back. A
-query requests something that takes a while; its answers follow from another thread. The TypeScript
+query requests something that takes a while. Its answers follow from another thread. The TypeScript
 types of the form are generated from this file. Numbers that are not finite travel as strings.
 """
 
@@ -58,7 +58,7 @@ class Hello(_Request):
 
 
 class Edit(_Request):
-    """Change settings; all changes are undone in one step."""
+    """Change settings. All changes are undone in one step."""
 
     type: Literal["edit"]
     changes: tuple[tuple[str, JsonValue], ...] = Field(
@@ -84,7 +84,7 @@ class Rename(_Request):
 
 
 class WriteText(_Request):
-    """Replace the experiment by a text; an empty text discards an invalid one."""
+    """Replace the experiment by a text. An empty text discards an invalid one."""
 
     type: Literal["yaml", "python"]
     text: str

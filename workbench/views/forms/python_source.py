@@ -1,7 +1,7 @@
 """Write an experiment as Python source, and read it back without executing any of it.
 
 The reader accepts literals, the types of `workbench`, and names that the caller resolves, such as a
-class of a notebook. Anything else is refused with its line. Validation is left to the experiment.
+class of a notebook. Anything else is rejected with its line. Validation is left to the experiment.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def write_python(document: Mapping[str, Any], name_of: Callable[[str], str | Non
     """Write an experiment as Python source.
 
     Args:
-        document: The experiment as in its file; invalid values are written, too.
+        document: The experiment as in its file. Invalid values are written, too.
         name_of: Returns the Python name of an embedded object, or None.
 
     Returns:
@@ -76,7 +76,7 @@ def read_python(text: str, lookup: Callable[[str], str | None]) -> dict[str, Any
         The experiment as in its file, not validated yet.
 
     Raises:
-        ExperimentError: If the source is not accepted; the field names the line.
+        ExperimentError: If the source is not accepted. The field names the line.
     """
     try:
         module = ast.parse(text)

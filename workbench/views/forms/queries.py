@@ -1,4 +1,4 @@
-"""Queries that take a while, answered in threads; for each topic only the newest counts.
+"""Queries that take a while, answered in threads. For each topic only the newest counts.
 
 Computing a result is left to `answers`, transport to the widget.
 """
@@ -23,7 +23,7 @@ class Queries:
 
         Args:
             context: What answers are computed from.
-            send: Receives each answer; called from any thread, one at a time for each topic.
+            send: Receives each answer. Called from any thread, one at a time for each topic.
         """
         self._context = context
         self._send = send
@@ -34,7 +34,7 @@ class Queries:
         self._is_closed = False
 
     def submit(self, topic: Topic, query: int, arguments: Mapping[str, Any]) -> None:
-        """Answer a query soon; an older one of the same topic, or its answer, is dropped.
+        """Answer a query soon. An older one of the same topic, or its answer, is dropped.
 
         Args:
             topic: The topic.

@@ -88,7 +88,7 @@ class SplitSizes(Response):
 
 
 class Histogram(Response):
-    """Counts by bin; there is one more edge than bins."""
+    """Counts by bin. There is one more edge than bins."""
 
     edges: tuple[float, ...]
     counts: tuple[int, ...]

@@ -1,7 +1,7 @@
-"""The search space as rows that a form shows, and how a search is written that begins in it.
+"""The search space as rows that a form shows, and how a search is written that starts in it.
 
 Everything that a form has to know of the kinds of parameters is decided here: which kind a written
-one is, how it would be written as another, and how the search of a setting begins.
+one is, how it would be written as another, and how the search of a setting starts.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _wider(low: float) -> float:
 
 
 def initial_search(field: FormField) -> Any:
-    """Return how a search of a setting begins: around its value, within its bounds.
+    """Return how a search of a setting starts: around its value, within its bounds.
 
     Args:
         field: The setting.

@@ -103,7 +103,7 @@ class SizeOfRun(_Response):
 
 
 class ExperimentFile(_Response):
-    """A file to begin with.
+    """A file to start with.
 
     An experiment can be started, a notebook opened, and tiers can be shown.
     """

@@ -195,7 +195,7 @@ def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Number
     """Return some runs side by side.
 
     Args:
-        tails: The runs; they are locked here, in an order that is always the same.
+        tails: The runs. They are locked here, in an order that is always the same.
         query: By what they are compared.
         numbers: Receives the curves.
     """

@@ -35,7 +35,7 @@ class ChosenModel(BaseModel):
 
 
 def chosen_model(history: History) -> ChosenModel | None:
-    """Return the result of a run; None where it has none.
+    """Return the result of a run, or None if it has none.
 
     Args:
         history: The run.
@@ -69,7 +69,7 @@ class Candidates(BaseModel):
 
 
 def candidates(history: History) -> Candidates | None:
-    """Return the leaderboard, so far or at the end; None for other runs.
+    """Return the leaderboard, so far or at the end, or None for other runs.
 
     Args:
         history: The run.

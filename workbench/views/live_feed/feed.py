@@ -1,6 +1,6 @@
 """What a server follows: the runs that front ends show, the list of runs, the machines.
 
-One thread reads for all front ends; each run is read once, however many show it. While nobody
+One thread reads for all front ends. Each run is read once, however many show it. While nobody
 watches, nothing is read.
 """
 
@@ -38,14 +38,14 @@ _MACHINES_S = 1.0
 
 
 class Feed:
-    """Follows the runs that front ends show; every method may be called from any thread."""
+    """Follows the runs that front ends show. Every method may be called from any thread."""
 
     def __init__(self, open_store: Callable[[], Store], poll_s: float = 0.1) -> None:
         """Follow a store, which is opened on first use.
 
         Args:
             open_store: Opens the store.
-            poll_s: Seconds between polls; longer while idle if the store can notify of changes.
+            poll_s: Seconds between polls. Longer while idle if the store can notify of changes.
         """
         self._open_store = open_store
         self._poll_s = poll_s
@@ -237,7 +237,7 @@ class Feed:
             news.wake()
 
     def _advance(self) -> bool:
-        """Read new events; return whether there are more to read immediately."""
+        """Read new events. Return whether there are more to read immediately."""
         now_s = time.monotonic()
         with self._lock:
             tails = [tail for tail in self._tails.values() if now_s >= tail.again_s]

@@ -32,7 +32,7 @@ class Numbers:
         """Append a column.
 
         Args:
-            values: Its numbers; None becomes NaN.
+            values: Its numbers. None becomes NaN.
             exact: Store 64 instead of 32 bits per number, as long times need.
         """
         if not isinstance(values, np.ndarray):
@@ -54,7 +54,7 @@ def encode(update: Update, numbers: Numbers) -> bytes:
     """Encode an update as a frame.
 
     Args:
-        update: The update; parts that are None are omitted.
+        update: The update. Parts that are None are omitted.
         numbers: The columns that it refers to.
     """
     parts = {name: part for name, part in update.model_dump().items() if part is not None}

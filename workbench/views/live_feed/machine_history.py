@@ -29,7 +29,7 @@ MAX_NUMBERS = 24_000
 MAX_POINTS = 400
 MIN_POINTS = 60
 MAX_TRIALS = 400
-"""How many trials are laid over one machine: the last to begin."""
+"""How many trials are laid over one machine: the last to start."""
 
 
 class _Response(BaseModel):
@@ -37,7 +37,7 @@ class _Response(BaseModel):
 
 
 class GpuSeries(_Response):
-    """One GPU over time; None where it did not report."""
+    """One GPU over time, or None if it did not report."""
 
     index: int
     utilisation: tuple[float | None, ...] = Field(description="From 0 to 1.")
@@ -68,7 +68,7 @@ class NodeSeries(_Response):
 
 
 class MachinesHistory(_Response):
-    """All machines of a run over time; empty if none was sampled."""
+    """All machines of a run over time, or empty if none was sampled."""
 
     nodes: tuple[NodeSeries, ...]
 
@@ -88,7 +88,7 @@ class _Point(NamedTuple):
 
 
 class MachineHistory:
-    """Follows the samples of one run; may be read from several threads."""
+    """Follows the samples of one run. May be read from several threads."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         """Start before the first sample."""
@@ -102,7 +102,7 @@ class MachineHistory:
         """Return the machines from the beginning of the run until now.
 
         Args:
-            clock: The clock of the run; it stands still while nobody drives the run.
+            clock: The clock of the run. It stands still while nobody drives the run.
             trials: Its trials.
 
         Raises:

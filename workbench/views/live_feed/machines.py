@@ -26,7 +26,7 @@ class _Status(BaseModel):
 
 
 class GpuStatus(_Status):
-    """The status of one GPU; values it does not report are None."""
+    """The status of one GPU. Values it does not report are None."""
 
     index: int
     name: str

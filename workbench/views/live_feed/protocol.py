@@ -177,7 +177,7 @@ class ComparisonQuery(_Request):
 
 
 class Subscription(_Request):
-    """Everything that a front end shows at the moment; nothing else is sent to it."""
+    """Everything that a front end shows at the moment. Nothing else is sent to it."""
 
     runs: RunsQuery | None = None
     run: Name | None = Field(default=None, description="A run ID, or last.")
@@ -499,7 +499,7 @@ class LogUpdate(_Response):
 
 
 class Update(_Response):
-    """The parts of a subscription that changed; missing parts are unchanged."""
+    """The parts of a subscription that changed. Missing parts are unchanged."""
 
     subscription: int = Field(description="Number of the subscription it answers.")
     frame: int

@@ -75,7 +75,7 @@ _MAX_MESSAGE = 500
 
 
 class Summaries:
-    """Summaries of runs that are not followed; read once, and again after changes."""
+    """Summaries of runs that are not followed. Read once, and again after changes."""
 
     def __init__(self, store: Store) -> None:
         """Summarise the runs of `store`."""

@@ -1,6 +1,6 @@
 """One run as a server follows it: its events are read as they come, once for all front ends.
 
-A tail is advanced by one thread and read by others, one at a time; readers hold its lock. What a
+A tail is advanced by one thread and read by others, one at a time. Readers hold its lock. What a
 front end receives of it is left to `updates`.
 """
 
@@ -86,7 +86,7 @@ class RunTail:
 
     @property
     def loading(self) -> float | None:
-        """The share of events read so far; None once the tail has caught up."""
+        """The share of events read so far, or None once the tail has caught up."""
         reading = self.data.history.reading
         return None if reading is None else reading.share
 
@@ -96,7 +96,7 @@ class RunTail:
         return self.cursor > 0 or self.row.last_seq == 0
 
     def machines_history(self) -> MachinesHistory:
-        """Return the machines of the run over time; the caller need not hold the lock."""
+        """Return the machines of the run over time. The caller need not hold the lock."""
         with self.lock:
             trials = [copy(trial) for trial in self.data.history.trials.values()]
             clock = deepcopy(self.data.history.clock)
@@ -143,7 +143,7 @@ class RunTail:
         self.data.history.reading = Reading(self.cursor, self.row.last_seq) if is_behind else None
 
     def _read_energy(self) -> dict[int, float | None] | None:
-        """Return what each trial has used, in watt-hours; None where that was read a moment ago."""
+        """Return what each trial has used, in watt-hours, or None if that was read a moment ago."""
         now_s = time.monotonic()
         if now_s - self._energy_read_s < _ENERGY_EVERY_S:
             return None
@@ -182,12 +182,12 @@ class RunTail:
         *,
         while_quiet: bool = False,
     ) -> _Value:
-        """Return a value computed from the run, once for all front ends; the caller holds the lock.
+        """Return a value computed from the run, once for all front ends. The caller holds the lock.
 
         Args:
             key: Identifies the value.
             make: Computes it.
-            every_s: Minimum seconds between computations; longer if computing takes long.
+            every_s: Minimum seconds between computations. Longer if computing takes long.
             while_quiet: Whether to recompute even if no event has come.
         """
         now_s, chosen = time.monotonic(), self.row.chosen_trial
@@ -216,11 +216,11 @@ class RunTail:
     def overview(
         self, metric: str, axis: Axis | None, max_curves: int, chosen: tuple[int, ...]
     ) -> CurvesData:
-        """Return the curves of a metric, limited in number; a new object only if they have changed.
+        """Return the curves of a metric, limited in number. A new object only if they have changed.
 
         Args:
             metric: A reported metric, or `THROUGHPUT`.
-            axis: The horizontal axis; None for the one that fits.
+            axis: The horizontal axis, or None for the one that fits.
             max_curves: Maximum number of individual trials.
             chosen: Trials that are always included.
 

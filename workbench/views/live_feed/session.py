@@ -65,10 +65,10 @@ class Session:
         return self._rate_limit.wait_s()
 
     def next_frame(self) -> bytes | None:
-        """Return a frame with what has changed; None if nothing has, or a frame is in flight."""
+        """Return a frame with what has changed, or None if nothing has, or a frame is in flight."""
         if self._sent_s is not None:
             return None
-        # Applied here, so that a subscription never changes while a frame is built; all of them,
+        # Applied here, so that a subscription never changes while a frame is built. All of them,
         # because the front end forgets data at each change of the run.
         while self._subscriptions:
             message = self._subscriptions.popleft()

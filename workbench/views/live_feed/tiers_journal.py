@@ -2,7 +2,7 @@
 follow them.
 
 It does not matter which process started them: a terminal, a notebook or the panel. A reader follows
-the run that is under way; one that had ended before is not shown. Planning is left to
+the run that is under way. One that had ended before is not shown. Planning is left to
 `tiers_session`.
 """
 
@@ -54,12 +54,12 @@ def journal_path(file: Path) -> Path:
 
 
 class TiersJournal:
-    """Reports one run; what an earlier one reported is replaced."""
+    """Reports one run. What an earlier one reported is replaced."""
 
     def __init__(
         self, file: Path, run: TiersRun, *, is_wanted: Callable[[], bool] = lambda: True
     ) -> None:
-        """Begin with processes that start.
+        """Start with processes that start.
 
         Args:
             file: The file of tiers.
@@ -80,7 +80,7 @@ class TiersJournal:
         beginning.replace(path)
 
     def on_status(self, reports: list[dict[str, float]]) -> bool:
-        """Report how the tiers do; return whether the run should continue.
+        """Report how the tiers do. Return whether the run should continue.
 
         Args:
             reports: What each tier reports of itself.

@@ -24,7 +24,7 @@ class _Message(BaseModel):
 
 
 class TiersHello(_Message):
-    """A view begins: it is sent all that there is."""
+    """A view starts: it is sent all that there is."""
 
     type: Literal["hello"]
 
@@ -49,7 +49,7 @@ TiersRequest = TiersHello | RunTiers | StopTiers
 
 
 class SchedulerPoint(_Message):
-    """What is expected of a scheduler at a threshold; None where a queue grows without end.
+    """What is expected of a scheduler at a threshold, or None if a queue grows without end.
 
     Attributes:
         scheduler: The scheduler.
@@ -59,7 +59,8 @@ class SchedulerPoint(_Message):
         p95_s: 95 of 100 are.
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.
         load: The load of each tier, in their order.
-        group_accuracy: Share of the answers whose group of classes is right; None without groups.
+        group_accuracy: Share of the answers whose group of classes is right, or None without
+            groups.
     """
 
     scheduler: str
@@ -95,7 +96,7 @@ class TiersPicture(_Message):
         threshold: The threshold of the first exit that holds now.
         exported: The one that the export chose.
         busy: The load of the last tier that `threshold` keeps, as `place.busy`.
-        note: What the picture leaves out; empty if nothing.
+        note: What the picture omits, or empty if nothing.
         points: What thresholds give, in increasing order.
     """
 
@@ -180,7 +181,8 @@ def point_of(name: str, outcome: Outcome, group_accuracy: float | None = None) -
     Args:
         name: The scheduler.
         outcome: What is expected.
-        group_accuracy: Share of the answers whose group of classes is right; None without groups.
+        group_accuracy: Share of the answers whose group of classes is right, or None without
+            groups.
     """
     return SchedulerPoint(
         scheduler=name,
@@ -219,7 +221,7 @@ def status_between(
 
 
 def read_tiers_request(content: dict[str, Any]) -> TiersRequest | None:
-    """Return a message of a view; None if it is not one."""
+    """Return a message of a view, or None if it is not one."""
     models: dict[str, type[TiersHello] | type[RunTiers] | type[StopTiers]] = {
         "hello": TiersHello,
         "run": RunTiers,

@@ -2,7 +2,7 @@
 
 The plan, the tiers while they run, and the result.
 
-What is sent is defined in `tiers_picture`; notebooks transport it through the kernel, the panel
+What is sent is defined in `tiers_picture`. Notebooks transport it through the kernel, the panel
 through `tiers_process`. Runs reach a view by the journal of the file, whichever process they belong
 to.
 """
@@ -63,7 +63,7 @@ class TiersSession:
         self.work = _start(self._planned)
 
     def receive(self, content: Any) -> None:
-        """Handle a message of the view; what is none is ignored.
+        """Handle a message of the view. What is none is ignored.
 
         Args:
             content: The message.

@@ -32,7 +32,7 @@ class Comparison:
     value: str
 
     def holds(self, found: Any) -> bool:
-        """Return whether it holds for a value; nothing compares with a missing value or NaN."""
+        """Return whether it holds for a value. Nothing compares with a missing value or NaN."""
         if found is None or (isinstance(found, float) and math.isnan(found)):
             return False
         wanted = _number(self.value)
@@ -50,7 +50,7 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
     """Read the text of a filter.
 
     Args:
-        text: Words, and comparisons of columns with values, separated by spaces; all must hold.
+        text: Words, and comparisons of columns with values, separated by spaces. All must hold.
         names: The columns: the key of each by its name.
 
     Returns:

@@ -3,7 +3,7 @@
 The end of its log as it grows, or every line that contains a text.
 
 Only bytes that are new are read, and few at a time, so that a log of any size can be searched.
-Writing the log is left to the worker; where no worker writes it to this machine, it is read from
+Writing the log is left to the worker. Where no worker writes it to this machine, it is read from
 the artifacts.
 """
 
@@ -96,7 +96,7 @@ class TrialLogReader:
         )
 
     def _advance(self) -> int:
-        """Read a chunk; return the size of the file, 0 if there is none on this machine."""
+        """Read a chunk. Return the size of the file, 0 if there is none on this machine."""
         try:
             with self._path.open("rb") as file:
                 size = file.seek(0, 2)

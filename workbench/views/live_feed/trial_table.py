@@ -82,7 +82,7 @@ def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
 
     Args:
         tail: The run, locked by the caller.
-        query: The order, the filter and the columns; its window is ignored.
+        query: The order, the filter and the columns. Its window is ignored.
 
     Raises:
         ArgumentError: As in `trial_table`.

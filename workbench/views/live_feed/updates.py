@@ -71,7 +71,7 @@ class RateLimit:
         return max(0.0, -self._left_bytes / self._bytes_per_s)
 
     def take(self, num_bytes: int) -> None:
-        """Record what was sent; if it exceeds the allowance, the next frame waits longer."""
+        """Record what was sent. If it exceeds the allowance, the next frame waits longer."""
         self._left_bytes -= num_bytes
 
 
@@ -95,7 +95,7 @@ class FrameBuilder:
         self._problem: Problem | None = None
 
     def subscribe(self, number: int, subscription: Subscription) -> None:
-        """Replace the subscription; everything that differs is sent at once."""
+        """Replace the subscription. Everything that differs is sent at once."""
         if subscription.run != self._subscription.run:
             # A front end forgets what it had of the previous run.
             self._chart, self._further = ChartUpdates(), {}
@@ -113,7 +113,7 @@ class FrameBuilder:
     def next_frame(self) -> bytes | None:
         """Return a frame with what has changed, or None if nothing has.
 
-        If a part cannot be built, the others are sent all the same, and the frame contains the
+        If a part cannot be built, the others are sent anyway, and the frame contains the
         problem.
         """
         numbers, seq, tail = Numbers(), 0, None

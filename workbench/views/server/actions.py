@@ -109,7 +109,7 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return what to begin with: files of the server's folder, examples, files of bundles."""
+        """Return what to start with: files of the server's folder, examples, files of bundles."""
         files: list[ExperimentFile] = []
         bundled: list[ExperimentFile] = []
         examples = {path.resolve(): name for name, path in shipped().items()}
@@ -280,7 +280,7 @@ def _problem_of(verb: str, code: int, errors: str) -> ArgumentError | RunError:
 
 
 def _announced(errors: str) -> dict[str, Any] | None:
-    """Return the new run that a command has reported as a line of JSON; None before."""
+    """Return the new run that a command has reported as a line of JSON. None before."""
     documents = (_document_in(line) for line in errors.splitlines() if line.startswith("{"))
     return next(
         (document for document in documents if document is not None and "run_id" in document), None

@@ -40,8 +40,8 @@ class FigureRenderer:
         Args:
             run_id: The run, in full.
             name: The figure.
-            trials: The trials to show; None for all.
-            colour: The parameter to colour them by; empty for none.
+            trials: The trials to show, or None for all.
+            colour: The parameter to colour them by, or empty for none.
 
         Raises:
             UnknownNameError: If there is no such figure.
@@ -52,7 +52,7 @@ class FigureRenderer:
         return self._draw(draw_figure, run_id, name, json.dumps(options))
 
     def report(self, run_id: str) -> str:
-        """Return the report of a run as HTML; errors as in `figure`."""
+        """Return the report of a run as HTML. Errors: as in `figure`."""
         return self._draw(draw_report, run_id, "report", "{}")
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ def draw_figure(url: str, artifacts: str, run_id: str, name: str, options: str) 
 
 
 def draw_report(url: str, artifacts: str, run_id: str, _name: str, _options: str) -> str:
-    """Write a report in this process; arguments as in `draw_figure`."""
+    """Write a report in this process. Arguments as in `draw_figure`."""
     from workbench.runs import attach
     from workbench.store.database import Store
 

@@ -46,7 +46,7 @@ def checked(kind: type[_Model], body: bytes | str) -> _Model:
         body: JSON.
 
     Raises:
-        ArgumentError: If it is something else; the field is named.
+        ArgumentError: If it is something else. The field is named.
     """
     if len(body) > MAX_BODY_BYTES:
         raise ArgumentError("is too long", field="body", allowed=f"at most {MAX_BODY_BYTES} bytes")

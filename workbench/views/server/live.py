@@ -33,11 +33,11 @@ class AuthorizedSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyr
 
     @property
     def max_message_size(self) -> int:
-        """The largest accepted message; messages of browsers are short."""
+        """The largest accepted message. Messages of browsers are short."""
         return MAX_MESSAGE_BYTES
 
     def set_default_headers(self) -> None:
-        """Set no headers; they only apply to pages."""
+        """Set no headers. They only apply to pages."""
 
     @ws_authenticated
     async def get(self, *arguments: Any, **options: Any) -> None:

@@ -30,7 +30,7 @@ class _LogHandler(WorkbenchHandler):
     """Responds with text of any length, a part at a time."""
 
     async def send(self, parts: Iterator[bytes]) -> None:
-        """Respond with all parts; the next is made when the one before has been sent."""
+        """Respond with all parts. The next is made when the one before has been sent."""
         self.set_header("Content-Type", _TEXT)
         while (part := await self.in_slow_thread(lambda: next(parts, None))) is not None:
             self.write(part)

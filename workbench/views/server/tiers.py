@@ -73,7 +73,7 @@ class _TiersProcess:
 
 
 class TiersProcesses:
-    """The processes of all files of tiers that are shown; belongs to one event loop."""
+    """The processes of all files of tiers that are shown. Belongs to one event loop."""
 
     def __init__(self, actions: ActionRunner) -> None:
         """Start with none.
@@ -126,7 +126,7 @@ class TiersProcesses:
             process_of_file.send(message)
 
     def leave(self, key: tuple[Path, int], view: Callable[[str], None]) -> None:
-        """Forget a view; without any its process ends after a while."""
+        """Forget a view. Without any its process ends after a while."""
         if (process_of_file := self._processes.get(key)) is None:
             return
         process_of_file.views.discard(view)

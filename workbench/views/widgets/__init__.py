@@ -1,6 +1,6 @@
 """Notebook widgets: the experiment form and the live view.
 
-`app` defines an experiment, requests advice, runs it and shows its result; `model`, `data`,
+`app` defines an experiment, requests advice, runs it and shows its result. `model`, `data`,
 `space`, `advice`, `run` and `result` are its parts. `live` shows a run like the panel of
 JupyterLab, also without the extension: it contains the view, prefers the server, and falls back to
 the kernel and to a stored snapshot. `tiers` shows what exit thresholds give, and tiers while they

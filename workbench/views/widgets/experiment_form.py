@@ -2,7 +2,7 @@
 
 The kernel holds it, the view shows the state the kernel sends. Each part accepts what `app` does,
 such as a form to share. The content of the form is made in `workbench.views.forms`, which also
-defines the protocol; this module transports it.
+defines the protocol. This module transports it.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class ExperimentForm(anywidget.AnyWidget):
         """Show a draft; usually called by `app` and its parts.
 
         Args:
-            draft: The draft to edit; several forms may share one.
+            draft: The draft to edit. Several forms may share one.
             parts: The parts to show.
             run: An existing run of the experiment.
-            store: Where runs are kept; None for the default store.
-            keeper: Keeps the draft; None if another form, or nobody, does.
+            store: Where runs are kept, or None for the default store.
+            keeper: Keeps the draft, or None if another form, or nobody, does.
 
         Raises:
             WorkbenchError: If the front end is not built.
@@ -112,10 +112,10 @@ class ExperimentForm(anywidget.AnyWidget):
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment of the form; while the form is invalid, the last valid one.
+        """The experiment of the form. While the form is invalid, the last valid one.
 
-        Assign an experiment, a mapping of its fields, the path of its file or a run to show it;
-        this can be undone.
+        Assign an experiment, a mapping of its fields, the path of its file or a run to show it.
+        This can be undone.
         """
         return self.draft.experiment
 
@@ -138,11 +138,11 @@ class ExperimentForm(anywidget.AnyWidget):
 
     @property
     def run(self) -> Run | None:
-        """The run that was started last; None if there is none."""
+        """The run that was started last, or None if there is none."""
         return attach(self.run_id, store=self._context.open_store()) if self.run_id else None
 
     def close(self) -> None:
-        """Stop sending, and remove the view; a run that was started continues."""
+        """Stop sending, and remove the view. A run that was started continues."""
         for end in self._ends:
             end()
         self._ends = ()
@@ -224,7 +224,7 @@ class ExperimentForm(anywidget.AnyWidget):
 
 
 def _edit(draft: Draft, request: Edit | Remove | Rename | WriteText | History | SetAddress) -> None:
-    """Change a draft as the user requested; errors as of the methods of the draft."""
+    """Change a draft as the user requested. Errors: as of the methods of the draft."""
     match request:
         case Edit():
             draft.edit(request.changes, removals=request.removals, label=request.label)
@@ -275,10 +275,10 @@ def app(
 
     Args:
         experiment: An experiment, the path of its file, a mapping of its fields, a run, or another
-            form, whose draft is then shared; None for a small experiment that runs anywhere.
+            form, whose draft is then shared, or None for a small experiment that runs anywhere.
         model: Replaces its model: a name, or a class or function, including one of a cell.
         data: Replaces its data, likewise.
-        store: Where runs are kept; None for the store that WORKBENCH_STORE names, or else the
+        store: Where runs are kept, or None for the store that WORKBENCH_STORE names, or else the
             user's own.
 
     Raises:
@@ -294,32 +294,32 @@ def app(
 
 
 def model(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Choose and inspect the model of an experiment; arguments as in `app`."""
+    """Choose and inspect the model of an experiment. Arguments as in `app`."""
     return form(experiment, ("model",), store=store)
 
 
 def data(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Choose and inspect the data of an experiment; arguments as in `app`."""
+    """Choose and inspect the data of an experiment. Arguments as in `app`."""
     return form(experiment, ("data",), store=store)
 
 
 def space(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Edit the search space of an experiment; arguments as in `app`."""
+    """Edit the search space of an experiment. Arguments as in `app`."""
     return form(experiment, ("space",), store=store)
 
 
 def advice(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Ask the advisor about an experiment; arguments as in `app`."""
+    """Ask the advisor about an experiment. Arguments as in `app`."""
     return form(experiment, ("advice",), store=store)
 
 
 def run(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Run an experiment and watch it; arguments as in `app`."""
+    """Run an experiment and watch it. Arguments as in `app`."""
     return form(experiment, ("run",), store=store)
 
 
 def result(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Show the result of a run, and continue from there; arguments as in `app`."""
+    """Show the result of a run, and continue from there. Arguments as in `app`."""
     return form(experiment, ("result",), store=store)
 
 
@@ -331,7 +331,7 @@ def form(
     data: Any = None,
     store: Store | str | None = None,
 ) -> ExperimentForm:
-    """Show some parts of a form; arguments as in `app`."""
+    """Show some parts of a form. Arguments as in `app`."""
     if isinstance(given, ExperimentForm):
         run, draft, store = given.run, given.draft, store or given._context.store
     else:

@@ -27,7 +27,7 @@ _SILENCE_S = 60.0
 
 
 class LiveView(anywidget.AnyWidget):
-    """The view of one run; see `live`."""
+    """The view of one run. See `live`."""
 
     _esm = traitlets.Unicode().tag(sync=True)
     run_id = traitlets.Unicode(help="The ID of the run.").tag(sync=True)
@@ -108,7 +108,7 @@ class Senders:
 
         Args:
             run_of_view: Returns the run that a new view shows.
-            content: The message; ignored unless it names a view.
+            content: The message. Ignored unless it names a view.
         """
         view, message = content.get("view"), content.get("message")
         if not isinstance(view, str):
@@ -134,13 +134,13 @@ class Senders:
 
 
 class KernelSender:
-    """Sends frames from the kernel to one view; stops when the view no longer reads them."""
+    """Sends frames from the kernel to one view. Stops when the view no longer reads them."""
 
     def __init__(self, run: Run, send: Any) -> None:
         """Start to send.
 
         Args:
-            run: The run to show; its store is opened again, to be read from another thread.
+            run: The run to show. Its store is opened again, to be read from another thread.
             send: Sends the bytes of a frame.
         """
         self.run_id = run.run_id
@@ -162,7 +162,7 @@ class KernelSender:
         return self._thread.is_alive()
 
     def receive(self, message: str) -> None:
-        """Handle a message of the view; invalid ones are ignored."""
+        """Handle a message of the view. Invalid ones are ignored."""
         with contextlib.suppress(ArgumentError):
             self._session.receive(message)
         self._woken.set()
@@ -198,7 +198,7 @@ def live(
 
     Args:
         run: A run, its ID, a unique prefix of its ID, or "last".
-        store: Where the run is kept if only its ID is given; None for the default store.
+        store: Where the run is kept if only its ID is given, or None for the default store.
         height: Height in pixels.
 
     Raises:

@@ -2,7 +2,7 @@
 run.
 
 What is shown is left to `workbench.views.live_feed.tiers_session`, which computes in the kernel,
-beside the cells; this module transports it.
+beside the cells. This module transports it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VIEW = Path(__file__).parent / "static" / "tiers.js"
 
 
 class TiersView(anywidget.AnyWidget):
-    """A view of a file of tiers; `measured` is what the last run that was started in it gave."""
+    """A view of a file of tiers. `measured` is what the last run that was started in it gave."""
 
     _esm = traitlets.Unicode().tag(sync=True)
 
@@ -46,7 +46,7 @@ class TiersView(anywidget.AnyWidget):
 
     @property
     def measured(self) -> Any:
-        """What the last run gave, as `Measured`; None before."""
+        """What the last run gave, as `Measured`. None before."""
         return None if self._session is None else self._session.measured
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class TiersView(anywidget.AnyWidget):
 def tiers(file: str | Path) -> TiersView:
     """Show what each exit threshold of a file of tiers gives, and run the tiers.
 
-    The stages are measured first, which takes seconds; the kernel is free meanwhile.
+    The stages are measured first, which takes seconds. The kernel is free meanwhile.
 
     Args:
         file: The file of tiers.
