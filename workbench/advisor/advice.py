@@ -39,7 +39,7 @@ class Candidate:
     """A plan with a learning rate, and what it should bring.
 
     Attributes:
-        plan: The plan in full. Of a function or program, which compute as they do, only the sizes
+        plan: The whole plan. A function or program computes in its own way, so its plan has only sizes
             count.
         lr: The peak rate at the global batch of the plan, or None if there is none to choose.
         lr_rule: The rule that leads to it from the rate at the reference batch, or None if it

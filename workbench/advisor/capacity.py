@@ -29,8 +29,8 @@ def capacity_of(
     """Find how deep, how long and how large an experiment can become.
 
     Args:
-        experiment: The experiment. Of its search space the first configuration that its seed draws.
-        memories_bytes: Memories of devices, each > 0. None for that of this machine.
+        experiment: The experiment. Its seed draws the first configuration of its search space.
+        memories_bytes: Memories of devices, each > 0. Empty for the memory of this machine.
         depth: Name of the model's parameter that counts its layers, or None for what it is usually
             called.
 

@@ -180,7 +180,7 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
     """Estimate the memory of a worker for one configuration of an experiment.
 
     Args:
-        experiment: The experiment. Of its search space the first configuration that its seed draws.
+        experiment: The experiment. Its seed draws the first configuration of its search space.
 
     Raises:
         ExperimentError: If it trains no model, or the model cannot be run without values.
@@ -236,7 +236,7 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
         "gradients": step.gradients_bytes,
         "optimizer": step.optimizer_bytes,
     }
-    # What lives only during a step. Of a large model at a tiny batch not all gradients are there at
+    # What lives only during a step. A large model with a tiny batch never has all its gradients at
     # the peak.
     parts["activations"] = max(0, forecast.peak_bytes - sum(parts.values()))
     return {

@@ -80,7 +80,7 @@ class Course(Generic[Entrant]):
             self.reached_s = elapsed_s
 
     def value_at(self, elapsed_s: float) -> float | None:
-        """Return the best value up to a time. None before the first."""
+        """Return the best value up to a time, or None before the first."""
         index = bisect.bisect_right(self.elapsed_s, elapsed_s)
         return self.best_values[index - 1] if index else None
 

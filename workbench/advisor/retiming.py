@@ -127,7 +127,7 @@ def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict
 def _costs(
     predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal
 ) -> dict[Plan, list[float]]:
-    """Return what each timing of plans would cost. Of one that was not timed what is predicted."""
+    """Return what each timing of plans would cost, as predicted if it was not timed."""
     knowledge = measurer.knowledge
     return {
         plan: (

@@ -165,7 +165,7 @@ class ComparisonRow:
     Attributes:
         name: A fact, a parameter, the dotted path of a setting, or a package.
         cells: One per run, or None if a run has none.
-        differs: Whether the runs differ in it. Of results only what is compared counts.
+        differs: Whether the runs differ in it. Only compared results count.
         best: Position of the best cell, where one is better than all others.
     """
 

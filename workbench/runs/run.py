@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.runs.bundles.ensemble import Ensemble
 
 _AUTOML = "workbench.runs.automl:AutoML"
-"""What writes the result of an AutoML run. By its name, as it builds on runs."""
+"""What writes the result of an AutoML run. It is loaded by name, as it builds on runs."""
 
 
 def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
@@ -539,7 +539,7 @@ class Run:
             money: What the run may cost, in the currency of its price or such as 20 EUR.
             plateau: Configurations in a row without a better one after which the run ends.
             search: Parameters that are searched differently from now on, by name: a value freezes
-                one, a range or choices replace its own. Of a range one end suffices.
+                one, a range or choices replace its own. You can give one end of a range.
 
         Returns:
             The driver's answer, or None if it has not answered yet, and will carry the command out

@@ -282,7 +282,7 @@ def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTe
 
 
 def _kernel_shell() -> Any:
-    """Return the shell of the notebook that this process is the kernel of. None elsewhere."""
+    """Return the shell of the notebook that this process is the kernel of, or None."""
     if "ipykernel" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython

@@ -216,7 +216,7 @@ def prepare(
     Args:
         problem: The samples.
         seed: Seed of the split.
-        training_seeds: Seeds of the repeats of a training. At least as many as there may be folds.
+        training_seeds: Seeds of the repeats of a training, at least as many as there may be folds.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.

@@ -309,7 +309,7 @@ class AutoML:
         The model, its test scores, and those of the simplest guess.
 
         Args:
-            write: Writes a next step that is a command. By default as Python.
+            write: Writes a next step that is a command. The default writes Python.
             has_notes: Whether the notes about the data follow, which may have been shown before.
         """
         return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)

@@ -41,7 +41,7 @@ def summary_lines(
     Args:
         result: The result, as `wb.AutoML.to_json` returns it. Its own summary is not read.
         history: The run.
-        write: Writes a next step that is a command. By default as Python.
+        write: Writes a next step that is a command. The default writes Python.
         has_notes: Whether the notes about the data follow, which may have been shown before.
     """
     task = result["task"]

@@ -93,7 +93,7 @@ def write_bundle(
         run: The run.
         folder: A folder that is empty or does not exist.
         trial: The number of the trial, or None for the best.
-        format: A format that `check_format` knows. None adds none.
+        format: A format that `check_format` knows. None adds no format.
         force: Write into a folder that is not empty. Files of the same names are replaced, and
             those of an earlier bundle are removed. Other files stay.
         weights: Write the weights, if the workbench trained the model.

@@ -272,7 +272,7 @@ def prepare_schedule(run: RunData) -> ScheduleData:
     """Collect the values of the parameters that differ between trials of a population.
 
     Args:
-        run: The run. Of one without a population nothing is collected.
+        run: The run. Without a population nothing is collected.
     """
     history = run.history
     parts = [trial for trial in history.trials.values() if trial.segment is not None]

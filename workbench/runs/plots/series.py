@@ -298,7 +298,7 @@ class RunSeries:
 def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
     """Choose at most `max_points` points that look the same when drawn: min-max thinning.
 
-    The points are cut into equal groups. Of each the smallest and the largest are kept, and one
+    The points are cut into equal groups. Each keeps its smallest and its largest, and one
     that is not finite if there is any, so that gaps stay gaps. The first and the last are always
     kept.
 

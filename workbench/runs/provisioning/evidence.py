@@ -67,7 +67,7 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
         file: Its file, to be named in the next step.
 
     Returns:
-        What is known of each kind of device, the newest first. At least one.
+        What is known of each kind of device, the newest first. Never empty.
 
     Raises:
         ExperimentError: If it cannot be measured, or nothing was.

@@ -67,7 +67,7 @@ class ScriptOption:
 
     Attributes:
         name: Its name without dashes.
-        default: Its default, if it is a literal. None otherwise.
+        default: Its default, if it is a literal, else None.
         choices: Its choices, if they are literals.
         is_flag: Whether it takes no value and means true.
         kind: The name of its type, such as float.

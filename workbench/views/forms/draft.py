@@ -49,7 +49,7 @@ def _check(
         on_this_machine: Whether it is to run on this machine.
 
     Returns:
-        The experiment, or None if it is invalid, and its problems. None if it could run.
+        The experiment, or None if it is invalid, and its problems.
     """
     try:
         experiment = Experiment(**document).with_payloads(payloads)

@@ -72,7 +72,7 @@ class Notebook:
         self.payloads |= experiment.payloads()
 
     def lookup(self, name: str) -> str | None:
-        """Return how an experiment refers to a name of the notebook, or None if the name is undefined.
+        """Return how an experiment refers to a name of the notebook, or None if it is undefined.
 
         Raises:
             ExperimentError: If it cannot be pickled.

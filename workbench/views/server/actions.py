@@ -280,7 +280,7 @@ def _problem_of(verb: str, code: int, errors: str) -> ArgumentError | RunError:
 
 
 def _announced(errors: str) -> dict[str, Any] | None:
-    """Return the new run that a command has reported as a line of JSON. None before."""
+    """Return the new run that a command has reported as a line of JSON, or None so far."""
     documents = (_document_in(line) for line in errors.splitlines() if line.startswith("{"))
     return next(
         (document for document in documents if document is not None and "run_id" in document), None

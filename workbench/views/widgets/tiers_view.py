@@ -46,7 +46,7 @@ class TiersView(anywidget.AnyWidget):
 
     @property
     def measured(self) -> Any:
-        """What the last run gave, as `Measured`. None before."""
+        """What the last run gave, as `Measured`, or None before the first."""
         return None if self._session is None else self._session.measured
 
     def close(self) -> None:
