@@ -79,7 +79,7 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
 
 
 def _notify_of_lost(as_json: bool) -> int:
-    from workbench.runs.lost_runs import notify_of_lost
+    from workbench.store.alerts.lost_runs import notify_of_lost
 
     with open_existing_store() as store:
         notified = notify_of_lost(store)

@@ -1,6 +1,6 @@
-"""Notify the sinks of runs whose driver is gone.
+"""Notify the sinks of lost runs.
 
-It cannot do so itself, and a resumption may never come.
+A driver that is gone cannot notify them itself, and nobody may ever resume its run.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import time
 
 from workbench.foundation.errors import LeaseError
 from workbench.foundation.events import AlertDelivered
-from workbench.store.alerts import Alerts, Delivery, Settings, payload_of, read_settings
+from workbench.store.alerts.delivery import Delivery, payload_of
+from workbench.store.alerts.evaluation import Alerts
+from workbench.store.alerts.settings import Settings, read_settings
 from workbench.store.database import RunRow, Store
 
 PATIENCE_S = 60.0
 """How long sinks may take for one run."""
 LEASE_TIMEOUT_S = 2.0
-"""For this long after the notification the run seems driven: by the process that sent it."""
+"""The process that sends holds the run's lease for this long, so that no second one sends."""
 _EVENTS = (
     "alerts_armed",
     "alert_raised",
@@ -45,12 +47,13 @@ def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
     settings = read_settings()
     notified: dict[str, list[AlertDelivered]] = {}
     for row in store.runs():
-        if row.state == "lost":
-            with contextlib.suppress(
-                LeaseError
-            ):  # another process resumes it just now, and notifies them
-                if (answers := _notify(store, row, settings)) is not None:
-                    notified[row.run_id] = answers
+        if row.state != "lost":
+            continue
+        # A LeaseError means that another process is resuming the run. It notifies the sinks.
+        with contextlib.suppress(LeaseError):
+            answers = _notify(store, row, settings)
+            if answers is not None:
+                notified[row.run_id] = answers
     return notified
 
 
