@@ -61,7 +61,7 @@ def test_the_command_widens_the_range_of_a_run_that_has_ended_or_is_under_way() 
     found = how_to_widen("r-1", History.of(experiment, events))
     assert found is not None
     assert found.lead == (
-        "lr=0.098 is at the end of its range; a wider range may hold better values. To widen it"
+        "lr=0.098 is at the end of its range. A wider range may hold better values. To widen it"
     )
     assert found.words == ("extend", "r-1", "--trials", "10", "--search", 'lr={"high": 1}')
     page = report_html(experiment, events, run_id="r-1", how_to_widen=found)

@@ -108,7 +108,7 @@ def test_a_driver_that_gives_no_sign_is_noticed_once(
         assert describe_silence(row) is None
         for silent_s in (40.0, 41.0, 42.0):
             show_progress(describe_silence(replace(row, silent_s=silent_s)))
-        words = f"no sign of the driver of {run.run_id} for 40 s; still waiting for it\n"
+        words = f"the driver of {run.run_id} has not reported for 40 s. Still waiting for it\n"
         assert capsys.readouterr().err == words
         show_progress(describe_silence(row))
         assert capsys.readouterr().err == "the driver answers again\n"

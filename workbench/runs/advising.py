@@ -94,11 +94,14 @@ def advise(
     opened = open_store(store)
     with attachment.attached(address):
         run = Run(opened, opened.create_run(experiment))
+        shown: contextlib.AbstractContextManager[Sink] = _shown(run)
+        if listener is not None:
+            shown = contextlib.nullcontext(listener)
         with (
             opened.writer(
                 run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
             ) as writer,
-            _shown(run) if listener is None else contextlib.nullcontext(listener) as receive,
+            shown as receive,
         ):
             advice = _advise(run, writer, objective, float(budget_s), receive)
             return dataclasses.replace(advice, is_shown=lambda: is_shown_in_this_cell(run.stored))
@@ -153,15 +156,17 @@ class _Session:
         self._handle_commands()
         if advisor.is_late and not self._is_late_noted:
             self._is_late_noted = True
-            over = f"the {format_duration(self._budget_s)} for this advice are over"
-            message = f"{over}; what is under way, or always measured, goes on"
+            over = f"the {format_duration(self._budget_s)} time limit is up"
+            message = f"{over}; finishing the measurements in progress"
             self.store(Noted(level="info", message=message))
 
     def _handle_commands(self) -> None:
         for command in self._new_commands():
             self._last_command = command.number
             stops = command.kind == "stop"
-            message = "the advice ends" if stops else "advice cannot be changed, only stopped"
+            message = "advice cannot be changed, only stopped"
+            if stops:
+                message = "the advice ends"
             self.store(
                 CommandHandled(
                     command=command.number, kind=command.kind, done=stops, message=message

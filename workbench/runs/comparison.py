@@ -1,12 +1,13 @@
-"""Several runs side by side: their curves in one figure, and in one table what they came to.
+"""Several runs next to each other: their curves in one figure, and their results in one table.
 
-The table holds their results, their best parameters, and in what they differ. Each cell is text, so
-that panel, terminal and Python show the same.
+The table has their results, their best parameters, and the settings that differ. Each cell is text,
+so that the panel, the terminal and Python show the same.
 """
 
 from __future__ import annotations
 
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -55,11 +56,11 @@ def compare(
     axis: ComparisonAxis = "time",
     store: Store | str | None = None,
 ) -> Figure:
-    """Draw what each of several runs had found after how long. The legend says the best of each.
+    """Draw the best value of several runs over time. The legend has the best of each.
 
     Args:
         *runs: Runs, their ids, beginnings that only one run has, "last", names, or patterns such as
-            `digits-*`. A name or a pattern stands for all runs that it matches.
+            `digits-*`. A name or a pattern means all runs that match it.
         metric: The metric to compare, or None for the first objective of each run, on one scale per
             metric.
         axis: "time", "epoch", "trial", or "cost": the time of all workers together.
@@ -111,10 +112,11 @@ def compare_table(*runs: Run | str, store: Store | str | None = None) -> list[di
         ['best val_loss', 'best trial', 'state', 'trials', 'run time']
     """
     sides = [Side(run.row, run.history) for run in find_runs(runs, store=store)]
-    columns = [
-        f"{label} ({side.row.run_id})" if label in _COLUMNS else label
-        for label, side in zip(labels_of(sides), sides, strict=True)
-    ]
+    columns = []
+    for label, side in zip(labels_of(sides), sides, strict=True):
+        if label in _COLUMNS:  # a run may be named like a column of the table
+            label = f"{label} ({side.row.run_id})"
+        columns.append(label)
     return [
         dict(zip(_COLUMNS, (row.part, row.name, row.differs), strict=True))
         | dict(zip(columns, row.cells, strict=True))
@@ -135,8 +137,12 @@ def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) ->
         )
     runs_by_id: dict[str, Run] = {}
     for run in runs:
-        for named in [run] if isinstance(run, Run) else _named(open_existing_store(store), run):
-            runs_by_id.setdefault(named.run_id, named)
+        if isinstance(run, Run):
+            matching = [run]
+        else:
+            matching = _named(open_existing_store(store), run)
+        for match in matching:
+            runs_by_id.setdefault(match.run_id, match)
     return list(runs_by_id.values())
 
 
@@ -177,7 +183,7 @@ class ComparisonRow:
 
 
 def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
-    """Return the runs that a name stands for, the newest first.
+    """Return the runs that a name matches, the newest first.
 
     Args:
         rows: All runs.
@@ -205,29 +211,37 @@ def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
     labels = []
     for index, name in enumerate(names):
         same = [place for place, other in enumerate(names) if other == name]
-        labels.append(name if len(same) == 1 else f"{name} ({_difference(settings, same, index)})")
-    return tuple(
-        label if labels.count(label) == 1 else f"{names[index]} ({sides[index].row.run_id})"
-        for index, label in enumerate(labels)
-    )
+        if len(same) > 1:
+            name = f"{name} ({_difference(settings, same, index)})"
+        labels.append(name)
+    counts = Counter(labels)
+    for index, side in enumerate(sides):
+        if counts[labels[index]] > 1:  # their settings are the same, so only ids tell them apart
+            labels[index] = f"{names[index]} ({side.row.run_id})"
+    return tuple(labels)
 
 
 def comparison_rows(sides: Sequence[Side]) -> tuple[ComparisonRow, ...]:
     """Return the table of some runs: results first, then parameters, settings and versions."""
-    best = [side.history.best() if len(side.history.objectives) == 1 else None for side in sides]
-    versions = [
-        dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides
-    ]
+    best: list[Trial | None] = [None] * len(sides)
+    versions: list[dict[str, str]] = [{} for _ in sides]
+    for at, side in enumerate(sides):
+        # With several objectives no trial is the best.
+        if len(side.history.objectives) == 1:
+            best[at] = side.history.best()
+        if side.history.drivers:
+            versions[at] = dict(side.history.drivers[-1].versions)
+    params = [dict(trial.params) if trial else {} for trial in best]
     return (
         *_results(sides, best),
-        *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best]),
+        *_by_name("best parameters", params),
         *_by_name("experiment", _with_defaults(sides)),
         *_by_name("versions", versions),
     )
 
 
 def legend_of(rows: Sequence[ComparisonRow]) -> dict[str | None, str]:
-    """Return what stands in cells of settings that a run does not set, and what that means.
+    """Return the marks in cells of settings that a run does not set, and what each means.
 
     Args:
         rows: The rows that are shown. What none of them has is omitted.
@@ -251,30 +265,31 @@ def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[Compar
 
 
 def _versions_of_code(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
-    """Return which version of the code the best trials ran, where a run has several."""
+    """Return which version of the code the best trials ran, if a run has several."""
     if all(len(side.history.programs) < 2 for side in sides):
         return []
     cells: list[str | None] = []
     for side, trial in zip(sides, best, strict=True):
-        of = max(1, len(side.history.programs))
-        cells.append(None if trial is None else f"version {trial.program} of {of}")
+        cell = None
+        if trial is not None:
+            num_versions = max(1, len(side.history.programs))
+            cell = f"version {trial.program} of {num_versions}"
+        cells.append(cell)
     return [ComparisonRow("result", "code of the best", tuple(cells))]
 
 
 def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
-    """Return the best value of each objective.
-
-    Which run has the best one, where several have any.
-    """
+    """Return the best value of each objective, and which run has the best of them."""
     metrics = dict.fromkeys(item.metric for side in sides for item in side.history.objectives)
     rows = []
     for metric in metrics:
         goals = {goal for side in sides if (goal := side.history.goal_of(metric)) is not None}
         goal = goals.pop()
-        is_disputed = bool(
-            goals
-        )  # what one run maximises another one minimises, so neither is better
-        sign = 1.0 if goal == "maximize" else -1.0
+        # What one run maximises another one minimises, so neither is better.
+        is_disputed = bool(goals)
+        sign = -1.0
+        if goal == "maximize":
+            sign = 1.0
         values = [_best_value(side.history, metric) for side in sides]
         known = [sign * value for value in values if value is not None]
         places = [
@@ -282,14 +297,12 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
             for at, value in enumerate(values)
             if value is not None and sign * value == max(known)
         ]
-        rows.append(
-            ComparisonRow(
-                "result",
-                f"best {_shown_as(sides, metric)}",
-                tuple(None if value is None else format_number(value) for value in values),
-                best=places[0] if len(known) > 1 and len(places) == 1 and not is_disputed else None,
-            )
-        )
+        best = None
+        if len(known) > 1 and len(places) == 1 and not is_disputed:
+            best = places[0]
+        name = f"best {_shown_as(sides, metric)}"
+        cells = [None if value is None else format_number(value) for value in values]
+        rows.append(ComparisonRow("result", name, tuple(cells), best=best))
     return rows
 
 
@@ -309,8 +322,8 @@ def _shown_as(sides: Sequence[Side], metric: str) -> str:
 def _best_trials(best: Sequence[Trial | None]) -> list[ComparisonRow]:
     if not any(best):
         return []
-    cells = tuple(None if trial is None else format_count(trial.number) for trial in best)
-    return [ComparisonRow("result", "best trial", cells)]
+    cells = [trial and format_count(trial.number) for trial in best]
+    return [ComparisonRow("result", "best trial", tuple(cells))]
 
 
 def _by_name(part: Part, columns: Sequence[Mapping[str, Any]]) -> list[ComparisonRow]:
@@ -362,7 +375,7 @@ def _has_default(experiment: Experiment, path: str) -> bool:
 def _has_option_of(
     settings: Mapping[str, str], path: str, others: Sequence[Mapping[str, str]]
 ) -> bool:
-    """Return whether a path is no option, or one of the component that these settings name, too."""
+    """Return whether a path is no option, or an option of the component in these settings."""
     section = path.partition(".")[0]
     if section in _NAMED:
         owner = section
@@ -379,12 +392,11 @@ def _settings(side: Side) -> dict[str, str]:
     A range of the search in the words of a domain.
     """
     document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
-    flat = {path: _cell(value) for path, value in _flat(document).items()}
-    # With and without options, a component has its name at one path.
-    flat = {
-        path.removesuffix(".name") if path.partition(".")[0] in _NAMED else path: value
-        for path, value in flat.items()
-    }
+    flat: dict[str, str] = {}
+    for path, value in _flat(document).items():
+        if path.partition(".")[0] in _NAMED:
+            path = path.removesuffix(".name")  # a component with options has its name there
+        flat[path] = _cell(value)
     space = side.history.in_force.search.root
     return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
 
@@ -397,8 +409,9 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     else:
         return {path: value}
     flat: dict[str, Any] = {}
+    prefix = f"{path}." if path else ""
     for name, item in parts:
-        flat |= _flat(item, f"{path}.{name}" if path else str(name))
+        flat |= _flat(item, f"{prefix}{name}")
     return flat
 
 
@@ -406,15 +419,17 @@ def _range(domain: Domain) -> str:
     document = domain.model_dump(mode="json")
     if not isinstance(document, Mapping):  # a fixed value is written bare
         return format_value(document)
-    when = f" when {format_value(document['when'])}" if document.get("when") else ""
-    if "low" in document:
-        step = f", step {format_number(document['step'])}" if document.get("step") else ""
-        log = ", log" if document.get("log") else ""
-        return (
-            f"{format_number(document['low'])} to"
-            f" {format_number(document['high'])}{log}{step}{when}"
-        )
-    return format_value(document.get("choices", document.get("value"))) + when
+    when = ""
+    if document.get("when"):
+        when = f" when {format_value(document['when'])}"
+    if "low" not in document:
+        return format_value(document.get("choices", document.get("value"))) + when
+    text = f"{format_number(document['low'])} to {format_number(document['high'])}"
+    if document.get("log"):
+        text += ", log"
+    if document.get("step"):
+        text += f", step {format_number(document['step'])}"
+    return text + when
 
 
 def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], index: int) -> str:
@@ -428,14 +443,21 @@ def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], inde
     for path in different[:_MAX_NAMED]:
         name = path.rpartition(".")[2]
         value = settings[index].get(path)
-        words.append(f"no {name}" if value is None else f"{name} {value}")
+        if value is None:
+            words.append(f"no {name}")
+        else:
+            words.append(f"{name} {value}")
     text = ", ".join(words)
-    return text if len(text) <= _MAX_WORDS * _MAX_NAMED else ""
+    if len(text) > _MAX_WORDS * _MAX_NAMED:
+        return ""
+    return text
 
 
 def _cell(value: Any) -> str:
     text = format_value(value)
-    if text.startswith(EMBEDDED_PREFIX):  # the beginning of its hash tells two versions apart
+    if text.startswith(EMBEDDED_PREFIX):  # the start of its hash tells two versions apart
         name, _, digest = text.removeprefix(EMBEDDED_PREFIX).partition("@")
         return f"{name}@{digest[:8]}"
-    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+    if len(text) > _MAX_CELL:
+        return f"{text[: _MAX_CELL - 1]}…"
+    return text

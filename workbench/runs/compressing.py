@@ -86,13 +86,15 @@ def create_compression(
         )
     device = find_device(device)
     Compression(base, threads, device=device, python=python).check_device()
+    if time is not None:
+        time = duration_argument_s(time, field="time")
     searched, first = experiment_for(
         base,
         name=f"{run.name[:_NAME_LENGTH]}-compressed",
         limits=limits,
         trials=trials,
         threads=threads,
-        time_s=None if time is None else duration_argument_s(time, field="time"),
+        time_s=time,
         seed=experiment.seed,
         device=device,
         python=python,

@@ -1,9 +1,9 @@
 """Controlling a run: stop it, change or extend its limits, add configurations, resume it.
 
-Each of these is a command in the store, which the run's driver carries out and answers. Where there
-is no driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
-Every function returns the driver's answer, or None if there is none yet, and takes what the method
-of `Run` takes that has its name.
+Each of these is a command in the store. The run's driver carries it out and answers. If there is no
+driver any more, a new one is launched. What a driver does with a command is left to `sweeps`. Every
+function takes the arguments of the `Run` method with the same name, and returns the driver's
+answer, or None if there is none yet.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _stop_trial(run: StoredRun, trial: int) -> str | None:
         )
     record = run.history.trials.get(trial)
     if record is None or record.finished:
-        problem = "there is no such trial" if record is None else f"it is already {record.state}"
+        problem = "there is no such trial"
+        if record is not None:
+            problem = f"it is already {record.state}"
         running = [str(item.number) for item in run.history.in_state("running", "waiting")]
         raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
     return command(run, "stop_trial", payload)
@@ -100,8 +102,8 @@ def extend(
     Args:
         run: The run.
         more: The arguments of `Run.extend` without those of a launch.
-        launcher: As in `sweep`. Used where the run has ended.
-        address: As in `sweep`. Used where the run has ended.
+        launcher: As in `sweep`. Used if the run has ended.
+        address: As in `sweep`. Used if the run has ended.
     """
     added = stored_payload("extend", _with_units(more))
     for path in DURATIONS & added.keys():
@@ -113,7 +115,9 @@ def extend(
     changes = _check_search(run, added.pop(SEARCH, None))
     code = added.pop("code", None)
     enqueued = added.pop("enqueue", None)
-    params = None if enqueued is None else _checked(_space_after(run, changes), enqueued)
+    params = None
+    if enqueued is not None:
+        params = _checked(_space_after(run, changes), enqueued)
     if params is not None and not added:
         added = {"budget.trials": 1}
     limits = _longer_limits(run, added, has_new_code=code == "current")
@@ -136,7 +140,9 @@ def extend(
 def use_code(run: StoredRun, code: str) -> str | None:
     """Choose which code the trials of a run under way run that start from here on."""
     checked = stored_payload("resume", {"code": code})
-    return command(run, "code", checked) if code == "current" else None
+    if code != "current":
+        return None
+    return command(run, "code", checked)
 
 
 def drive_again(run: StoredRun, *, launcher: str, address: str | None, code: str | None) -> None:
@@ -159,7 +165,9 @@ def command(run: StoredRun, kind: str, arguments: Mapping[str, Any]) -> str | No
             next_step = how_to_continue(run.run_id, run.history)
         raise RunError(f"run {run.run_id} has ended ({row.state})", next_step=next_step)
     number = run.store.command(run.run_id, kind, arguments)
-    return None if row.state == "lost" else _answer(run, number, row.last_seq)
+    if row.state == "lost":
+        return None  # nobody is there to answer
+    return _answer(run, number, row.last_seq)
 
 
 def _answer(run: StoredRun, number: int, after: int) -> str | None:
@@ -189,7 +197,7 @@ def _launch(run: StoredRun, launcher: str, address: str | None) -> None:
 
 
 def _request_code(run: StoredRun, code: str | None) -> None:
-    """Let the driver keep the code as it is now, where that was requested or nothing has a result.
+    """Let the driver keep the code as it is now, if the user asked or no trial has a result.
 
     Args:
         run: The run.
@@ -218,11 +226,13 @@ def _space_after(run: StoredRun, changes: Mapping[str, Any]) -> Space:
     """Return the search space after requested changes."""
     history = run.history
     merged = merge_changes(run.experiment, history.search_changes, changes.get(SEARCH, {}))
-    return with_changes(run.experiment, merged).search if merged else history.in_force.search
+    if not merged:
+        return history.in_force.search
+    return with_changes(run.experiment, merged).search
 
 
 def _checked(space: Space, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return a configuration as its space orders and names it."""
+    """Return a configuration with the names and the order of its space."""
     return space.check(resolve_parameters(params, space.root))
 
 
@@ -249,11 +259,14 @@ def _with_units(limits: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_stored(limits: Mapping[str, Any]) -> dict[str, Any]:
     """Return limits as commands carry them."""
-    return {
-        path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value
-        for path, value in limits.items()
-    }
+    stored = dict(limits)
+    for path, unit in _WRITTEN.items():
+        if path in stored:
+            stored[path] = _as_text(stored[path], unit)
+    return stored
 
 
 def _as_text(amount: float | str | None, unit: str = "") -> str | None:
-    return f"{amount:.17g}{unit}" if isinstance(amount, float | int) else amount
+    if isinstance(amount, float | int):
+        return f"{amount:.17g}{unit}"
+    return amount

@@ -25,13 +25,13 @@ def create_run(
     Args:
         experiment: What to tune.
         store: The store that keeps the run.
-        run_id: Its run id, or None for one that is made of the experiment's name and the time.
+        run_id: Its run id, or None to make one from the experiment's name and the time.
         launcher: The launcher that will start its driver.
         address: The Ray cluster. For the local one, the experiment is checked against this
             machine's hardware.
         warm_start: Earlier runs from which the sampler will learn.
-        like: The run whose working folder it uses, and a compression its kept code, or None for
-            those of this process.
+        like: The run whose working folder it uses, and for a compression also its kept code. None
+            for those of this process.
 
     Returns:
         The id of the run.

@@ -31,14 +31,17 @@ _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "
 def describe_search(experiment: Experiment) -> str:
     """Write what a run of an experiment will try, in one line."""
     trials = experiment.max_configurations()
+    trials = experiment.max_configurations()
     num_parameters = len(experiment.search.root)
     noun = "trial"
     first = ""
     if (levels := Levels.of(experiment.fidelity)) is not None:
-        num_parameters -= 1  # the fidelity stands in the search space, too
+        num_parameters -= 1  # the search space also contains the fidelity
         noun = "configuration"
         first = f", first with {levels.name} {levels.values[0]:g} of {levels.full:g}"
-    budget = f"no limit on {noun}s" if trials is None else format_count(trials, noun)
+    budget = f"no limit on {noun}s"
+    if trials is not None:
+        budget = format_count(trials, noun)
     return f"{experiment.name}, {format_count(num_parameters, 'parameter')}, {budget}{first}"
 
 
@@ -50,9 +53,9 @@ def format_counts(history: History) -> str:
 
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """Write which trials: trial 3, or trials 1, 2, 5, ..."""
-    named = ", ".join(str(number) for number in numbers[:most]) + (
-        ", ..." if len(numbers) > most else ""
-    )
+    named = ", ".join(str(number) for number in numbers[:most])
+    if len(numbers) > most:
+        named += ", ..."
     return f"{counted_noun(len(numbers), 'trial')} {named}"
 
 
@@ -83,7 +86,9 @@ def describe_mean(history: History, best: Trial) -> str:
     "" where it is of one.
     """
     num_repeats = len(history.repeats_of(best))
-    return f" (mean of {num_repeats})" if num_repeats > 1 else ""
+    if num_repeats < 2:
+        return ""
+    return f" (mean of {num_repeats})"
 
 
 def first_line(text: str | None) -> str:
@@ -99,7 +104,9 @@ def describe_place(place: str | None) -> str:
 
     "" if that is unknown.
     """
-    return "" if place is None else f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
+    if place is None:
+        return ""
+    return f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
 
 
 def describe_reports(trials: Iterable[Trial]) -> str:
@@ -153,10 +160,7 @@ def has_nothing_left(history: History) -> bool:
 
 
 def describe_end(history: History) -> str:
-    """Write why a run ended.
-
-    Where its trials failed, without their error, which stands beside them.
-    """
+    """Write why a run ended. The error of failed trials is shown elsewhere."""
     return describe_reason(history.reason, history.message)
 
 
@@ -168,9 +172,11 @@ def describe_reason(reason: str | None, message: str | None) -> str:
         message: Its message, if it has one.
     """
     if reason == "person":
-        return "by the user"  # as the panel states it
+        return "by the user"  # as in the panel
     why = message or reason or ""
-    return why.partition(": ")[0] if reason == "failures" else why
+    if reason == "failures":
+        return why.partition(": ")[0]
+    return why
 
 
 def failures_of(history: History) -> dict[str, list[int]]:
@@ -180,8 +186,9 @@ def failures_of(history: History) -> dict[str, list[int]]:
     """
     grouped: dict[str, list[int]] = {}
     for group in failure_groups(history):
-        text = group.message or "no message"
-        line = f"{group.reason}: {text}" if group.reason != "error" else text
+        line = group.message or "no message"
+        if group.reason != "error":
+            line = f"{group.reason}: {line}"
         numbers = [trial.number for trial in group.trials]
         grouped.setdefault(line + describe_place(group.place), []).extend(numbers)
     return grouped
@@ -195,8 +202,9 @@ def why_not_resumed(state: RunState, history: History) -> str | None:
     if state == "complete":
         return "is complete, so it cannot be resumed"
     if state == "failed" and has_nothing_left(history):
-        lead = "ended" if began_nothing(history) else "has no trial left to try"
-        return f"{lead}: {history.message}"
+        if began_nothing(history):
+            return f"ended: {history.message}"
+        return f"has no trial left to try: {history.message}"
     return None
 
 
@@ -206,8 +214,10 @@ def describe_cost(history: History) -> str | None:
     cost = cost_of(history, history.now_unix_s())
     if cost is None or budget.price is None:
         return None
-    of = "" if budget.money is None else f" of {describe_money(budget.money, budget.price)}"
-    return f"cost: {describe_money(cost, budget.price)}{of} ({budget.price})"
+    spent = f"cost: {describe_money(cost, budget.price)}"
+    if budget.money is not None:
+        spent += f" of {describe_money(budget.money, budget.price)}"
+    return f"{spent} ({budget.price})"
 
 
 def how_to_extend(history: History) -> dict[str, Any] | None:
@@ -233,7 +243,9 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
     ) - history.num_configurations()
     if missing > 0:  # the parts that train a population to its end
         return {"trials": missing}
-    return None if tries_one_configuration(history.in_force) else {"trials": 10}
+    if tries_one_configuration(history.in_force):
+        return None
+    return {"trials": 10}
 
 
 def how_to_continue(run_id: str, history: History) -> str | Suggestion:

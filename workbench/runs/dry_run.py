@@ -1,7 +1,7 @@
 """A dry run: problems, machines, trials and expected time of a run that is not started.
 
-No code of the user is run. The checks are those of `start`, which raises the first problem. Here
-all problems are returned.
+No user code is run. The checks are the same as in `start`, but `start` raises the first problem,
+and here all problems are returned.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def forecast_run(
     return {
         "problems": [problem.to_json() for problem in problems],
         "num_trainings": experiment.max_trainings(),
-        "workers": None if share is None else share.request.num_workers,
-        "at_once": None if share is None else share.at_once,
+        "workers": share and share.request.num_workers,
+        "at_once": share and share.at_once,
         "machine": machine,
         "lines": lines,
         "notes": notes,
         "forecast": forecast_lines,
-        "expected": None if forecast is None else forecast.to_json(),
+        "expected": forecast and forecast.to_json(),
     }
 
 
@@ -121,39 +121,56 @@ def _lines(
     experiment: Experiment, address: str | None, machine: dict[str, Any] | None, share: Share | None
 ) -> Iterator[str]:
     """Yield what would happen, in sentences."""
+    from workbench.foundation.formatting import format_count
+
+    limits = _limits(experiment)
+    end = "ends when every configuration of the grid has been tried"
+    if limits:
+        end = f"ends after {', or '.join(limits)}"
+    if len(limits) > 1:
+        end += ", whichever comes first"
+    if experiment.repeats > 1:
+        end += f", each trained {experiment.repeats} times"
+    confirm = experiment.confirm
+    if confirm.best is not None:
+        end += (
+            f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
+        )
+    yield end
+    if machine is None or share is None:
+        yield f"on the cluster at {address}, whose size is not known before the run starts"
+        return
+    hardware = f"{machine['num_cpus']:g} CPUs"
+    if machine["num_gpus"]:
+        hardware += f" and {machine['num_gpus']:g} GPUs"
+    workers = format_count(share.request.num_workers, "worker")
+    yield (
+        f"{format_count(share.at_once, 'trial')} at once, {workers} each,"
+        f" on {', '.join(machine['hosts'])} with {hardware}"
+    )
+
+
+def _limits(experiment: Experiment) -> list[str]:
+    """Return the limits of a run, such as `20 configurations`."""
     from workbench.experiment.budget_units import describe_money, format_energy
     from workbench.foundation.formatting import format_count, format_duration
 
     configurations = experiment.max_configurations()
     budget = experiment.budget
-    limits = [] if configurations is None else [format_count(configurations, "configuration")]
-    limits += [] if budget.time is None else [format_duration(budget.time)]
-    limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
-    limits += [] if budget.energy is None else [format_energy(budget.energy)]
+    limits = []
+    if configurations is not None:
+        limits.append(format_count(configurations, "configuration"))
+    if budget.time is not None:
+        limits.append(format_duration(budget.time))
+    if budget.gpu_time is not None:
+        limits.append(f"{format_duration(budget.gpu_time)} of GPU time")
+    if budget.energy is not None:
+        limits.append(format_energy(budget.energy))
     if budget.money is not None and budget.price is not None:
         limits.append(f"{describe_money(budget.money, budget.price)} at {budget.price}")
-    limits += (
-        [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
-    )
-    repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
-    if (confirm := experiment.confirm).best is not None:
-        repeats += (
-            f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
-        )
-    if limits:
-        first = ", whichever comes first" if len(limits) > 1 else ""
-        yield f"ends after {', or '.join(limits)}{first}{repeats}"
-    else:
-        yield f"ends when every configuration of the grid has been tried{repeats}"
-    if machine is not None and share is not None:
-        gpus = f" and {machine['num_gpus']:g} GPUs" if machine["num_gpus"] else ""
-        workers = share.request.num_workers
-        yield (
-            f"{format_count(share.at_once, 'trial')} at once, {format_count(workers, 'worker')}"
-            f" each, on {', '.join(machine['hosts'])} with {machine['num_cpus']:g} CPUs{gpus}"
-        )
-    else:
-        yield f"on the cluster at {address}, whose size is not known before the run starts"
+    if budget.plateau is not None:
+        limits.append(f"{budget.plateau} configurations without a better one")
+    return limits
 
 
 def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterator[str]:
@@ -162,13 +179,15 @@ def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterat
 
     if forecast is not None:
         yield str(forecast)
-    elif not experiment.trains_model:
-        what = "a train function" if experiment.command is None else "a program"
-        yield f"the duration is not known: {what} can only be measured while it runs"
-    else:
+    elif experiment.trains_model:
         yield (
-            "the duration is not known: nothing comparable was measured here; "
-            "`workbench advise` would measure it"
+            "the duration is not known: nothing comparable was measured here. To measure it:"
+            " workbench advise"
         )
+    else:
+        subject = "a program"
+        if experiment.command is None:
+            subject = "a train function"
+        yield f"the duration is not known: {subject} can only be measured while it runs"
     if is_wanted(experiment):
         yield "plans are measured before the first trial, which may change that"

@@ -1,4 +1,4 @@
-"""The energy that the trials of a run have used, in watt-hours, where it was metered."""
+"""The energy that the trials of a run have used, in watt-hours, as far as it was metered."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from workbench.store.database.samples import read_energy
 
 @dataclass(frozen=True)
 class RunEnergy:
-    """The energy that the trials of a run have used.
-
-    Of GPUs, and of processors where those are metered.
+    """The energy that the trials of a run have used: of GPUs, and of CPUs if these are metered.
 
     Attributes:
         trials: The energy of each metered trial, by its number.

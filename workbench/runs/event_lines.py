@@ -65,38 +65,53 @@ def measurement_line(event: Event) -> str | None:
             tested = format_range(event.rates[0], event.rates[-1], format_number)
             return f"learning rates from {tested} tested: {result}"
         case CandidateTried():
-            plan = PartialPlan.from_json(event.plan)
-            reached = ", and the target" if event.reached_target else ""
-            workers = "" if plan.workers is None else f" on {format_count(plan.workers, 'worker')}"
-            return (
-                f"a training with a batch of {plan.global_batch}{workers} and a learning rate of "
-                f"{format_number(event.lr)} reached {format_params(event.values)} in "
-                f"{format_duration(event.elapsed_s)}{reached}"
-            )
+            return _candidate_line(event)
         case _:
             return None
 
 
+def _candidate_line(event: CandidateTried) -> str:
+    plan = PartialPlan.from_json(event.plan)
+    workers = ""
+    if plan.workers is not None:
+        workers = f" on {format_count(plan.workers, 'worker')}"
+    line = (
+        f"a training with a batch of {plan.global_batch}{workers} and a learning rate of"
+        f" {format_number(event.lr)} reached {format_params(event.values)} in"
+        f" {format_duration(event.elapsed_s)}"
+    )
+    if event.reached_target:
+        line += ", and the target"
+    return line
+
+
 def advice_line(event: Event) -> str | None:
     """Return the line of a measurement for advice, or of a note."""
-    return event.message if isinstance(event, Noted) else measurement_line(event)
+    if isinstance(event, Noted):
+        return event.message
+    return measurement_line(event)
 
 
 def _state_line(event: RunStateChanged) -> str:
     why = describe_reason(event.reason, event.message)
-    return f"run {event.state}" + (f": {why}" if why else "")
+    if not why:
+        return f"run {event.state}"
+    return f"run {event.state}: {why}"
 
 
 def _command_line(event: CommandHandled) -> str | None:
     if event.kind == "enqueue" and event.done:
-        return None  # what is enqueued has a line of its own
+        return None  # the enqueued configuration has its own line
     kind = event.kind.replace("_", " ")
-    return f"{kind}: {'' if event.done else 'refused: '}{event.message}"
+    if event.done:
+        return f"{kind}: {event.message}"
+    return f"{kind}: rejected: {event.message}"
 
 
 def _note_line(event: Noted) -> str:
-    subject = "" if event.trial is None else f"trial {event.trial}: "
-    return f"{event.level}: {subject}{event.message}"
+    if event.trial is None:
+        return f"{event.level}: {event.message}"
+    return f"{event.level}: trial {event.trial}: {event.message}"
 
 
 def _raised_line(event: AlertRaised) -> str:
@@ -158,20 +173,21 @@ class Narrator:
         Args:
             event: The newest event.
         """
-        describe = self._handlers.get(type(event))
-        return measurement_line(event) if describe is None else describe(event)
+        return self._handlers.get(type(event), measurement_line)(event)
 
     def _start_line(self, event: TrialStarted) -> str:
         trial = self._history.trials[event.trial]
-        again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
-        resumed = " from its checkpoint" if event.resumed_from else ""
+        line = f"trial {event.trial} running"
+        if event.attempt:
+            line += f" again (attempt {event.attempt + 1})"
         if trial.resumes is not None and not event.attempt:
-            resumed = f": {describe_segment(self._history, trial)}"
+            line += f": {describe_segment(self._history, trial)}"
             if not self._history.experiment.fidelity:
-                resumed += " and may end as the best after all"
-            resumed += ":"
-        params = format_params(trial.params)
-        return f"trial {event.trial} running{again}{resumed} {params}".rstrip()
+                line += " and may end as the best after all"
+            line += ":"
+        elif event.resumed_from:
+            line += " from its checkpoint"
+        return f"{line} {format_params(trial.params)}".rstrip()
 
     def _attempt_line(self, event: AttemptEnded) -> str:
         message = first_line(event.message)
@@ -191,29 +207,33 @@ class Narrator:
 
     def _enqueued_line(self, event: TrialEnqueued) -> str | None:
         if is_compression(self._history.experiment) and not self._history.trials:
-            return None  # every compression begins with the same ones
-        why = f", as {event.advice_run_id} advises" if event.advice_run_id else ""
-        return f"enqueued {format_params(event.params)}{why}"
+            return None  # every compression starts with the same ones
+        line = f"enqueued {format_params(event.params)}"
+        if event.advice_run_id:
+            line += f", as {event.advice_run_id} advises"
+        return line
 
     def _next_attempt(self, event: AttemptEnded) -> str:
-        """Return what follows an attempt that ended early, where that counts as a retry."""
+        """Return what follows an attempt that ended earlyif it is a retry."""
         trial = self._history.trials[event.trial]
         if not event.is_retry:
             return ""
-        place = "" if trial.last_checkpoint is None else " from its last checkpoint"
         allowed = self._history.experiment.resources.max_retries
-        return f"; retry {trial.num_retries} of {allowed} follows{place}"
+        line = f". Retry {trial.num_retries} of {allowed} follows"
+        if trial.last_checkpoint is not None:
+            line += " from its last checkpoint"
+        return line
 
     def _end_line(self, event: TrialEnded) -> str:
         trial = self._history.trials[event.trial]
         if event.state == "failed":
             place = describe_place(trial.failed_at)
-            retries = format_count(trial.num_retries, "retry", "retries")
-            after = f"; it had {retries} (resources.max_retries)" if event.reason == "lost" else ""
-            return (
-                f"trial {event.trial} failed ({event.reason}):"
-                f" {first_line(event.message)}{place}{after}"
-            )
+            why = f"{first_line(event.message)}{place}"
+            line = f"trial {event.trial} failed ({event.reason}): {why}"
+            if event.reason == "lost":
+                retries = format_count(trial.num_retries, "retry", "retries")
+                line += f" after {retries} (resources.max_retries)"
+            return line
         if event.state == "pruned" and event.message:
             return f"trial {event.trial} pruned: {event.message}; {format_params(trial.params)}"
         shown = {

@@ -21,7 +21,7 @@ OBJECTS_FOLDER = "objects"
 
 
 def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None) -> Experiment:
-    """Read an experiment file, and the embedded objects that lie in the folder `objects` beside it.
+    """Read an experiment file, and its embedded objects from the folder `objects` next to it.
 
     Args:
         path: The file.
@@ -32,9 +32,9 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
         The experiment. Without a name in the file it is named like the file.
 
     Raises:
-        ExperimentError: If the file cannot be read, a path leads nowhere, or the result is no
+        ExperimentError: If the file cannot be read, a path leads nowhere, or the result is not an
             experiment.
-        RunError: If the bytes of an embedded object are not those that its name was made from.
+        RunError: If the content of an embedded object does not match the hash in its name.
     """
     path = Path(path)
     if path.suffix.lower() in (*SIGNS, *PARQUET_ENDINGS) and path.is_file():
@@ -64,11 +64,11 @@ def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Ex
 
 
 def write_experiment(experiment: Experiment, path: str | Path) -> None:
-    """Write an experiment file, and its embedded objects into the folder `objects` beside it.
+    """Write an experiment file, and its embedded objects into the folder `objects` next to it.
 
     Args:
         experiment: What is written.
-        path: The file. One that is there is replaced.
+        path: The file. An existing one is replaced.
 
     Raises:
         OSError: If it cannot be written there.
@@ -88,6 +88,6 @@ def _changed(document: dict[str, Any], settings: Mapping[str, Any] | None) -> Ex
 
 
 def _read_objects(folder: Path, hashes: Sequence[str]) -> dict[str, bytes]:
-    """Return the objects that are there: a folder of that name may hold other files, too."""
+    """Return the embedded objects. The folder may contain other files."""
     places = {name: folder / name for name in hashes if name == Path(name).name}
     return {name: place.read_bytes() for name, place in places.items() if place.is_file()}

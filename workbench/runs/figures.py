@@ -68,9 +68,9 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
 
 
 def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
-    """Return what a run has come to, as the plots take it.
+    """Return the data of a run for its plots.
 
-    Of these trials only, if any are given.
+    If `trials` are given, only those.
     """
     from workbench.runs.plots.run_data import RunData, read_chunks
 
@@ -86,7 +86,7 @@ def data_of(run: StoredRun, trials: Collection[int] | None = None) -> RunData:
 
 
 def write_report(run: StoredRun, path: Path) -> Path:
-    """Write the report of a run. A reader never sees half of one.
+    """Write the report of a run atomically.
 
     Args:
         run: What it is about.
@@ -119,7 +119,7 @@ def write_report(run: StoredRun, path: Path) -> Path:
 
 
 def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
-    """Write the trace of a run, as Perfetto opens it.
+    """Write the trace of a run for Perfetto.
 
     Args:
         run: What it is about.

@@ -16,7 +16,7 @@ from workbench.runs.waiting import starting, waiting_for
 from workbench.store.database import Store
 
 SIMILAR_RUNS = "auto"
-"""What stands for all similar runs of the store among the earlier runs to learn from."""
+"""The word for all similar runs of the store, as earlier runs to learn from."""
 
 
 def sweep(
@@ -32,13 +32,12 @@ def sweep(
 
     Args:
         experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
-        store: The store that keeps it, or None for the one that WORKBENCH_STORE names, or else the
-            user's own.
+        store: The store that keeps it. None for WORKBENCH_STORE, or else the user's own.
         launcher: `ray` starts a driver on the Ray cluster. `inline` drives the run in this process
             and returns when it has ended. Packages can register more.
         address: The Ray cluster, or None for the local one, which is started if it is not running.
-        warm_start: Earlier runs from whose finished trials the sampler learns. `auto` stands for
-            those of the store that are similar.
+        warm_start: Earlier runs from whose finished trials the sampler learns. `auto` means all
+            similar runs of the store.
         wait: Wait for the end of the run.
 
     Returns:
@@ -70,7 +69,9 @@ def sweep(
         shown = starting(run.stored)
     with shown:
         start(run, launcher=launcher, address=address, warm_start=earlier)
-        return run.wait() if wait else run.ended_by(launcher)
+        if wait:
+            return run.wait()
+        return run.ended_by(launcher)
 
 
 def create(
@@ -102,7 +103,7 @@ def create(
 def find_experiment(
     warm_start: Iterable[str], settings: Mapping[str, Any], *, store: Store
 ) -> tuple[Experiment, str]:
-    """Return the experiment of the first of the earlier runs to learn from, and the id of that run.
+    """Return the experiment and the id of the first of the earlier runs to learn from.
 
     Args:
         warm_start: As in `find_earlier_runs`.
@@ -148,7 +149,7 @@ def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run |
             f"run {run_id} is a run of another experiment",
             field="run_id",
             next_step=(
-                f"Choose another run id; with --warm-start {run_id} the new run learns from it."
+                f"Choose another run id. With --warm-start {run_id} the new run learns from it."
             ),
         )
     return Run(store, run_id)
@@ -169,22 +170,19 @@ def find_earlier_runs(
     """
     from workbench.sweeps.warm_start import similar_runs
 
-    run_ids = [
-        run_id
-        for item in warm_start
-        for run_id in (
-            similar_runs(store, experiment) if item == SIMILAR_RUNS else [store.run(item).run_id]
-        )
-    ]
+    run_ids: list[str] = []
+    for item in warm_start:
+        if item == SIMILAR_RUNS:
+            run_ids += similar_runs(store, experiment)
+        else:
+            run_ids.append(store.run(item).run_id)
     return list(dict.fromkeys(run_ids))
 
 
 def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
-    """Return those of some earlier runs from which a run does not learn.
+    """Return the earlier runs that a run was asked to learn from, but was started without.
 
-    It was started without them.
-
-    Where similar runs were wanted, what was similar then counts.
+    Runs that are similar by now, but were not at its start, do not count.
 
     Raises:
         RunNotFoundError: If an earlier run is not in the store.

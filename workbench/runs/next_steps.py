@@ -1,4 +1,4 @@
-"""The commands by which a run continues, as the terminal and the report name them."""
+"""The commands that continue a run, as the terminal and the report show them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGER_DROP = 0.02
 
 
 def next_steps(run_id: str, state: str, history: History) -> list[Suggestion]:
-    """Return the commands by which a run continues, or by which users learn why it did not.
+    """Return the commands that continue a run, or that show why it did not continue.
 
     Args:
         run_id: The run.
@@ -39,11 +39,7 @@ def next_steps(run_id: str, state: str, history: History) -> list[Suggestion]:
     elif state == "complete" and (more := how_to_extend(history)):
         offers = [suggest("extend", run_id, lead="extend it", **more)]
     elif state == "failed" and has_nothing_left(history):
-        more = how_to_extend(history)
-        again = suggest("extend", run_id, lead="try more once your code is fixed", **(more or {}))
-        offers = [corrected] if more is None else [again, corrected]
-        if began_nothing(history):
-            offers = [suggest("extend", run_id, lead="extend it", **(more or {}))]
+        offers = _after_failures(run_id, history, corrected)
     elif state in ("lost", "stopped", "failed"):
         offers = [suggest("resume", run_id, lead="resume it")]
         if history.reason == "failures":  # the same code fails again
@@ -67,3 +63,13 @@ def _beyond_compression(run_id: str, history: History) -> list[Suggestion]:
         suggest("compress", run, lead="allow more to be lost", trial=trial, limits=larger),
         suggest("export", run, lead="export it as it is", trial=trial, to="best", format="onnx"),
     ]
+
+
+def _after_failures(run_id: str, history: History, corrected: Suggestion) -> list[Suggestion]:
+    """Return the commands after a run in which nothing is left to try."""
+    more = how_to_extend(history)
+    if began_nothing(history):
+        return [suggest("extend", run_id, lead="extend it", **(more or {}))]
+    if more is None:
+        return [corrected]
+    return [suggest("extend", run_id, lead="try more once your code is fixed", **more), corrected]

@@ -53,9 +53,7 @@ def output_forms(run: StoredRun) -> dict[str, Any]:
 
 
 def snapshot(run: StoredRun) -> str:
-    """Return how a run stands as HTML.
-
-    A table, and its advice, or a picture of the curves, if there is one.
+    """Return the state of a run as HTML: a table, and its advice or a picture of its curves.
 
     Args:
         run: The run.
@@ -65,12 +63,18 @@ def snapshot(run: StoredRun) -> str:
 
 
 def _page(run: StoredRun, data: RunData | None, rows: list[tuple[str, str]]) -> str:
-    advice = run.advice if run.is_advice else None
-    return _table(rows) + (_picture(run, data) if advice is None else html_of(advice))
+    advice = None
+    if run.is_advice:
+        advice = run.advice
+    if advice is None:
+        return _table(rows) + _picture(run, data)
+    return _table(rows) + html_of(advice)
 
 
 def _read(run: StoredRun) -> RunData | None:
-    return None if run.row.last_seq > MAX_EVENTS else data_of(run)
+    if run.row.last_seq > MAX_EVENTS:
+        return None
+    return data_of(run)
 
 
 def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
@@ -81,7 +85,7 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
         step = suggest("show", row.run_id)
         return [
             *rows,
-            ("events", f"{format_count(row.last_seq)}, too many to draw here; see {step}"),
+            ("events", f"{format_count(row.last_seq)}, more than a snapshot draws. See {step}"),
         ]
     history = data.history
     if (row.state, history.reason) == ("stopped", "person"):
@@ -92,7 +96,10 @@ def _describe(run: StoredRun, data: RunData | None) -> list[tuple[str, str]]:
     shown = leaders(history)
     if history.result is not None:
         lines: Any = history.result["summary"]
-        rows += [("" if at else "result", str(line)) for at, line in enumerate(lines)]
+        label = "result"
+        for line in lines:
+            rows.append((label, str(line)))
+            label = ""  # only the first line is labelled
         shown = []
     if (chosen := chosen_by_hand(history)) is not None:
         rows.append(("chosen by hand", f"trial {chosen.number}: {describe_choice(history)}"))
@@ -122,7 +129,8 @@ def _table(rows: list[tuple[str, str]]) -> str:
 
 
 def _colour(label: str, text: str) -> str:
-    return ";color:#c62f1d" if label == "error" or (label, text) == ("state", "failed") else ""
+    is_failure = label == "error" or (label, text) == ("state", "failed")
+    return ";color:#c62f1d" if is_failure else ""
 
 
 def _picture(run: StoredRun, data: RunData | None) -> str:
@@ -130,7 +138,9 @@ def _picture(run: StoredRun, data: RunData | None) -> str:
     from workbench.runs.plots.prepare import prepare_convergence
     from workbench.runs.plots.snapshot import curves_svg
 
-    svg = curves_svg(prepare_convergence(data, max_curves=_MAX_CURVES)) if data is not None else ""
+    if data is None:
+        return ""
+    svg = curves_svg(prepare_convergence(data, max_curves=_MAX_CURVES))
     if not svg:
         return ""
     encoded = base64.b64encode(svg.encode()).decode()
@@ -182,8 +192,10 @@ def _below_here(path: Path) -> str:
 
     Nothing for folders and files elsewhere.
     """
+    if not path.is_file():
+        return ""
     try:
-        return quote(path.resolve().relative_to(Path.cwd()).as_posix()) if path.is_file() else ""
+        return quote(path.resolve().relative_to(Path.cwd()).as_posix())
     except (OSError, ValueError):
         return ""
 

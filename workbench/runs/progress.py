@@ -1,8 +1,8 @@
-"""How far a run is, by the limit that will end it, and how long it still takes.
+"""How far a run is, by the limit that will end it first, and how much longer it takes.
 
-The time left is estimated from events alone, with an interval. Every trial that has begun gives a
-duration: a finished one its own, a running one what its epochs so far, or the trials before it, let
-expect. What is left is scheduled on as many places as there are in use.
+The time left is estimated from events alone, with an interval. Every trial that has started gives a
+duration. A finished trial gives its own. A running one is extrapolated from its epochs so far, or
+else from the trials before it. The remaining work is then scheduled on as many places as there are.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def note_alive(row: RunRow, history: History) -> None:
     Its time goes no further.
     """
     if row.owner is not None and row.sign_age_s is not None:
-        until_unix_s = time.time() - row.sign_age_s + (0.0 if row.was_left else SIGN_S)
+        until_unix_s = time.time() - row.sign_age_s
+        if not row.was_left:
+            # A driver that did not leave may have worked until its next sign was due.
+            until_unix_s += SIGN_S
         history.note_alive(row.owner.pid, until_unix_s, is_gone=row.state == "lost")
 
 
@@ -85,9 +88,9 @@ def elapsed_s(row: RunRow, history: History) -> float:
     now_s = driven_until_unix_s(row, history)
     if history.drivers:
         return history.active_s(now_s)
-    until_s = history.ended_unix_s or (
-        row.changed_unix_s if row.state in FINISHED_RUN_STATES else now_s
-    )
+    until_s = history.ended_unix_s or now_s
+    if not history.ended_unix_s and row.state in FINISHED_RUN_STATES:
+        until_s = row.changed_unix_s
     if history.started_unix_s is None:  # advice that ended before it measured anything
         return max(0.0, until_s - row.created_unix_s)
     return history.clock.at(until_s)
@@ -108,16 +111,24 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
         parts.append(finished / total)
     for part, rest_s in _limits_of_time(history, now_unix_s):
         parts.append(part)
-        if rest_s is not None:
-            unknown = TimeLeft(rest_s, rest_s if total is None else 0.0, rest_s)
-            left = unknown if left is None else left.at_most(rest_s)
-    return Progress(min(1.0, max(parts)) if parts else None, left)
+        if rest_s is None:
+            continue
+        if left is not None:
+            left = left.at_most(rest_s)
+        elif total is None:
+            left = TimeLeft(rest_s, rest_s, rest_s)
+        else:
+            # The trials may all end earlier than this limit.
+            left = TimeLeft(rest_s, 0.0, rest_s)
+    if not parts:
+        return Progress(None, left)
+    return Progress(min(1.0, max(parts)), left)
 
 
 def describe_trial(history: History, trial: Trial) -> str:
-    """Write how far a running trial is and what it has reached, such as `epoch 5/20 loss=0.4`.
+    """Write how far a running trial is and its values, such as `epoch 5/20 loss=0.4`.
 
-    Before the first value of an objective, the first metric that it reported stands there.
+    Before the first value of an objective it shows the first metric that was reported.
     """
     if not trial.reports:
         return "nothing reported yet"
@@ -135,8 +146,10 @@ def describe_trial(history: History, trial: Trial) -> str:
 
 def format_epoch(history: History, trial: Trial) -> str:
     """Write the epoch that a trial is in and how many it has, such as `5/20`."""
+    if not history.experiment.trains_model:
+        return f"{trial.last_epoch:g}"
     epochs = trial.params.get("epochs", history.experiment.training.epochs)
-    return f"{trial.last_epoch:g}" + (f"/{epochs}" if history.experiment.trains_model else "")
+    return f"{trial.last_epoch:g}/{epochs}"
 
 
 def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:
@@ -149,16 +162,23 @@ def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float
         used_wh = history.energy_wh or 0.0
         active_s = history.active_s(now_unix_s)
         rest_wh = max(0.0, budget.energy - used_wh)
-        yield used_wh / budget.energy, active_s * rest_wh / used_wh if used_wh else None
+        yield used_wh / budget.energy, _time_for(rest_wh, used_wh, active_s)
     if budget.gpu_time is not None:
         used_s = history.gpu_s(now_unix_s)
         gpus_in_use = history.gpu_s(now_unix_s + 1.0) - used_s
         rest_s = max(0.0, budget.gpu_time - used_s)
-        yield used_s / budget.gpu_time, rest_s / gpus_in_use if gpus_in_use else None
+        yield used_s / budget.gpu_time, _time_for(rest_s, gpus_in_use)
     if budget.money is not None and (cost := cost_of(history, now_unix_s)) is not None:
         in_a_second = (cost_of(history, now_unix_s + 1.0) or 0.0) - cost
         rest = max(0.0, budget.money - cost)
-        yield cost / budget.money, rest / in_a_second if in_a_second else None
+        yield cost / budget.money, _time_for(rest, in_a_second)
+
+
+def _time_for(rest: float, used: float, in_s: float = 1.0) -> float | None:
+    """Return the seconds until `rest` is used, if `used` took `in_s`, or None if nothing is."""
+    if not used:
+        return None
+    return in_s * rest / used
 
 
 @dataclass(frozen=True)
@@ -227,9 +247,15 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
     num_places = _num_places(history, len(unfinished) + num_new, now_unix_s, mean_s)
     left_s = _makespan(lefts, num_new, mean_s, num_places)
     spread_s = _spread(history, known, mean_s)
-    whole = num_new + sum(min(1.0, left / mean_s) ** 2 for left in lefts) if mean_s > 0 else 0.0
-    doubt = num_new + sum(min(1.0, left / mean_s) for left in lefts) if mean_s > 0 else 0.0
-    error_s = spread_s * math.sqrt(whole + doubt**2 / len(known)) / num_places
+    # Durations of trials vary independently, so the variances of single trials add up. A trial
+    # with a part p left has p^2 of the variance of a whole one. The mean itself is also uncertain:
+    # its error is the same for all trials, so it grows with their number, not with its root.
+    parts_left = [1.0] * num_new
+    if mean_s > 0:
+        parts_left += [min(1.0, left / mean_s) for left in lefts]
+    variance = math.fsum(part**2 for part in parts_left)
+    shared = math.fsum(parts_left)
+    error_s = spread_s * math.sqrt(variance + shared**2 / len(known)) / num_places
     return TimeLeft(left_s, max(0.0, left_s - WIDTH * error_s), left_s + WIDTH * error_s)
 
 
@@ -263,36 +289,46 @@ def _usual_wait_s(history: History) -> float:
     waits: list[float] = []
     for trial in history.trials.values():
         if (started_unix_s := trial.started_unix_s) is not None:
+            # A place was free since the last end before this start, if any trial had ended.
             num_ended = bisect.bisect_right(ends_unix_s, started_unix_s)
-            free_unix_s = ends_unix_s[num_ended - 1] if num_ended else trial.proposed_unix_s
-            waits.append(max(0.0, started_unix_s - max(trial.proposed_unix_s, free_unix_s)))
-    return median_low(waits[-_NUM_RECENT:]) if waits else 0.0
+            free_unix_s = trial.proposed_unix_s
+            if num_ended:
+                free_unix_s = max(free_unix_s, ends_unix_s[num_ended - 1])
+            waits.append(max(0.0, started_unix_s - free_unix_s))
+    return median_low(waits[-_NUM_RECENT:] or [0.0])
 
 
 def _running(
     history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float
 ) -> _Running | None:
     """Return for how long a trial still trains, or None if nothing lets that expect."""
-    is_waiting = trial.state == "waiting"  # between two attempts
     age_s = trial.trained_s + trial.attempt_s(now_unix_s)
     total = _total(history, trial, ended)
-    pace = None if total is None else _pace(trial, ended, total)
+    pace = None
+    if total is not None:
+        pace = _pace(trial, ended, total)
     if total is None or pace is None:
         longer = [duration_s for other in ended if (duration_s := _trained_s(other)) > age_s]
         if longer:
             return _Running(age_s, fmean(longer) - age_s)
-        return _Running(age_s, _OVERDUE * age_s) if ended else None
+        if ended:  # it has outlived them all
+            return _Running(age_s, _OVERDUE * age_s)
+        return None
     done = _amount(trial) / total
     later = [
         share for other in ended if (share := _share_at_end(history, other, ended)) > done
     ] or [1.0]
-    since_s = 0.0 if is_waiting else max(0.0, now_unix_s - trial.last_event_unix_s)
-    return _Running(age_s, max(0.0, pace * total * (fmean(later) - done) - since_s))
+    left_s = pace * total * (fmean(later) - done)
+    if trial.state != "waiting":  # between two attempts nothing is trained
+        left_s -= max(0.0, now_unix_s - trial.last_event_unix_s)
+    return _Running(age_s, max(0.0, left_s))
 
 
 def _amount(trial: Trial) -> float:
-    """Return how far a trial has trained, in epochs, or in steps where it counts no epochs."""
-    return float(trial.last_step if trial.last_epoch is None else trial.last_epoch)
+    """Return how far a trial has trained, in epochs, or in steps if it counts no epochs."""
+    if trial.last_epoch is None:
+        return float(trial.last_step)
+    return float(trial.last_epoch)
 
 
 def _total(history: History, trial: Trial, ended: Sequence[Trial]) -> float | None:
@@ -302,14 +338,21 @@ def _total(history: History, trial: Trial, ended: Sequence[Trial]) -> float | No
     """
     if history.experiment.trains_model:
         epochs = trial.params.get("epochs", history.experiment.training.epochs)
-        return float(epochs) if isinstance(epochs, int | float) and epochs > 0 else None
+        if isinstance(epochs, int | float) and epochs > 0:
+            return float(epochs)
+        return None
     amounts = {_amount(other) for other in ended if other.state == "complete"}
-    return amounts.pop() if len(amounts) == 1 and max(amounts) > 1 else None
+    # Complete trials of different lengths say nothing about the length of this one.
+    if len(amounts) != 1 or max(amounts) <= 1:
+        return None
+    return amounts.pop()
 
 
 def _share_at_end(history: History, trial: Trial, ended: Sequence[Trial]) -> float:
     total = _total(history, trial, ended)
-    return 1.0 if trial.state == "complete" or total is None else min(1.0, _amount(trial) / total)
+    if trial.state == "complete" or total is None:
+        return 1.0
+    return min(1.0, _amount(trial) / total)
 
 
 def _pace(trial: Trial, ended: Sequence[Trial], total: float) -> float | None:
@@ -322,8 +365,11 @@ def _pace(trial: Trial, ended: Sequence[Trial], total: float) -> float | None:
         return None
     own_s, amount = measured
     usual = [pace[0] for other in ended if (pace := _measured_pace(other)) is not None]
-    trust = min(1.0, amount / total) if usual else 1.0
-    return trust * own_s + (1.0 - trust) * fmean(usual or [0.0])
+    if not usual:
+        return own_s
+    # The first epochs of a trial say little about its pace, so others count until it is done.
+    trust = min(1.0, amount / total)
+    return trust * own_s + (1.0 - trust) * fmean(usual)
 
 
 def _measured_pace(trial: Trial) -> tuple[float, float] | None:
@@ -334,22 +380,28 @@ def _measured_pace(trial: Trial) -> tuple[float, float] | None:
     if trial.first_report is None:
         return None
     began_unix_s, step, epoch = trial.first_report
-    amount = _amount(trial) - float(step if trial.last_epoch is None else epoch or 0.0)
-    return ((trial.last_event_unix_s - began_unix_s) / amount, amount) if amount > 0 else None
+    first = float(step)
+    if trial.last_epoch is not None:
+        first = epoch or 0.0
+    amount = _amount(trial) - first
+    if amount <= 0:
+        return None
+    return (trial.last_event_unix_s - began_unix_s) / amount, amount
 
 
 def _num_places(history: History, num_left: int, now_unix_s: float, mean_s: float) -> int:
-    """Return how many trials run at once, as far as that was seen since the last driver began."""
-    since_unix_s = max(
-        now_unix_s - 3.0 * mean_s, history.drivers[-1].time_unix_s if history.drivers else 0.0
-    )
+    """Return how many trials run at once, as far as that was seen since the last driver started."""
+    since_unix_s = now_unix_s - 3.0 * mean_s
+    if history.drivers:
+        since_unix_s = max(since_unix_s, history.drivers[-1].time_unix_s)
+    since_unix_s = max(since_unix_s, 0.0)
     changes: list[tuple[float, int]] = []
     for trial in history.trials.values():
         if not trial.attempts:
             continue
-        until_unix_s = (
-            trial.ended_unix_s if trial.finished and not trial.interrupted else now_unix_s
-        )
+        until_unix_s: float | None = now_unix_s
+        if trial.finished and not trial.interrupted:
+            until_unix_s = trial.ended_unix_s
         if until_unix_s is None or until_unix_s < since_unix_s:
             continue
         changes += [(max(trial.attempt_unix_s, since_unix_s), 1), (until_unix_s, -1)]
@@ -375,7 +427,8 @@ def _makespan(lefts: Sequence[float], num_new: int, mean_s: float, num_places: i
 
 def _spread(history: History, known: Sequence[float], mean_s: float) -> float:
     """Return the standard deviation of durations, near an assumption if there are few."""
-    is_pruned = history.experiment.early_stop.pruner != "none"
-    assumed_s = mean_s * (_SPREAD_IF_PRUNED if is_pruned else _SPREAD)
+    assumed_s = mean_s * _SPREAD
+    if history.experiment.early_stop.pruner != "none":
+        assumed_s = mean_s * _SPREAD_IF_PRUNED
     seen = math.fsum((value - mean_s) ** 2 for value in known)
     return math.sqrt((_PRIOR_WEIGHT * assumed_s**2 + seen) / (_PRIOR_WEIGHT + len(known) - 1))

@@ -1,7 +1,4 @@
-"""A replay beside the run that it replays.
-
-Are the proposals the same, and how far apart are the results.
-"""
+"""A replay compared with its original: its proposals, and how far its results are apart."""
 
 from __future__ import annotations
 
@@ -110,4 +107,6 @@ def _difference(first: float, second: float) -> float:
     if first == second or (math.isnan(first) and math.isnan(second)):
         return 0.0
     difference = abs(first - second)
-    return math.inf if math.isnan(difference) else difference
+    if math.isnan(difference):
+        return math.inf
+    return difference

@@ -44,13 +44,16 @@ def result_of(run: Run, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
     row = run.row
     history = run.history
     ranked = history.ranked()
+    best = None
+    if ranked:
+        best = _entry(history, ranked[0], 1)
     return {
         "run_id": row.run_id,
         "state": row.state,
         "counts": format_counts(history),
         "metric": history.objectives[0].metric,
         "objectives": [item.model_dump(mode="json") for item in history.objectives],
-        "best": _entry(history, ranked[0], 1) if ranked else None,
+        "best": best,
         "certainty": certainty_lines(history),
         "leaderboard": [
             _entry(history, trial, place)
@@ -136,7 +139,7 @@ def _compared(
     gain: float | None = None,
     try_it: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return what `compare_with_default` returns."""
+    """Return the fields of `compare_with_default`."""
     return {
         "params": dict(params),
         "unknown": list(unknown),
@@ -180,10 +183,11 @@ def _gain(
         for trial in history.in_state("complete")
         if trial.configuration == best.configuration and history.is_feasible(trial)
     ]
-    best_value, default_value = math.fsum(of_best) / len(of_best), values[objective.metric]
-    gain = (
-        best_value - default_value if objective.goal == "maximize" else default_value - best_value
-    )
+    best_value = math.fsum(of_best) / len(of_best)
+    default_value = values[objective.metric]
+    gain = default_value - best_value
+    if objective.goal == "maximize":
+        gain = -gain
     compared = (
         f"{objective.metric} {format_number(best_value)} instead of {format_number(default_value)}"
     )
@@ -193,7 +197,9 @@ def _gain(
             f"no configuration was better than the default: {compared.split(' instead')[0]}",
         )
     fewest = min(len(of_best), len(complete))
-    doubt = "" if fewest > 1 else "; with one training each, a small difference may be chance"
+    doubt = ""
+    if fewest == 1:
+        doubt = " (with one training each, a small difference may be chance)"
     return (
         gain,
         (
@@ -212,7 +218,9 @@ def _try_it(
     """
     if state not in FINISHED_RUN_STATES:
         return snippet_of("enqueue", run_id, {"params": params})._asdict()
-    limit = {"trials": 1} if history.max_trials() is not None else {"time": "5m"}
+    limit = {"time": "5m"}
+    if history.max_trials() is not None:
+        limit = {"trials": 1}
     return snippet_of("extend", run_id, {**limit, "enqueue": params})._asdict()
 
 
@@ -230,11 +238,14 @@ def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
         for other in history.in_state("complete")
         if other.configuration == trial.configuration
     ]
+    values = trial.shown_values
+    if len(same) > 1:
+        values = history.mean_values(trial)
     return {
         "place": place,
         "trial": trial.number,
         "state": trial.state,
-        "values": history.mean_values(trial) if len(same) > 1 else trial.shown_values,
+        "values": values,
         "num_trainings": len(same),
         "params": dict(trial.params),
         "plan": trial.plan.to_json(),

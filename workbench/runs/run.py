@@ -87,7 +87,7 @@ class Run:
     """
 
     def __init__(self, store: Store, run_id: str) -> None:
-        """Open an existing run; usually `sweep` or `attach` do so.
+        """Open an existing run. You rarely need this: use `sweep` or `attach`.
 
         Args:
             store: The store of the run.
@@ -97,7 +97,7 @@ class Run:
         self.run_id = run_id
         self.stored = StoredRun(store, run_id)
 
-    # What it is, and how it stands.
+    # What it is, and its state.
 
     @property
     def row(self) -> RunRow:
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Its name: that of the experiment, unless it was renamed."""
+        """Its name: the experiment's, unless it was renamed."""
         return self.stored.name
 
     @property
@@ -195,7 +195,7 @@ class Run:
 
     @property
     def energy(self) -> RunEnergy:
-        """The energy that its trials have used, in watt-hours, where it was metered."""
+        """The energy that its trials have used, in watt-hours, as far as it was metered."""
         return self.stored.energy
 
     def read_attachment(self, saved: AttachmentSaved) -> bytes:
@@ -268,7 +268,9 @@ class Run:
             RunError: If it was driven in this process and failed, as nobody asks a run that has
                 ended.
         """
-        return self.wait() if launcher == "inline" else self
+        if launcher == "inline":
+            return self.wait()
+        return self
 
     # What users write about it. The events and the experiment stay as they are.
 
@@ -286,7 +288,7 @@ class Run:
         """Give the run another name. Its id and its experiment stay as they are.
 
         Args:
-            name: The new name, or empty for that of the experiment.
+            name: The new name. Empty takes the experiment's name again.
 
         Returns:
             What was done.
@@ -322,7 +324,9 @@ class Run:
             'tags: baseline'
         """
         tags = labels.change_tags(self.store, self.run_id, _listed(add), _listed(remove))
-        return f"tags: {', '.join(tags)}" if tags else "it has no tags"
+        if not tags:
+            return "it has no tags"
+        return f"tags: {', '.join(tags)}"
 
     def note(self, text: str) -> str:
         """Replace the notes of the run.
@@ -343,7 +347,9 @@ class Run:
             'The first one with warm-up.'
         """
         labels.write_notes(self.store, self.run_id, text)
-        return "the notes are stored" if text.strip() else "the notes are removed"
+        if text.strip():
+            return "the notes are stored"
+        return "the notes are removed"
 
     def pin(self, *, undo: bool = False) -> str:
         """Let lists show the run first.
@@ -380,14 +386,14 @@ class Run:
         return "no longer archived" if undo else "archived"
 
     def choose(self, trial: int | None = None, *, undo: bool = False) -> str:
-        """Choose a trial by hand: it is taken, instead of the best, wherever no trial is named.
+        """Choose a trial by hand, to be used instead of the best.
 
-        `best`, `export`, `compress` and RUN/best of a command take it. The search continues as
-        before.
+        `best`, `export`, `compress` and RUN/best in commands then mean this trial. The search
+        continues as before.
 
         Args:
             trial: The number of a complete trial that keeps all constraints.
-            undo: Take the best again. No trial is named then.
+            undo: Use the best again. Leave out `trial` then.
 
         Returns:
             What was done. With several objectives, also what the trial gives up.
@@ -395,7 +401,7 @@ class Run:
         Raises:
             ArgumentError: If the trial cannot be chosen, or both or none of the arguments are
                 given.
-            RunError: If the run is automatic: its result is a model of its own, not a trial.
+            RunError: If the run is automatic: its result is a separate model, not a trial.
 
         Example:
             >>> run.choose(run.history.ranked()[-1].number).startswith("trial")
@@ -409,8 +415,8 @@ class Run:
             )
         if trial is not None and is_automl(self.experiment):
             raise RunError(
-                f"the result of {self.run_id} is a model that was built after its trials; none can"
-                " be chosen",
+                f"the result of {self.run_id} is a model that was built from its trials, so none"
+                " can be chosen",
                 next_step=suggest("export", self.run_id, lead="To export the result", to="best"),
             )
         if trial is not None:
@@ -495,8 +501,8 @@ class Run:
         """Try a given configuration next, and wait up to five seconds for the driver's answer.
 
         Args:
-            params: The value of every searched parameter, by name. Those with a single value may be
-                left out.
+            params: The value of every searched parameter, by name. You can omit those
+                with a single value.
 
         Returns:
             The driver's answer, or None if it has not answered yet, and will carry the command out
@@ -592,14 +598,13 @@ class Run:
             money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
-            code: `kept`: trials run the code that the run kept. `current`: trials that start from
-                here on run it as it is on the disk now, and the sampler takes those before for
-                another, related run. None for `kept`, and for `current` where no trial has a result
-                yet.
+            code: `kept`: trials run the code that the run kept. `current`: new trials run the code
+                as it is on the disk now, and the sampler treats the trials before as those of
+                another, related run. None means `kept`, or `current` if no trial has a result yet.
             enqueue: A configuration to try next, as in `enqueue`. Without a limit the run gets one
                 more trial.
-            launcher: As in `sweep`. Used where the run has ended.
-            address: As in `sweep`. Used where the run has ended.
+            launcher: As in `sweep`. Used if the run has ended.
+            address: As in `sweep`. Used if the run has ended.
 
         Returns:
             The driver's answer, or None if it has not answered yet, and will carry the command out
@@ -690,7 +695,7 @@ class Run:
     def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
         """Store a command for the driver, and wait up to five seconds for its answer.
 
-        Where the driver is gone, nothing is awaited.
+        If there is no driver any more, this does not wait.
 
         Args:
             kind: What to do.
@@ -700,7 +705,7 @@ class Run:
             The driver's answer, or None if it has not answered yet.
 
         Raises:
-            RunError: If the run has ended, or the driver refused.
+            RunError: If the run has ended, or the driver rejected it.
         """
         return control.command(self.stored, kind, arguments)
 
@@ -739,9 +744,8 @@ class Run:
             >>> run.report("report.html").name
             'report.html'
         """
-        written = write_report(
-            self.stored, self.folder / "report.html" if path is None else Path(path)
-        )
+        target = Path(path or self.folder / "report.html")
+        written = write_report(self.stored, target)
         return linked(written, self.run_id)
 
     def trace(self, path: str | Path | None = None, *, trial: int | None = None) -> Path:
@@ -763,9 +767,8 @@ class Run:
             >>> run.trace("trace.json", trial=0).name
             'trace.json'
         """
-        written = write_trace(
-            self.stored, self.folder / "trace.json" if path is None else Path(path), trial
-        )
+        target = Path(path or self.folder / "trace.json")
+        written = write_trace(self.stored, target, trial)
         return linked(written)
 
     def export(
@@ -777,21 +780,19 @@ class Run:
         force: bool = False,
         weights: bool = True,
     ) -> Path:
-        """Write a trial as a bundle.
+        """Write a trial as a bundle: weights, configuration, retraining command and report.
 
-        Configuration, weights, the command that retrains it, and the report.
-
-        Of an AutoML run it writes the result, as `AutoML.export` does, unless a trial is named.
+        For an AutoML run it writes the result, as `AutoML.export` does, unless you give a trial.
 
         Args:
             folder: A folder that is empty or does not exist.
-            trial: The number of the trial, or None for the chosen or best, or for the result of an
-                AutoML run.
+            trial: The number of the trial. None for the chosen or best one, or for the result of
+                an AutoML run.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without
                 torch. "openvino", or a format of another package, adds its files beside these.
                 "flower" adds the federation of the trial as an application for Flower.
             force: Write into a folder that is not empty. Files of the same names are replaced.
-            weights: Include the weights, where the workbench trained the model.
+            weights: Include the weights, if the workbench trained the model.
 
         Returns:
             The folder.
@@ -933,8 +934,8 @@ class Run:
         """Start a run that makes a trained model smaller and faster, and measures what that costs.
 
         Each of its trials prunes, quantises and fine-tunes the model in another way, writes it as
-        ONNX, and measures its latency in turn with that of the unchanged model. What is slower than
-        that, or worse than `limits` allow, is never the best trial of the run.
+        ONNX, and measures its latency in turn with the unchanged model. A model that is slower than
+        the unchanged one, or worse than `limits` allow, is never the best trial of the run.
 
         Args:
             trial: The number of the trial to compress, or None for the chosen or best.
@@ -943,12 +944,12 @@ class Run:
             limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency`
                 of a call (such as 5ms), `size` of the file (such as 500KB), `memory` of a process
                 that runs the model (such as 100MB).
-            trials: Maximum number of compressions to try. 12 if there is no time limit either.
+            trials: Maximum number of compressions to try. 12 if you set no time limit either.
             time: Maximum time, in seconds or such as 10m.
             threads: Number of threads of each call that is timed.
             device: Where the latency is measured: here, ssh://[USER@]HOST[:PORT], or FILE:TIER, a
-                tier of a file of tiers. What was measured on a machine of the same files is reused
-                for a day.
+                tier of a file of tiers. A measurement of the same files on the same machine is
+                reused for a day.
             python: The Python of another machine, which needs numpy and onnxruntime.
             launcher: As in `sweep`.
             address: As in `sweep`.
@@ -991,7 +992,9 @@ class Run:
         return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
 
     def _repr_html_(self) -> str | None:
-        return None if is_shown_in_this_cell(self.stored) else snapshot(self.stored)
+        if is_shown_in_this_cell(self.stored):
+            return None
+        return snapshot(self.stored)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_shown_in_this_cell(self.stored):
@@ -1000,8 +1003,10 @@ class Run:
 
 
 def open_store(store: Store | str | None) -> Store:
-    """Return the store that is meant: itself, by URL, or the default."""
-    return store if isinstance(store, Store) else Store.open(store)
+    """Return a store that is given as an object or a URL, or the default."""
+    if isinstance(store, Store):
+        return store
+    return Store.open(store)
 
 
 def open_existing_store(store: Store | str | None) -> Store:
@@ -1016,4 +1021,6 @@ def open_existing_store(store: Store | str | None) -> Store:
 
 
 def _listed(given: str | Sequence[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
+    if isinstance(given, str):
+        return [given]
+    return list(given)

@@ -1,6 +1,6 @@
-"""Other spaces that a run had better search, and the commands: wider ranges, or fewer parameters.
+"""Better search spaces for a run, and their commands: wider ranges, or fewer parameters.
 
-What decides how much is left to `workbench.search.importance`.
+How much a parameter decides is computed by `workbench.search.importance`.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ _MIN_TRIALS = 10
 _NEAR = 0.03
 """The share of a range, or of its logarithm, that is its end."""
 _MIN_VALUES = 10
-"""Of fewer whole numbers, the best is the first or last too often."""
+"""With fewer whole numbers, the best is the first or last too often."""
 _LOG_FACTOR = 10.0
 
 
 def how_to_widen(run_id: str, history: History) -> Suggestion | None:
     """Return the command that widens ranges whose ends the best trial has reached, or None.
 
-    Ends that bound the parameter itself do not count: 0 and 1, and those of a plan, which is
-    bounded by the machine.
+    Ends that bound the parameter itself do not count: 0 and 1, and the ends of a plan's ranges,
+    which the machine sets.
 
     Args:
         run_id: The run.
         history: Its history.
     """
     best = history.best()
-    is_over = history.state in FINISHED_RUN_STATES
-    more = how_to_extend(history) if is_over else {}
+    more = _continuation(history)
     if best is None or more is None or len(history.objectives) > 1 or history.result is not None:
         return None
     if len(history.in_state("complete")) < _MIN_TRIALS:
@@ -60,30 +59,31 @@ def how_to_widen(run_id: str, history: History) -> Suggestion | None:
     if not wider:
         return None
     values = " and ".join(f"{name}={_written(best.params[name])}" for name in wider)
-    where, them = "is at the end of its range; a wider range", "it"
+    where = "is at the end of its range. A wider range"
+    them = "it"
     if len(wider) > 1:
-        where, them = "are at the ends of their ranges; wider ranges", "them"
+        where = "are at the ends of their ranges. Wider ranges"
+        them = "them"
     lead = f"{values} {where} may hold better values. To widen {them}"
-    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=wider)
+    return suggest(_verb(history), run_id, lead=lead, **more, search=wider)
 
 
 def how_to_freeze(
     run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
 ) -> Suggestion | None:
-    """Return the command that freezes what decides nothing at the best trial's values.
+    """Return the command that freezes parameters that decide nothing, or None.
 
-    None without such.
+    They get the best trial's values.
 
     Args:
         run_id: The run.
         history: Its history.
-        importance: Of its parameters, as the study computed it.
+        importance: The importance of its parameters, as the study computed it.
     """
     from workbench.search.importance import negligible  # it imports Optuna
 
     best = history.best()
-    is_over = history.state in FINISHED_RUN_STATES
-    more = how_to_extend(history) if is_over else {}
+    more = _continuation(history)
     searched = history.in_force.search.root
     if best is None or more is None:
         return None
@@ -94,12 +94,26 @@ def how_to_freeze(
     }
     if not frozen or not _is_allowed(history, frozen):
         return None
-    verb = "decides" if len(frozen) == 1 else "decide"
-    # Effects of several parameters together exceed their sum by nothing: what they share counts for
-    # each.
+    # Effects of several parameters together do not exceed their sum: what they share counts for
+    # each of them.
     bound = format_percent(sum(importance[name][2] for name in frozen))
-    lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance; to search only the rest"
-    return suggest("extend" if is_over else "set", run_id, lead=lead, **more, search=frozen)
+    verb = "decide"
+    if len(frozen) == 1:
+        verb = "decides"
+    lead = f"{' and '.join(frozen)} {verb} at most {bound} of the variance. To search only the rest"
+    return suggest(_verb(history), run_id, lead=lead, **more, search=frozen)
+
+
+def _verb(history: History) -> str:
+    """Return the command that changes the space: a run that has ended must be extended."""
+    return "extend" if history.state in FINISHED_RUN_STATES else "set"
+
+
+def _continuation(history: History) -> dict[str, Any] | None:
+    """Return the further arguments of that command, or None if the run cannot be continued."""
+    if history.state not in FINISHED_RUN_STATES:
+        return {}
+    return how_to_extend(history)
 
 
 def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
@@ -112,25 +126,37 @@ def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
         return None
     if isinstance(domain, Int) and len(domain.values()) < _MIN_VALUES:
         return None
-    at, first, last = map(math.log, (value, low, high)) if domain.log else (value, low, high)
+    at, first, last = value, low, high
+    if domain.log:
+        at, first, last = map(math.log, (value, low, high))
     place = (at - first) / (last - first)
     if place >= 1 - _NEAR and high not in (0.0, 1.0):
-        end = high * _LOG_FACTOR if domain.log else high + (high - low)
-        # What lies between 0 and 1 is likely a share, which cannot exceed 1.
-        return {"high": _like(domain, min(end, 1.0) if low >= 0 and high < 1 else end)}
+        end = high + (high - low)
+        if domain.log:
+            end = high * _LOG_FACTOR
+        if low >= 0 and high < 1:
+            end = min(end, 1.0)  # a range between 0 and 1 is likely a share
+        return {"high": _like(domain, end)}
     if place <= _NEAR and low not in (0.0, 1.0):
-        end = low / _LOG_FACTOR if domain.log else low - (high - low)
-        bound = 1.0 if isinstance(domain, Int) else 0.0
-        return {"low": _like(domain, max(end, bound) if low > 0 else end)}
+        end = low - (high - low)
+        if domain.log:
+            end = low / _LOG_FACTOR
+        if low > 0:  # a positive parameter stays positive, a count stays at least 1
+            end = max(end, 1.0 if isinstance(domain, Int) else 0.0)
+        return {"low": _like(domain, end)}
     return None
 
 
 def _like(domain: Float | Int, end: float) -> float:
-    return round(end) if isinstance(domain, Int) else float(f"{end:.6g}")
+    if isinstance(domain, Int):
+        return round(end)
+    return float(f"{end:.6g}")
 
 
 def _written(value: Any) -> str:
-    return format_number(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return format_number(value)
+    return str(value)
 
 
 def _is_allowed(history: History, changes: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """A run as its store holds it: state, trials, best trial, events, energy.
 
-Nothing here changes a run. What users see of it is left to `Run`.
+Nothing here changes a run. `Run` is what users see of it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class StoredRun:
 
     @property
     def name(self) -> str:
-        """Its name: that of the experiment, unless it was renamed."""
+        """Its name: the experiment's, unless it was renamed."""
         return self.row.name
 
     @property
@@ -135,12 +135,14 @@ class StoredRun:
         """Why it is waiting to train, as its driver last reported, or None if it is not waiting."""
         if self.state not in ("running", "stopping"):
             return None
-        seq, reason_found = 0, None
+        seq = 0
+        reason_found = None
         for stored in self.store.events(self.run_id, types=["noted"]):
             if not isinstance(stored.event, Noted):
                 continue
             if (reason := read_waiting_note(stored.event.message)) is not None:
-                seq, reason_found = stored.seq, reason
+                seq = stored.seq
+                reason_found = reason
             elif ends_waiting(stored.event.message):
                 reason_found = None
         over = ["driver_started", "trial_started", "run_state_changed"]
@@ -242,7 +244,7 @@ class StoredRun:
 
     @property
     def energy(self) -> RunEnergy:
-        """The energy that its trials have used, in watt-hours, where it was metered."""
+        """The energy that its trials have used, in watt-hours, as far as it was metered."""
         return energy_of(self.store, self.run_id)
 
     def events(self, after: int = 0) -> list[Event]:
@@ -275,9 +277,9 @@ class StoredRun:
         document["chosen"] = chosen and {"trial": chosen.number, "words": describe_choice(history)}
         if history.replay_of is not None:
             comparison = self.comparison
-            document["replay"] = {"of_run_id": history.replay_of} | (
-                comparison.to_json() if comparison else {}
-            )
+            document["replay"] = {"of_run_id": history.replay_of}
+            if comparison:
+                document["replay"] |= comparison.to_json()
         if len(self.experiment.objectives) > 1:
             document["front"] = [trial.number for trial in history.front()]
         if (advice := self.advice) is not None:

@@ -1,7 +1,7 @@
 """Runs on a remote cluster: submitted as a job, and queried by further jobs.
 
-The run, its driver and its store belong to the cluster: dropping the object here changes nothing on
-the cluster. Where this machine reaches the same store, `attach` returns the same run directly.
+The run, its driver and its store belong to the cluster. Dropping the object here changes nothing
+there. If this machine reaches the same store, `attach` returns the same run directly.
 """
 
 from __future__ import annotations
@@ -104,10 +104,14 @@ class SubmittedRun:
             answer.raise_for_failure()
         outcome = json.loads(answer.stdout)
         if outcome["state"] in ("failed", "lost"):
+            problem = "failed"
+            if outcome["state"] == "lost":
+                problem = "was lost"
+            if outcome.get("message"):
+                problem += f": {outcome['message']}"
             raise RunError(
-                f"run {self.run_id} {'was lost' if outcome['state'] == 'lost' else 'failed'}"
-                + (f": {outcome['message']}" if outcome.get("message") else ""),
-                next_step="The results are stored; continue it with its resume() method.",
+                f"run {self.run_id} {problem}",
+                next_step="The results are stored. Continue it with its resume() method.",
             )
         return self
 
@@ -208,7 +212,7 @@ def send(
 ) -> Submission:
     """Submit an experiment and the code in this folder as a job that sweeps it.
 
-    One that is under way is left alone.
+    If such a job is under way already, it is returned.
 
     Args:
         cluster: The cluster.
@@ -220,8 +224,8 @@ def send(
     Raises:
         StoreError: If `run_id` cannot name a run.
         ExperimentError: If the experiment is wrong. Nothing was sent.
-        DataError: If the data is not where the experiment names it.
-        RunError: If the cluster cannot be reached or refuses.
+        DataError: If the data is not where the experiment expects it.
+        RunError: If the cluster cannot be reached or rejects the job.
     """
     from workbench.search import check as check_sampler
     from workbench.sweeps.preflight import check
@@ -274,8 +278,8 @@ def note_of_settings(cluster: RemoteCluster) -> str | None:
         return None
     shown = shlex.join(["workbench", "alerts", *cluster.words])
     return (
-        f"the sinks and rules in {settings_path()} are not sent, because they contain secrets: the"
-        " alerts of this run follow the experiment and the settings of the cluster; to show those:"
+        f"the sinks and rules in {settings_path()} are not sent, because they contain secrets. The"
+        " alerts of this run follow the experiment and the settings of the cluster. To show those:"
         f" {shown}"
     )
 

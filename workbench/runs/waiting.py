@@ -8,6 +8,7 @@ shown.
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import signal
 import socket
@@ -46,7 +47,7 @@ STORE_PATIENCE_S = 60.0
 """How long a store may be out of reach before a wait gives up."""
 PATIENCE_S = 300.0
 """How long Ray may take to start another driver: seconds, and minutes on a busy machine."""
-AWAITED = "the driver's process has ended; Ray starts another one, which takes some seconds"
+AWAITED = "the driver's process has ended. Ray will restart it within a few seconds"
 ANSWERS_AGAIN = "the driver answers again"
 _LINE_EVERY_S = 0.5
 _SNAPSHOT_EVERY_S = 5.0
@@ -60,25 +61,30 @@ def await_end(run: StoredRun, timeout_s: float | None = None) -> None:
     with waiting_for(run) as show_progress:
         read_s = time.monotonic()
         next_driver = NextDriver()
-        until_s = None if timeout_s is None else read_s + timeout_s
+        until_s = math.inf
+        if timeout_s is not None:
+            until_s = read_s + timeout_s
         while True:
             try:
                 row = run.row
             except StoreUnavailableError:
                 now_s = time.monotonic()
-                is_over = until_s is not None and now_s >= until_s
+                is_over = now_s >= until_s
                 if is_over or now_s - read_s > STORE_PATIENCE_S:
                     raise
                 time.sleep(POLL_S)
                 continue
             read_s = time.monotonic()
             is_awaited = next_driver.is_awaited(row)
-            show_progress(AWAITED if is_awaited else describe_silence(row))
+            warning = describe_silence(row)
+            if is_awaited:
+                warning = AWAITED
+            show_progress(warning)
             if row.state == "failed" or (row.state == "lost" and not is_awaited):
                 raise _error_of(run, row)
             if row.state in FINISHED_RUN_STATES:
                 return
-            if until_s is not None and time.monotonic() >= until_s:
+            if time.monotonic() >= until_s:
                 return
             time.sleep(POLL_S)
 
@@ -105,7 +111,9 @@ def follow(run: StoredRun, after: int = 0) -> Iterator[Event]:
 def _error_of(run: StoredRun, row: RunRow) -> RunError:
     """Return what is raised for a run that failed or was lost, with the way to continue it."""
     history = run.history
-    if row.state == "lost":
+    if row.state == "lost" and not history.drivers:
+        problem = "was lost: its driver did not start"
+    elif row.state == "lost":
         problem = "was lost: its driver is gone"
     elif history.message:
         problem = f"failed: {history.message}"
@@ -117,7 +125,7 @@ def _error_of(run: StoredRun, row: RunRow) -> RunError:
 def _how_to_continue(run_id: str, history: History) -> Suggestion:
     """Return the command that continues a run that failed or was lost."""
     if not has_nothing_left(history):
-        return suggest("resume", run_id, lead="Its results are stored; to continue it")
+        return suggest("resume", run_id, lead="Its results are stored. To continue it")
     more = how_to_extend(history)  # it cannot be resumed
     if more is None:
         return suggest("sweep", "FILE", lead="Once your code is fixed, to run it again")
@@ -166,15 +174,15 @@ def describe_silence(row: RunRow) -> str | None:
     if row.silent_s is None:
         return None
     since = format_duration(int(row.silent_s))
-    return f"no sign of the driver of {row.run_id} for {since}; still waiting for it"
+    return f"the driver of {row.run_id} has not reported for {since}. Still waiting for it"
 
 
 @contextlib.contextmanager
 def ended_like_interrupted() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does to a process that stays with a run.
 
-    Else Ray, where it was used, would write its stack to the terminal. Only the first thread of a
-    process receives signals: in others nothing changes.
+    Otherwise Ray, if it was used, would write its stack to the terminal. Only the first thread of a
+    process receives signals, so this does nothing in others.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -278,7 +286,9 @@ def _view_of(run: StoredRun, describe: Callable[[], str]) -> _InNotebook | _InTe
     if shell is not None:
         return _InNotebook(run, _cell_of(shell))
     stream = sys.stderr
-    return _InTerminal(describe) if stream is not None and stream.isatty() else None
+    if stream is None or not stream.isatty():
+        return None
+    return _InTerminal(describe)
 
 
 def _kernel_shell() -> Any:
@@ -288,11 +298,15 @@ def _kernel_shell() -> Any:
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    return shell if hasattr(shell, "kernel") else None
+    if not hasattr(shell, "kernel"):
+        return None
+    return shell
 
 
 def _cell_of(shell: Any) -> int | None:
-    return None if shell is None else shell.execution_count
+    if shell is None:
+        return None
+    return shell.execution_count
 
 
 class _InNotebook:
@@ -325,7 +339,7 @@ class _InNotebook:
 
 
 class _Lines:
-    """Prints a warning once where no line can be written again, and states when it has passed."""
+    """Prints a warning once, and once when it has passed, if no line can be written again."""
 
     def __init__(self) -> None:
         self._is_printed = False
