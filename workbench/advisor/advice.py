@@ -39,8 +39,8 @@ class Candidate:
     """A plan with a learning rate, and what it should bring.
 
     Attributes:
-        plan: The whole plan. A function or program computes in its own way, so its plan has only sizes
-            count.
+        plan: The whole plan. For a function or program, which computes in its own way, only its
+            sizes count.
         lr: The peak rate at the global batch of the plan, or None if there is none to choose.
         lr_rule: The rule that leads to it from the rate at the reference batch, or None if it
             stays.

@@ -63,8 +63,8 @@ def find_fastest(
         measure: Measures micro batches, all else being equal, with optimizer state and an
             evaluation. Returns one measurement for each.
         smallest: The first size, at least 1.
-        largest: The last that makes sense, at least `smallest`, such as the samples there are, or None
-            for no bound but memory.
+        largest: The last that makes sense, at least `smallest`, such as the number of samples. None
+            if only memory limits it.
         least_gain: Samples per second that another size must promise, as a part, > 0.
 
     Returns:
