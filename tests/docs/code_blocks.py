@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +41,7 @@ OTHER_PROGRAMS = {
     ),
     "torchrun",
 }
+RUN_MODES = ("run", "shell", "background")
 # What a part of an experiment is completed with, to see whether it is one.
 WHOLE = {
     "model": "mlp",
@@ -61,10 +65,13 @@ class Block:
         language: What follows the fence.
         code: Its lines.
         file: The file that a reader is asked to write it to, if any.
-        mode: `run` for commands that are run, `skip` for commands that only have their syntax
-            checked, `compile` for Python that needs more than the page, and `file` for YAML that is
-            written to its file but is not an experiment.
-        reason: Why a block is skipped or only compiled: `<!-- test: skip: needs a GPU -->`.
+        mode: `run` for commands that are run, `shell` for a block that bash runs as a whole,
+            `background` for a command that runs until the page ends, `skip` for commands that only
+            have their syntax checked, `compile` for Python that needs more than the page, and
+            `file` for YAML that is written to its file but is not an experiment.
+        reason: Why a block is skipped or only compiled: `<!-- test: skip: needs a GPU -->`. For
+            `run`, an exit code other than 0: `<!-- test: run: exit code 5 -->`. For `background`,
+            the text that the command prints when it is ready.
         line: The line on which its code starts.
     """
 
@@ -101,7 +108,7 @@ def needs_ray(page: Path) -> bool:
 
 def runs_commands(page: Path) -> bool:
     """Return whether a page has commands that are run."""
-    return any(block.mode == "run" for block in blocks_of(page))
+    return any(block.mode in RUN_MODES for block in blocks_of(page))
 
 
 def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
@@ -113,28 +120,47 @@ def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
         is_dry: Only write the files and check the syntax. No Python and no command is run.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks_of(page):
-        if block.file is not None:
-            (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / block.file).write_text(block.code, encoding="utf-8")
-        if block.language == "python":
-            code = compile("\n" * (block.line - 1) + block.code, page, "exec")
-            if block.mode is None and block.file is None and not is_dry:
-                exec(code, names)
-        elif block.language == "yaml" and block.mode != "file":
-            check_yaml(block.code)
-        elif block.language == "toml":
-            check_entry_points(tomllib.loads(block.code))
-        elif block.language == "console":
-            for words in commands_of(block.code):
-                check_command(words, folder)
-                if block.mode == "run" and not is_dry:
-                    run_command(words)
+    with contextlib.ExitStack() as until_the_end:
+        for block in blocks_of(page):
+            if block.file is not None:
+                (folder / block.file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / block.file).write_text(block.code, encoding="utf-8")
+            if block.language == "python":
+                code = compile("\n" * (block.line - 1) + block.code, page, "exec")
+                if block.mode is None and block.file is None and not is_dry:
+                    exec(code, names)
+            elif block.language == "yaml" and block.mode != "file":
+                check_yaml(block.code)
+            elif block.language == "toml":
+                check_entry_points(tomllib.loads(block.code))
+            elif block.language == "console":
+                for words in commands_of(block.code):
+                    check_command(words, folder)
+                if not is_dry:
+                    run_block(block, until_the_end)
+
+
+def run_block(block: Block, until_the_end: contextlib.ExitStack) -> None:
+    """Run the commands of a block as its mode says."""
+    commands = commands_of(block.code)
+    if block.mode == "run":
+        codes = re.fullmatch(r"exit code (\d+)", block.reason or "exit code 0")
+        assert codes is not None, block.reason
+        for words in commands:
+            run_command(words, int(codes[1]) if words == commands[-1] else 0)
+    elif block.mode == "shell":
+        run_script(block.code)
+    elif block.mode == "background":
+        [words] = commands
+        assert block.reason, "what does the command print when it is ready?"
+        until_the_end.enter_context(running(words, block.reason))
 
 
 def commands_of(code: str) -> list[list[str]]:
-    """Return the commands of a block, as words, without comments."""
-    return [words for line in code.splitlines() if (words := shlex.split(line, comments=True))]
+    """Return the commands of a block, as words, without comments, variables and `&`."""
+    lines = code.replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines if not re.match(r"\w+=", line)]
+    return [words[:-1] if words[-1] == "&" else words for words in commands if words]
 
 
 def check_yaml(code: str) -> None:
@@ -195,13 +221,50 @@ def check_command(words: list[str], folder: Path) -> None:
         command.make_context(name, arguments, parent=context)
 
 
-def run_command(words: list[str]) -> None:
+def python_command(words: list[str]) -> list[str]:
+    """Return a command of the workbench, or `python FILE`, for the Python of this process."""
+    return [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
+
+
+def run_command(words: list[str], exit_code: int = 0) -> None:
     """Run a command of the workbench, or `python FILE`."""
     done = subprocess.run(
-        [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])],
+        python_command(words),
         check=False,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}"
+    assert done.returncode == exit_code, f"{shlex.join(words)}\n{done.stdout}"
+
+
+def run_script(code: str) -> None:
+    """Run a block with bash, in which `workbench` and `python` are those of this process."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", code],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PATH": programs},
+    )
+    assert done.returncode == 0, f"{code}\n{done.stdout}"
+
+
+@contextlib.contextmanager
+def running(words: list[str], ready: str) -> Iterator[None]:
+    """Run a command in the background, from when it has printed a text until the context ends."""
+    output = Path("background.txt")
+    with output.open("w", encoding="utf-8") as file:
+        process = subprocess.Popen(python_command(words), stdout=file, stderr=subprocess.STDOUT)
+    try:
+        until_s = time.monotonic() + 120
+        while ready not in output.read_text(encoding="utf-8"):
+            assert process.poll() is None, output.read_text(encoding="utf-8")
+            assert time.monotonic() < until_s, f"{shlex.join(words)} does not print {ready!r}"
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait(timeout=60)

@@ -15,6 +15,7 @@ import workbench as wb
 from tests.benchmarks.exchange_tables import GUIDE, with_tables
 from tests.docs.code_blocks import (
     ROOT,
+    RUN_MODES,
     blocks_of,
     carry_out,
     check_command,
@@ -35,21 +36,13 @@ UNMARKED = {
     "docs/coming-from.md",
     "docs/get-started.md",
     "docs/guides/advise.md",
-    "docs/guides/alerts.md",
     "docs/guides/automl.md",
-    "docs/guides/compress.md",
-    "docs/guides/deploy.md",
     "docs/guides/federated.md",
     "docs/guides/many-machines.md",
     "docs/guides/own-model.md",
     "docs/guides/own-script.md",
-    "docs/guides/rent.md",
-    "docs/guides/results.md",
-    "docs/guides/serve.md",
     "docs/guides/slow-links.md",
-    "docs/guides/storage.md",
     "docs/guides/tiers.md",
-    "docs/guides/watch.md",
 }
 SECTIONS = ("training", "plan", "budget", "early_stop", "confirm", "resources")
 
@@ -101,7 +94,7 @@ def test_the_code_of_a_slow_page_is_valid(page: Path, folder: Path) -> None:
 def test_every_command_of_a_page_is_run_or_has_a_reason_why_not(page: Path) -> None:
     for block in blocks_of(page):
         if block.language == "console":
-            assert block.mode == "run" or (block.mode == "skip" and block.reason), (
+            assert block.mode in RUN_MODES or (block.mode == "skip" and block.reason), (
                 f"{named(page)}:{block.line}: write <!-- test: run --> above the block, or "
                 "<!-- test: skip: needs a GPU -->"
             )
