@@ -236,7 +236,7 @@ def make_console_text(write: Any) -> str:
 
 
 def test_the_guide_explains_every_column() -> None:
-    guide = (Path(__file__).parents[3] / "docs/guides/watch.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "docs/reference/trials.md").read_text(encoding="utf-8")
     for column in (*columns_of(History(EXPERIMENT)), CODE, FEASIBLE, MEMBER):
         if column.kind not in ("param", "value"):
             assert f"`{column.name}`" in guide
