@@ -61,7 +61,7 @@ _RPC_TIMEOUT_S = 5.0
 
 
 def session_folder() -> str:
-    """Return the folder of the cluster's session on this machine; the process is attached."""
+    """Return the folder of the cluster's session on this machine. The process is attached."""
     from ray._private import worker
 
     node: Any = worker._global_node
@@ -136,7 +136,7 @@ def put_text(key: str, text: str, namespace: str) -> None:
 
 
 def get_text(key: str, namespace: str) -> Any:
-    """Return a text from the memory of the cluster; None where it has none of that key."""
+    """Return a text from the memory of the cluster, or None if it has none of that key."""
     from ray.experimental import internal_kv
 
     return internal_kv._internal_kv_get(key, namespace=namespace)
@@ -186,7 +186,7 @@ def read_environment_again(*, on_loopback: bool) -> Any:
 def ignore_messages() -> None:
     """Keep Ray from printing messages about dead workers, which its log files have, too.
 
-    The thread that prints them also prints its own stack where the head ends while it begins.
+    The thread that prints them also prints its own stack where the head ends while it starts.
     """
     from ray._private import worker
 
@@ -196,7 +196,7 @@ def ignore_messages() -> None:
 def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> None:
     """Let `ray start` start no proxy for Ray Client, and a dashboard only where one is wanted.
 
-    Where a version of Ray names things otherwise, it starts them as usual.
+    If a version of Ray names things otherwise, it starts them as usual.
 
     Args:
         ray_scripts: Ray's module of the command.
@@ -223,7 +223,7 @@ def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> Non
 
 
 def run_command_line() -> None:
-    """Run Ray's command line without what nothing here uses; its module is imported already."""
+    """Run Ray's command line without what nothing here uses. Its module is imported already."""
     import ray._private.services as services
     import ray._private.utils as utils
     import ray.scripts.scripts as scripts
@@ -233,7 +233,7 @@ def run_command_line() -> None:
 
 
 def served_address() -> tuple[str, int] | None:
-    """Return where the Ray Serve of the cluster listens; None where none runs."""
+    """Return where the Ray Serve of the cluster listens, or None if none runs."""
     from ray import serve
     from ray.serve.exceptions import RayServeException
 

@@ -1,6 +1,6 @@
 """What becomes of a trained model: exported to ONNX, compressed, measured on a device, served.
 
 Works on bundles, the folders that an export writes. Leaves finding the trial of a run, and
-launching the runs that search a compression, to `workbench.runs`; the ensemble of an AutoML result
+launching the runs that search a compression, to `workbench.runs`. The ensemble of an AutoML result
 to `workbench.runs.automl`.
 """

@@ -58,12 +58,12 @@ class Input(_Part):
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
         has_decimal_comma: Whether they have a comma before decimals, and points between thousands.
-        unit: The sign or word beside numbers that are written as text, such as % or kg; "" for
+        unit: The sign or word beside numbers that are written as text, such as % or kg, or "" for
             none.
         missing_texts: Texts in place of a number that count as missing, in small letters, beside
             usual ones such as ? and n/a.
         columns: The columns of a table of whose successive rows an array consists.
-        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number
+        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`. The number
             of a token is its place in `categories`.
         is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels
             first.
@@ -96,7 +96,7 @@ class Input(_Part):
         """Return whether a sample of a shape has the numbers of this input in their order.
 
         Args:
-            shape: That of one sample; it may be flat, and dimensions of 1 may be left out.
+            shape: That of one sample. It may be flat, and dimensions of 1 may be left out.
         """
         if len(shape) == 1:
             return shape[0] == math.prod(self.shape)
@@ -108,13 +108,13 @@ class Output(_Part):
 
     Attributes:
         name: Its name in the graph.
-        kind: classes: a probability for each class; values: predicted numbers; boxes: for each cell
+        kind: classes: a probability for each class. Values: predicted numbers; boxes: for each cell
             of an image the edges of a box, as shares of the image, and a score of each class;
             outputs: what the model returns, unchanged.
         shape: The shape for one sample.
         classes: The names of the classes.
         targets: The names of what is predicted.
-        unit: The unit of predicted numbers; None for that of the target.
+        unit: The unit of predicted numbers, or None for that of the target.
     """
 
     name: str
@@ -153,8 +153,8 @@ class Timing(_Part):
         p50_s: Half of the calls were at most this long, in seconds.
         p95_s: 95 of 100 calls were at most this long, in seconds.
         num_calls: Number of calls that were timed.
-        memory_bytes: Peak memory of the process; None where it is unknown.
-        energy_j: What all processors of the machine used for a call, in joules; None where it is
+        memory_bytes: Peak memory of the process, or None if it is unknown.
+        energy_j: What all processors of the machine used for a call, in joules, or None if it is
             not counted.
         measured_at: When, as ISO 8601.
     """
@@ -178,7 +178,7 @@ class Statistics(_Part):
         edges: Inner edges of the bins of numbers, or of the numbers of words of texts, increasing:
             `shares` has one bin more. A number that equals an edge belongs to the bin above it, as
             `workbench.deploy.distributions` counts.
-        categories: The categories that have a bin each; the last bin of `shares` is for all others.
+        categories: The categories that have a bin each. The last bin of `shares` is for all others.
         shares: The share of the known values in each bin.
         missing: The share of missing values.
     """
@@ -205,7 +205,7 @@ class Card(_Part):
         version: The version of this format.
         name: The name of the run.
         run_id: The run.
-        trial: The number of the trial; None where the model consists of several.
+        trial: The number of the trial, or None if the model consists of several.
         trained_on: The data, in words.
         task: The task of the data.
         model: The model, in words.
@@ -216,12 +216,12 @@ class Card(_Part):
         timings: How fast it is, by machine.
         files: SHA-256 of each file by name.
         opset: The ONNX opset.
-        statistics: The distribution of the training data by input; for an array, that of its mean.
+        statistics: The distribution of the training data by input. For an array, that of its mean.
         statistics_from: The split that both distributions were measured on.
         answers: The distribution of the answers for the training data, by class or as numbers.
         num_train_samples: Number of samples that it was trained on.
         terms: What the graph takes the counts of, in the texts of a sample, by
-            `workbench.data.tokens`; empty where it takes the inputs themselves.
+            `workbench.data.tokens`, or empty if it takes the inputs themselves.
     """
 
     version: int = VERSION
@@ -257,7 +257,7 @@ class Card(_Part):
         return self
 
     def input(self, name: str) -> Input | None:
-        """Return an input by its name; None if there is none."""
+        """Return an input by its name, or None if there is none."""
         return next((taken for taken in self.inputs if taken.name == name), None)
 
     def write(self, folder: Path) -> None:

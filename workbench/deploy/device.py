@@ -59,7 +59,7 @@ def measure(
         python: The Python of the other machine, which has numpy and onnxruntime.
 
     Returns:
-        What was measured; an earlier measurement of the same machine, threads and batch is
+        What was measured. An earlier measurement of the same machine, threads and batch is
         replaced.
 
     Raises:
@@ -115,7 +115,7 @@ def time_model(
         python: As in `measure`.
         base: Another graph with one input, as the first; both are then called in turn, too, which
             is in the result as `in_turn`: the fields of a `Comparison`.
-        samples: Inputs of the only input of the graph; what it answers for them is in the result as
+        samples: Inputs of the only input of the graph. What it answers for them is in the result as
             `answers`, an array.
     """
     with tempfile.TemporaryDirectory() as beside:
@@ -142,7 +142,7 @@ def run_parcel(
     """Run the runner of a folder on a device, to which the folder is copied.
 
     Args:
-        parcel: The folder, with `RUNNER`; where it then lies is the first argument of the runner.
+        parcel: The folder, with `RUNNER`. Where it then lies is the first argument of the runner.
         device: `here`, or ssh://[USER@]HOST[:PORT].
         words: Further arguments.
         python: The Python of the other machine.

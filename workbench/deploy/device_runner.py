@@ -1,9 +1,9 @@
-"""Times a model on the machine where this file runs; it needs numpy and onnxruntime only.
+"""Times a model on the machine where this file runs. It needs numpy and onnxruntime only.
 
 It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a
 folder that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line
-of JSON. Where base.onnx is there, too, both models are then called in turn: calls that alternate
-see the same machine, so what else it does, and how fast its clock is, changes both alike. Where
+of JSON. If base.onnx is there, too, both models are then called in turn: calls that alternate see
+the same machine, so what else it does, and how fast its clock is, changes both equally. If
 samples.npy is there, it also prints what the model answers for these samples: another processor may
 compute otherwise.
 """
@@ -117,7 +117,7 @@ def compare(
     number = int(np.clip(measured_s / once_s, _MIN_REPEATS, _MAX_REPEATS))
     times = np.empty((number, 2))
     for pair in range(number):
-        # Each goes first in half of the pairs: what a call leaves in the caches helps both alike.
+        # Each goes first in half of the pairs: what a call leaves in the caches helps both equally.
         for which in (0, 1) if pair % 2 else (1, 0):
             times[pair, which] = _time(candidate if which == 0 else base)
     return summarise(times)
@@ -177,7 +177,7 @@ def answer(session: onnxruntime.InferenceSession, samples: np.ndarray) -> str:
 
 
 def read_energy(folder: str) -> dict[str, tuple[int, int]]:
-    """Return the counter of each processor package and where it begins again, in microjoules."""
+    """Return the counter of each processor package and where it starts again, in microjoules."""
     counters: dict[str, tuple[int, int]] = {}
     try:
         names = [

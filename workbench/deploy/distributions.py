@@ -80,7 +80,7 @@ def of_texts(texts: list[str]) -> Statistics:
 
 
 def num_bins(statistics: Statistics) -> int:
-    """Return the number of bins of known values; one more is for missing ones."""
+    """Return the number of bins of known values. One more is for missing ones."""
     return len(statistics.shares)
 
 
@@ -144,10 +144,10 @@ def drift_of(
         name: The column.
         statistics: That of the training data.
         counts: Live values in each bin, the missing ones last.
-        num_trained: Number of samples that were trained on; 0 where it is unknown.
+        num_trained: Number of samples that were trained on, or 0 if it is unknown.
 
     Returns:
-        The drift; None if there are no values.
+        The drift, or None if there are no values.
     """
     total = sum(counts)
     if not total:

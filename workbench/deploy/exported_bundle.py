@@ -51,7 +51,7 @@ class Exported:
     Attributes:
         name: The name of the run.
         run_id: The run.
-        trial: The number of the trial; None where there are several.
+        trial: The number of the trial, or None if there are several.
         model: The model, in words.
         trained_on: The data, in words.
         task: The task of the data.
@@ -212,7 +212,7 @@ def write(
         split: The split that the samples come from.
         format: A further format; ONNX for none.
         program: The model for formats that lower a torch program.
-        terms: The terms of texts whose counts the graph takes; empty where it takes the inputs.
+        terms: The terms of texts whose counts the graph takes, or empty if it takes the inputs.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
@@ -263,7 +263,7 @@ def write(
 def compare(
     predictor: Predictor, samples: Mapping[str, Any], expected: Callable[[np.ndarray], np.ndarray]
 ) -> int:
-    """Compare the answers of a graph with those of its model; return the number of samples.
+    """Compare the answers of a graph with those of its model, and return the number of samples.
 
     Args:
         predictor: Runs the graph.

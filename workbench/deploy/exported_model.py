@@ -42,15 +42,15 @@ class Member:
 
     Attributes:
         model: The model, on the CPU.
-        columns: How the columns of a table are encoded; empty where a sample is an array or a text.
-        texts: How the terms of texts are weighted; None where a sample is no text.
-        mean: Subtracted from an array; a number, or one for each channel.
+        columns: How the columns of a table are encoded, or empty if a sample is an array or a text.
+        texts: How the terms of texts are weighted, or None if a sample is no text.
+        mean: Subtracted from an array. A number, or one for each channel.
         scale: What an array is then divided by.
-        target_mean: Added to a predicted number after scaling; one, or one for each number.
-        target_scale: Factor of a predicted number, likewise.
+        target_mean: Added to a predicted number after scaling. One, or one for each number.
+        target_scale: Factor of a predicted number, in the same way.
         image_shape: The shape of an image as users have it, (height, width) or (height, width,
-            channels); None where samples have the shape that the model takes.
-        pairing: How scores of classes are read from outputs; None for classes that come last.
+            channels), or None if samples have the shape that the model takes.
+        pairing: How scores of classes are read from outputs, or None for classes that come last.
     """
 
     model: nn.Module
@@ -92,11 +92,11 @@ def build(
     """Return the weighted mean of models as one graph.
 
     Args:
-        members: Models with their weights, which sum to 1; all read the same inputs.
+        members: Models with their weights, which sum to 1. All read the same inputs.
         inputs: What the graph takes.
         output: What it answers.
         examples: For each model some inputs as it was trained with, arrays or tensors.
-        terms: The terms of texts whose counts the graph takes instead of the inputs; empty for
+        terms: The terms of texts whose counts the graph takes instead of the inputs, or empty for
             other inputs.
 
     Raises:
@@ -128,7 +128,7 @@ def build(
 def add_member(
     graph: Graph, member: Member, given: Mapping[str, str], example: Any, terms: Sequence[str] = ()
 ) -> str:
-    """Add the encoding and the model to a graph; return the value of the model's outputs.
+    """Add the encoding and the model to a graph, and return the value of the model's outputs.
 
     Args:
         graph: The graph.
@@ -162,7 +162,7 @@ def add_member(
 def encode_inputs(
     graph: Graph, member: Member, given: Mapping[str, str], terms: Sequence[str] = ()
 ) -> list[str]:
-    """Add the encoding of the inputs to a graph; return the values that the model takes.
+    """Add the encoding of the inputs to a graph, and return the values that the model takes.
 
     Args:
         graph: The graph.

@@ -30,10 +30,10 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
 
     Args:
         card: The card of the model.
-        columns: Values by the name of the input, the sample first; others are left out.
+        columns: Values by the name of the input, the sample first. Others are skipped.
 
     Raises:
-        DataError: If a column is missing, or a value is not of its kind; it names column and row,
+        DataError: If a column is missing, or a value is not of its kind. It names column and row,
             from 0.
     """
     absent = [column.name for column in card.inputs if column.name not in columns]
@@ -163,7 +163,7 @@ def _number(column: Input, row: int, value: Any) -> float:
 
 
 def number_in(column: Input, text: str) -> float:
-    """Return the number that a text stands for, as the training data wrote numbers.
+    """Return the number that a text means, as the training data wrote numbers.
 
     NaN if it is missing.
 
@@ -262,7 +262,7 @@ def category_in(categories: Container[str], value: Any, missing: str = "") -> st
 def is_missing(value: Any) -> bool:
     """Return whether a cell holds no value.
 
-    Nothing, not a number, or a text that stands for nothing.
+    Nothing, not a number, or a text that means nothing.
     """
     if value is None or (isinstance(value, str) and value in MISSING_TEXTS):
         return True

@@ -1,7 +1,7 @@
 """Further formats of an exported model, by name: files beside model.onnx that answer the same.
 
 A format is a function of the folder of a bundle and, for converters that lower a torch program
-rather than a graph (ExecuTorch, LiteRT), of the model as a torch module; other packages add some by
+rather than a graph (ExecuTorch, LiteRT), of the model as a torch module. Other packages add some by
 the entry point `workbench.export_formats`. What it wrote is run on training samples and compared
 with ONNX Runtime before it is kept, so a format need not check itself.
 """
@@ -85,7 +85,7 @@ def add_format(
         name: A name that `FORMATS` knows.
         feeds: Samples as model.onnx takes them, at least one.
         compute: What model.onnx answers.
-        program: The model as a module of torch; None where it is none, such as trees and text
+        program: The model as a module of torch, or None if it is none, such as trees and text
             columns.
 
     Returns:

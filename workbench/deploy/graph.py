@@ -25,10 +25,10 @@ BATCH = "batch"
 
 
 class Graph:
-    """A graph under construction; values are known by their names.
+    """A graph under construction. Values are known by their names.
 
-    What several models of an ensemble compute alike, such as the encoding of their inputs, is there
-    once.
+    What several models of an ensemble compute equally, such as the encoding of their inputs, is
+    there once.
 
     Example:
         >>> graph = Graph()
@@ -52,14 +52,14 @@ class Graph:
 
         Args:
             name: Its name.
-            dtype: Its type; object stands for text.
+            dtype: Its type; object means text.
             shape: The shape of one sample.
         """
         self._inputs.append(helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape]))
         return name
 
     def constant(self, values: Any) -> str:
-        """Add a constant, unless it is there already; return its name."""
+        """Add a constant, unless it is there already, and return its name."""
         array = np.asarray(values)
         key = ("constant", array.dtype, array.shape, array.tobytes())
         if key not in self._known:
@@ -68,7 +68,7 @@ class Graph:
         return self._known[key]
 
     def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output, unless it is there already; return the name of the output."""
+        """Add a node with one output unless it exists, and return the name of the output."""
         key = (kind, inputs, domain, repr(attributes))
         if key not in self._known:
             output = self._known[key] = self._new(kind)
@@ -80,10 +80,10 @@ class Graph:
         return self._known[key]
 
     def inline(self, model: onnx.ModelProto, given: tuple[str, ...]) -> str:
-        """Add a whole model with one output; return the name of the output.
+        """Add a whole model with one output, and return the name of the output.
 
         Args:
-            model: The model, of the opset of this graph; its nodes of other domains are kept.
+            model: The model, of the opset of this graph. Its nodes of other domains are kept.
             given: What takes the place of its inputs.
         """
         prefix = self._new("model") + "/"

@@ -41,8 +41,8 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     """Write a module as an ONNX file whose batch may have any size.
 
     Args:
-        model: The module; on the CPU, and used in evaluation mode.
-        example: Inputs of at least two samples; a tuple holds several arguments.
+        model: The module. On the CPU, and used in evaluation mode.
+        example: Inputs of at least two samples. A tuple holds several arguments.
         path: The file to write.
 
     Raises:
@@ -90,7 +90,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
 
 
 def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
-    """Add the trees of a model as a node; return the value of their outputs, (batch, num_outputs).
+    """Add the trees of a model as a node, and return the value of shape (batch, num_outputs).
 
     Args:
         graph: The graph.
@@ -185,7 +185,7 @@ def _read_operators_once() -> None:
     """Let torch keep what it reads of the operators of ONNX.
 
     It parses the source of all 500 at each export, which takes longer than a small model itself.
-    Where another version of torch keeps them elsewhere, it goes on doing so.
+    If another version of torch keeps them elsewhere, it continues doing so.
     """
     with contextlib.suppress(ImportError, AttributeError):
         operators: Any = importlib.import_module(

@@ -20,7 +20,7 @@ _NETWORK, _WEIGHTS = "openvino.xml", "openvino.bin"
 
 
 def write(folder: Path, program: Program | None) -> Written:
-    """Convert the model of a bundle; see `workbench.deploy.formats`.
+    """Convert the model of a bundle. See `workbench.deploy.formats`.
 
     Args:
         folder: The bundle.

@@ -1,4 +1,4 @@
-"""The packages that deploying needs and a plain installation lacks.
+"""The packages that deploying needs and a plain installation does not have.
 
 The message of a missing one.
 """

@@ -45,7 +45,7 @@ _VALUES = {
     "MAX_BOXES": f"{MAX_BOXES:g}",
     "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
 }
-"""What stands in the script in place of a constant."""
+"""What is in the script in place of a constant."""
 
 _BEGIN = '''\
 """Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""
@@ -98,7 +98,7 @@ def script(taken: Input, output: Output) -> str:
     """Return the script of a model.
 
     Args:
-        taken: The first input of the model; all others are of its kind.
+        taken: The first input of the model. All others are of its kind.
         output: What the model answers.
     """
     parts = [_BEGIN, _reading(taken)]
@@ -249,7 +249,7 @@ def read_counts(path):
 
 
 def read_points(rows, path):
-    """Read 1.234 as a decimal number where points stand in place of the commas of training."""
+    """Read 1.234 as a decimal number where points are in place of the commas of training."""
     columns = [column for column in CARD["inputs"] if column["has_decimal_comma"]]
     texts = [row[column["name"]].strip() for row in rows for column in columns]
     with open(path, encoding="utf-8-sig") as file:

@@ -27,14 +27,15 @@ class Answers:
     """What a model answers for some samples, the sample first.
 
     Attributes:
-        classes: The predicted class of each sample, by name, or of each of its tokens or pixels;
-            None where no classes are predicted.
-        probabilities: The probability of each class, in the order of the card; None likewise.
-        values: Predicted numbers, or what the model returns; None where classes are predicted.
+        classes: The predicted class of each sample, by name, or of each of its tokens or pixels, or
+            None if no classes are predicted.
+        probabilities: The probability of each class, in the order of the card; None in the same
+            way.
+        values: Predicted numbers, or what the model returns, or None if classes are predicted.
         boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`,
-            `right` and `bottom` as shares of the image; None where no boxes are predicted.
+            `right` and `bottom` as shares of the image, or None if no boxes are predicted.
         notes: What the user should know about the samples, such as values that training never saw.
-        files: The image files that the samples are, in their order; empty for other samples.
+        files: The image files that the samples are, in their order, or empty for other samples.
     """
 
     classes: np.ndarray | None = None
@@ -50,7 +51,7 @@ class Answers:
 
 
 class Predictor:
-    """A loaded model; it may be called from several threads."""
+    """A loaded model. It may be called from several threads."""
 
     def __init__(self, card: Card, session: Any) -> None:
         """Hold a card and an ONNX Runtime session of its model; `open` makes one from a folder."""
@@ -89,7 +90,7 @@ class Predictor:
             columns: Values by the name of the input, the sample first.
 
         Raises:
-            DataError: If a column is missing, or a value is not of its kind; it names column and
+            DataError: If a column is missing, or a value is not of its kind. It names column and
                 row.
         """
         feeds, notes = feeds_of(self.card, columns)

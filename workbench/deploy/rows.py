@@ -41,8 +41,8 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
     Args:
         card: The card of the model.
-        samples: The path of a .csv, .tsv, .parquet or .npy file; a data frame; a mapping of
-            columns; a list of rows, each a mapping; an array, for a model that takes arrays; or
+        samples: The path of a .csv, .tsv, .parquet or .npy file. A data frame. A mapping of
+            columns. A list of rows, each a mapping. An array, for a model that takes arrays; or
             texts, for one that takes a text.
 
     Raises:
@@ -98,7 +98,7 @@ def _are_rows(samples: Any) -> bool:
 def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
     """Return answers as a header and rows: the prediction, then the probability of each class.
 
-    Where samples are image files, the file comes first.
+    If samples are image files, the file comes first.
     """
     if answers.files:
         header, rows = table_of(card, replace(answers, files=()))
@@ -206,7 +206,7 @@ def _number_or_text(form: NumberText, cell: Any) -> Any:
 def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
     """Return what separates the columns of a file, and its first row.
 
-    The file is at its beginning again.
+    The file is at its start again.
     """
     heads: dict[str, list[str]] = {}
     for sign in signs:
@@ -227,7 +227,7 @@ def _has_header(card: Card, names: Sequence[str]) -> bool:
 
 
 def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return all windows of successive rows; the last one ends with the last row."""
+    """Return all windows of successive rows. The last one ends with the last row."""
     column = card.inputs[0]
     absent = [name for name in column.columns if name not in columns]
     if absent:

@@ -1,7 +1,7 @@
 """The stages of a model with early exits as graphs of their own, calibrated and with thresholds, in
 a bundle.
 
-Temperatures and thresholds are chosen on the validation split; the test split is not read. The
+Temperatures and thresholds are chosen on the validation split. The test split is not read. The
 graph of the whole model, and the card, are left to `exported_bundle`.
 """
 
@@ -48,7 +48,7 @@ class _Part(nn.Module):
 
 
 def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
-    """Return a model as it is with early exits; None where it has none.
+    """Return a model as it is with early exits, or None if it has none.
 
     Args:
         model: A trained model.

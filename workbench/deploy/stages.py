@@ -3,7 +3,7 @@
 Each stage is a graph of its own. It takes as `inputs` what the stage before it sent, and answers
 twice: the calibrated `probabilities` of its exit and, except in the last, `features` for the next
 stage. An answer leaves at a stage where the largest probability reaches the threshold. What was
-seen on the validation split is kept, so that thresholds can be chosen again; the test split is
+seen on the validation split is kept, so that thresholds can be chosen again. The test split is
 never read here. Training exits is left to `workbench.models`, running stages to `workbench.tiers`.
 """
 
@@ -43,11 +43,11 @@ class Stage(_Part):
         file: Its graph, in the bundle.
         input_shape: The shape of what it reads for one sample.
         input_dtype: The type of these numbers.
-        sent_dtype: The smallest type that holds them, in which they are sent; None for that of
+        sent_dtype: The smallest type that holds them, in which they are sent, or None for that of
             `input_dtype`.
         temperature: What the outputs of the exit were divided by before softmax.
         accuracy: Share of correct answers if all samples left here, on the validation split.
-        threshold: The probability from which an answer leaves here; 0 in the last stage.
+        threshold: The probability from which an answer leaves here, or 0 in the last stage.
         share: Share of the samples that leave here at the thresholds.
     """
 
@@ -144,7 +144,7 @@ class Evidence:
     group_is_correct: np.ndarray | None = None
 
     def of(self, samples: np.ndarray) -> Evidence:
-        """Return that of samples, by their numbers; those that are named twice count twice."""
+        """Return that of samples, by their numbers. Those that are named twice count twice."""
         arrays = (self.confidence, self.is_correct, self.group_confidence, self.group_is_correct)
         return Evidence(*(None if array is None else array[samples] for array in arrays))  # type: ignore[arg-type]
 
@@ -239,7 +239,7 @@ class Calibration:
             file: Name of its graph in the bundle.
             input_shape: Shape of what it takes, without the batch.
             input_dtype: Type of what it takes.
-            num_tokens: Size of the vocabulary whose numbers it takes; None where it takes others.
+            num_tokens: Size of the vocabulary whose numbers it takes, or None if it takes others.
         """
         return Stage(
             file=file,
@@ -253,7 +253,7 @@ class Calibration:
         )
 
     def write(self, folder: Path, stages: Sequence[Stage]) -> Stages:
-        """Write stages, whose graphs are in a bundle, and how they did into it; return them."""
+        """Write stages, whose graphs are in a bundle, and how they did into it, and return them."""
         self.evidence.write(folder)
         listed = Stages(
             stages=tuple(stages),
@@ -267,7 +267,7 @@ def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> t
     """Return the lowest thresholds at which the answers stay about as accurate as those of the last
     exit.
 
-    The exits are set one after another, the first one first; each is given a part of what may be
+    The exits are set one after another, the first one first. Each is given a part of what may be
     lost.
 
     Args:
@@ -297,7 +297,7 @@ def exits_at(evidence: Evidence, thresholds: Sequence[float]) -> np.ndarray:
 
     Args:
         evidence: How each exit did.
-        thresholds: The probability from which an answer leaves, for each exit; all leave at the
+        thresholds: The probability from which an answer leaves, for each exit. All leave at the
             last.
 
     Returns:
@@ -365,7 +365,7 @@ def _negative_log_likelihood(outputs: np.ndarray, targets: np.ndarray) -> float:
 
 
 def smallest_dtype(num_tokens: int | None) -> str | None:
-    """Return the smallest type that holds the numbers of tokens; None where these are not known.
+    """Return the smallest type that holds the numbers of tokens, or None if these are not known.
 
     Args:
         num_tokens: Size of the vocabulary.

@@ -105,7 +105,7 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
 
 
 def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], counts: str) -> str:
-    """Add the weights of terms; return the value that a model takes, (batch, features) as float32.
+    """Add the weights of terms, and return the input of the model, (batch, features) as float32.
 
     Args:
         graph: The graph.

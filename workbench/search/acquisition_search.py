@@ -55,11 +55,11 @@ class Climber:
     def climb(
         self, score: Score, starts: np.ndarray, tried: set[bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the configuration of the highest score that was found; a new one if there is any.
+        """Return the configuration of the highest score that was found. A new one if there is any.
 
         Args:
             score: Values configurations.
-            starts: Points of good configurations, the best first; only the first ones count.
+            starts: Points of good configurations, the best first. Only the first ones count.
             tried: The features of those that were tried, as bytes.
 
         Returns:

@@ -14,9 +14,9 @@ class CostLimit:
     """The part of a budget that limits seconds, and what ends the run without it.
 
     Attributes:
-        run_s: Seconds that the run may take; infinite without a limit.
-        held_s: Seconds that trials may take, added up; infinite without a limit.
-        num_trainings: Trainings that the run may have; infinite without a limit.
+        run_s: Seconds that the run may take, or infinite without a limit.
+        held_s: Seconds that trials may take, added up, or infinite without a limit.
+        num_trainings: Trainings that the run may have, or infinite without a limit.
     """
 
     run_s: float

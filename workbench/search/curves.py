@@ -1,6 +1,6 @@
 """Forecast where a learning curve ends, from how other curves went on.
 
-On a logarithmic axis of rungs trainings look alike: how much a curve still gains depends on its
+On a logarithmic axis of rungs trainings look equally: how much a curve still gains depends on its
 level, on what its last doubling gained, and on how many doublings are ahead. Which training is
 stopped is left to `pruners`.
 """
@@ -17,7 +17,7 @@ from scipy.special import stdtr
 
 from workbench.search.partial_results import without_outliers
 
-# Examples begin at most this many doublings before the rung in question; each counts half of the
+# Examples begin at most this many doublings before the rung in question. Each counts half of the
 # next.
 _MAX_DOUBLINGS_BACK = 3
 # Priors, in units of the spread: the gain at the mean level, and what it changes by level and last
@@ -47,7 +47,7 @@ class Curve:
 
     @classmethod
     def of(cls, reports: Mapping[int, float]) -> Curve | None:
-        """Make the curve of reports by rung; None where there is none above rung 0."""
+        """Make the curve of reports by rung, or None if there is none above rung 0."""
         rungs = sorted(rung for rung in reports if rung > 0)
         if not rungs:
             return None
@@ -85,7 +85,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
     The regression is on the level of the curve and on its last doubling.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data,
-    conjugate prior); a curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first
+    conjugate prior). A curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first
     order.
 
     Args:
@@ -94,7 +94,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
         others: Curves of other trainings, ended or not.
 
     Returns:
-        The distribution; None where no other curve goes far enough.
+        The distribution, or None if no other curve goes far enough.
     """
     here = float(curve.doublings[-1])
     examples = _examples(here, math.log2(end) - here, others)
@@ -109,7 +109,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
         [np.ones(len(level)), (level - centre) / spread, (level - before) / spread]
     )
     place = np.array([1.0, (at - centre) / spread, (at - was) / spread])
-    # Curves at another level go on in another way.
+    # Curves at another level continue in another way.
     weight = weight / (1.0 + ((level - at) / max(float(level.std()), _LEAST)) ** 2)
     unexplained = (last - level) / spread - design @ _COEFFICIENT_MEANS
     precision = np.diag((_NOISE_SD / _COEFFICIENT_SDS) ** 2) + design.T @ (weight[:, None] * design)

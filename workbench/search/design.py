@@ -37,7 +37,7 @@ class DesignSampler(BaseSampler):
         Args:
             parameters: The searched parameters.
             seed: Seed of the sequence, the same for all proposals of a study.
-            knowledge: What was predicted of memory: points that will not fit are left out.
+            knowledge: What was predicted of memory: points that will not fit are skipped.
             is_first: Whether it is the first one that is chosen: then it lies where priors are.
         """
         self.encoding = encoding_of(parameters)
@@ -48,7 +48,7 @@ class DesignSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return all searched parameters; those that do not exist are not proposed."""
+        """Return all searched parameters. Those that do not exist are not proposed."""
         return dict(self.encoding.distributions)
 
     def sample_relative(
@@ -75,7 +75,7 @@ class DesignSampler(BaseSampler):
         return MemoryModel.of(knowledge, self.encoding)
 
     def _near_prior(self, units: np.ndarray) -> np.ndarray:
-        """Move parameters with a prior near it; in the first configuration they are just there."""
+        """Move parameters with a prior near it. In the first configuration they are just there."""
         near, is_choice = self.encoding.near, self.encoding.is_choice
         offsets = [
             NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units
@@ -107,7 +107,7 @@ def spread_points(
         num: Number of points.
         num_columns: Dimension of the cube.
         begin: Index of the first one.
-        seed: Seed of a shift of the whole sequence; None for the middle of the cube.
+        seed: Seed of a shift of the whole sequence, or None for the middle of the cube.
 
     Returns:
         Shape [num, num_columns].

@@ -144,7 +144,7 @@ class Encoding:
             exists: Which parameters exist in them, same shape.
 
         Returns:
-            Shape [n]; 0 where every parameter has the value that is believed to be good.
+            Shape [n], or 0 if every parameter has the value that is believed to be good.
         """
         if not self._has_belief:
             return np.zeros(len(units))
@@ -214,10 +214,10 @@ class _Scales:
 
     Attributes:
         low: The lower end, on its scale; half a step below the first value if there are steps.
-        high: The upper end, likewise.
+        high: The upper end, in the same way.
         first: The first value.
         last: The last value.
-        step: Between values; 1 where there are no steps.
+        step: Between values, or 1 if there are no steps.
         has_steps: Whether there are steps.
         is_log: The columns with a logarithmic scale.
     """

@@ -24,7 +24,7 @@ from workbench.search.records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
 
 KEPT = 2
-"""Of this many configurations at a level one goes on. Chosen by `make bench WHAT=search`."""
+"""Of this many configurations at a level one continues. Chosen by `make bench WHAT=search`."""
 
 
 def next_confirmation(
@@ -37,8 +37,8 @@ def next_confirmation(
         configurations: All configurations, by number.
 
     Returns:
-        The configuration and the number of its repeat; None while something is awaited, and after
-        the race.
+        The configuration and the number of its repeat, or None while something is awaited, and
+        after the race.
     """
     confirm = experiment.confirm
     if confirm.best is None or any(record.outcome is None for record in configurations):
@@ -120,19 +120,19 @@ class Promotions:
         return None if value == full else LowFidelity(name=self.levels.name, value=value, full=full)
 
     def finish(self, configuration: int, value: float) -> int:
-        """Learn the value of a configuration at the level that it has begun; return its rung."""
+        """Learn the value of a configuration at its current level, and return its rung."""
         level = self._reached[configuration]
         self._values[level][configuration] = self._sign * value
         return self.levels.rung(self.levels.values[level])
 
     def next(self, *, is_over: bool) -> int | None:
-        """Return the configuration to train at the next level; None if there is none.
+        """Return the configuration to train at the next level, or None if there is none.
 
         At each level these are the best ones of those trained there so far, one in `KEPT`.
 
         Args:
-            is_over: Whether no configuration will begin any more, and none is trained: then one at
-                least goes on, so that a full training is the result.
+            is_over: Whether no configuration will start any more, and none is trained: then one at
+                least continues, so that a full training is the result.
         """
         for level in reversed(range(len(self.levels.values) - 1)):
             values = self._values[level]

@@ -49,7 +49,7 @@ class FrontPruner(BasePruner):
 
         Args:
             chance: A trial is stopped if its probability to extend the front is lower, in (0, 0.5).
-            grace: Rungs before the first decision; further ones follow after each half of a
+            grace: Rungs before the first decision. Further ones follow after each half of a
                 doubling.
             readings: How the curves of each objective are read.
         """
@@ -66,7 +66,7 @@ class FrontPruner(BasePruner):
         return is_decision(rungs, self._grace) and self.chance_of_gain(study, trial) < self.chance
 
     def chance_of_gain(self, study: optuna.Study, trial: FrozenTrial) -> float:
-        """Return the probability of a trial to extend the front; 1 where too little is known."""
+        """Return the probability of a trial to extend the front, or 1 if too little is known."""
         rungs = sorted(trial.user_attrs[CURVES])
         others = [
             other for other in study.get_trials(deepcopy=False) if other.number != trial.number
@@ -88,7 +88,7 @@ class FrontPruner(BasePruner):
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
     ) -> np.ndarray | None:
-        """Draw where a trial may end; None where an objective has no forecast.
+        """Draw where a trial may end, or None if an objective has no forecast.
 
         An objective that is reported at the end only may become as good as it ever was.
 
@@ -113,7 +113,7 @@ class FrontPruner(BasePruner):
         return np.column_stack(columns)
 
     def _curve(self, trial: FrozenTrial, index: int) -> Curve | None:
-        """Return the curve of a trial by one objective; None where it has no reports."""
+        """Return the curve of a trial by one objective, or None if it has no reports."""
         from workbench.search.curves import Curve
 
         if (key := (trial.number, index)) in self._ended:
@@ -154,7 +154,7 @@ def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
 class ExpectedGain:
     """By how much the hypervolume is expected to grow, for normal distributions of each objective.
 
-    Along each of many lines the last objective is integrated exactly; the lines fill the space of
+    Along each of many lines the last objective is integrated exactly. The lines fill the space of
     the others. Shares of gains are correct to within some hundredths.
 
     Source: Yang, Emmerich, Deutz and Bäck, Efficient computation of expected hypervolume

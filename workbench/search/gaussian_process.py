@@ -86,10 +86,10 @@ class GaussianProcess:
             groups: Group of each feature, shape [features].
             features: Shape [n, features].
             values: Standardised values, shape [n].
-            ahead: How many doublings before the end of the training each was observed, shape [n];
-                None if all trainings had ended.
+            ahead: How many doublings before the end of the training each was observed, shape [n],
+                or None if all trainings had ended.
             agreement: Factors of the correlation of observations, shape [n, n], and of theirs with
-                predictions, shape [n]; None if all are of one run.
+                predictions, shape [n], or None if all are of one run.
         """
         self._weights = np.exp(-kernel.log_lengths)[groups]
         self._scaled = features * self._weights
@@ -138,7 +138,7 @@ class GaussianProcess:
         Only the rows of these places are factorized.
 
         Args:
-            features: Of the places, shape [m, features]; all trainings have ended.
+            features: Of the places, shape [m, features]. All trainings have ended.
         """
         places = features * self._weights
         cross = _matern(_squared_distances(places, self._scaled)) * self._agreement
@@ -173,10 +173,9 @@ class GaussianProcess:
         """Return how much of the variance of each observation the others predict, in (-inf, 1].
 
         Length scales that were fitted to few observations explain noise, too, so that the share is
-        adjusted as that of a regression with a coefficient for each; None where that leaves too few
-        observations.
-        Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of
-        determination).
+        adjusted as that of a regression with a coefficient for each, or None if that leaves too few
+        observations. Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted
+        coefficient of determination).
         """
         errors, num = self.left_out_errors(), len(self._values)
         num_free = num - 1 - len(self._kernel.log_lengths)
@@ -232,7 +231,8 @@ class _Pairs:
         rows: The later one of each pair, shape [pairs].
         columns: The earlier one, shape [pairs].
         distances: Squared distances in each group of features, shape [groups, pairs].
-        apart: Doublings between their distances from the end, shape [pairs]; None if all had ended.
+        apart: Doublings between their distances from the end, shape [pairs], or None if all had
+            ended.
         trend: The covariance of what all trainings gain in common, shape [pairs] or 0.
     """
 

@@ -66,7 +66,7 @@ def key_of(space: Space, params: Params) -> str:
     """Return a text that only equal configurations share, however their values were written.
 
     Args:
-        space: The space that is searched; a value outside of it stays as it is.
+        space: The space that is searched. A value outside of it stays as it is.
         params: A configuration.
     """
     listed = {

@@ -2,7 +2,7 @@
 
 An effect is a parameter's total share of the variance of the true values over the space that was
 declared, wherever a sampler has placed its trials. `variance_shares` draws what it may be after the
-trials; here trials become observations, and draws become intervals and words. "No effect" is stated
+trials. Here trials become observations, and draws become intervals and words. "No effect" is stated
 only where an effect of a hundredth would have been seen. What trials have not resolved is named as
 such.
 """
@@ -30,7 +30,7 @@ MIN_TRIALS = 10
 NO_EFFECT = 0.01
 """What a parameter must decide less of, as a share of the variance, to have no effect."""
 _INTERVAL = (0.05, 0.95)
-# Where the upper end of an interval is below NO_EFFECT, it is this quantile instead.
+# If the upper end of an interval is below NO_EFFECT, it is this quantile instead.
 _BOUND = 0.97
 # A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect
 # that is overlooked costs more than a question that stays open.
@@ -74,7 +74,7 @@ def importance(
         Total effects as shares of the variance over the space, the largest first. What acts in
         interactions counts for each parameter of them, so that the sum may exceed 1. Empty where
         there are fewer than MIN_TRIALS trials with values, several objectives, no parameter with
-        two values, or values that are all alike. Where chance alone explains the values, every
+        two values, or values that are all equally. If chance alone explains the values, every
         interval is from 0 to 1.
 
     Source:
@@ -150,7 +150,7 @@ class _Seen(NamedTuple):
 def _seen(
     experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
 ) -> _Seen | None:
-    """Return what trainings reached, larger is better; None where there are too few.
+    """Return what trainings reached, larger is better, or None if there are too few.
 
     Values after different numbers of epochs are never compared. What was cut counts at one of a few
     rungs.
@@ -218,7 +218,7 @@ def _rungs(lasts: Sequence[int]) -> list[int]:
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return how much of the space each trial stands for: the more, the fewer are near it.
+    """Return how much of the space each trial means: the more, the fewer are near it.
 
     Args:
         units: Points of configurations, shape [trials, columns].
@@ -244,13 +244,13 @@ def _floor(values: np.ndarray, volumes: np.ndarray) -> float:
 
 
 def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
-    """Return the share of each parameter with its interval; 0 for one that has no effect."""
+    """Return the share of each parameter with its interval, or 0 for one that has no effect."""
     lows, highs = np.quantile(draws, _INTERVAL, axis=0)
     highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
     sure = np.maximum(np.quantile(draws, _SURE, axis=0), _MIN_BOUND)
     has_none = sure < NO_EFFECT / 2
-    # Where most draws are 0 and some are not, the share is open: only what has no effect has the
-    # share 0.
+    # If most draws are 0 and some are not, the share is open: only what has no effect has the share
+    # 0.
     middles = np.median(draws, axis=0)
     shares = np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs))
     shares = np.where(has_none, 0.0, shares)

@@ -25,7 +25,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarr
     Args:
         mean: Predicted values.
         deviation: Their standard deviations.
-        best: The best values so far; all three are of shapes that fit together.
+        best: The best values so far. All three are of shapes that fit together.
     """
     z = (mean - best) / deviation
     return deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi))
@@ -34,7 +34,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarr
 def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
     """Return the log of how far configurations may improve, where stopping is cheap.
 
-    Where it says nothing of costs, it orders configurations as what they may be worth does.
+    If it says nothing of costs, it orders configurations as what they may be worth does.
 
     Args:
         possible: Standardised values that are possible, shape [m].
@@ -49,7 +49,7 @@ def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """Return the logarithm of the improvement on the best value that is to be expected.
 
-    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998; its logarithm as in
+    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998. Its logarithm as in
     Ament et al., Unexpected improvements to expected improvement, NeurIPS 2023.
 
     Args:

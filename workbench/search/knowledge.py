@@ -23,9 +23,9 @@ class Result:
 
     trial: FrozenTrial
     violations: Mapping[str, float]
-    """By how much it breaks each limit; at most 0 if the limit is kept."""
+    """By how much it breaks each limit. At most 0 if the limit is kept."""
     seconds: float = 0.0
-    """How long it took to train, until its last report; 0 if that is unknown."""
+    """How long it took to train, until its last report, or 0 if that is unknown."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Knowledge:
     priors: list[FrozenTrial] = field(default_factory=list)
     """Complete trials of earlier runs."""
     earlier: dict[str, list[Result]] = field(default_factory=dict)
-    """What ended in each earlier run, by its id; the results of this run are not among it."""
+    """What ended in each earlier run, by its id. The results of this run are not among it."""
     memory: list[tuple[Mapping[str, Any], float]] = field(default_factory=list)
     """Configurations in Optuna's terms, with the part of the memory that they should hold."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)

@@ -111,7 +111,7 @@ class Learner:
             event: The trial.
 
         Raises:
-            ExperimentError: If it is complete and lacks an objective.
+            ExperimentError: If it is complete and does not have an objective.
         """
         metrics = [objective.metric for objective in self.experiment.objectives]
         outcome = outcome_of_prior(event, metrics)
@@ -128,10 +128,10 @@ class Learner:
     def change_search(
         self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
     ) -> int:
-        """Search another space from now on; what earlier trials in it have shown is kept.
+        """Search another space from now on. What earlier trials in it have shown is kept.
 
-        Where a parameter is frozen that decides nothing, trials with other values of it are kept,
-        too. Configurations that are running count when they end.
+        If a parameter is frozen that decides nothing, trials with other values of it are kept, too.
+        Configurations that are running count when they end.
 
         Args:
             changes: All changes of the space since the run began, by parameter.
@@ -142,7 +142,7 @@ class Learner:
             How many of the configurations that have ended count in the space.
 
         Raises:
-            ExperimentError: If the space is not valid, or lacks an enqueued configuration.
+            ExperimentError: If the space is not valid, or does not have an enqueued configuration.
         """
         experiment, finished = with_changes(self._original, changes), list(finished)
         if any(placed(params, experiment.search) is None for params in enqueued):
@@ -219,7 +219,7 @@ class Learner:
         return importance(self.experiment, self._projection.parameters, known)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
-        """Learn from a configuration of another space; return whether it counts in this one."""
+        """Learn from a configuration of another space, and return whether it counts in this one."""
         params = self._placed(configuration.params)
         says_nothing = outcome.state == "failed" and outcome.reason not in ("oom", "diverged")
         if params is None or says_nothing:
@@ -235,7 +235,7 @@ class Learner:
 def placed(
     params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()
 ) -> Params | None:
-    """Return a configuration as one of a space that may have changed; None if it is outside.
+    """Return a configuration as one of a space that may have changed, or None if it is outside.
 
     Args:
         params: The configuration.

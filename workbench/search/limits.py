@@ -53,7 +53,7 @@ def limits_of_new_trial(
 
     Args:
         experiment: What is tuned.
-        violations: The violations by limit; None for a trial that has not ended.
+        violations: The violations by limit, or None for a trial that has not ended.
     """
     if violations is None:
         return {}
@@ -69,7 +69,7 @@ def keeps_limits(trial: FrozenTrial) -> bool:
 
 
 def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
-    """Return the options with which a sampler of Optuna reads limits; none where it does so anyway.
+    """Return the options with which a sampler of Optuna reads limits, or none if it does so anyway.
 
     Args:
         sampler: The class of the sampler.

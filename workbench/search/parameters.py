@@ -59,7 +59,7 @@ class Parameters:
                 return CategoricalDistribution(self._keys[name])
 
     def always(self) -> dict[str, BaseDistribution] | None:
-        """Return the distributions with several values; None if conditions decide which exist."""
+        """Return distributions with several values, or None if conditions decide which exist."""
         if any(domain.when for domain in self.space.root.values()):
             return None
         return {

@@ -39,7 +39,7 @@ class Reading:
 
     Attributes:
         sign: 1.0 where larger values are better, -1.0 where smaller ones are.
-        num_epochs: Epochs of trainings whose parameters do not name theirs; None where the end of a
+        num_epochs: Epochs of trainings whose parameters do not name theirs, or None if the end of a
             training is known only once it is reached.
         follows_best: Whether a trial's value is its best report, not its last one.
         full_rung: The rung of full trainings, where rungs are levels of a fidelity; else None.
@@ -95,7 +95,7 @@ class Reading:
 
 
 def stated_epochs(experiment: Experiment) -> int | None:
-    """Return the epochs of trainings whose parameters name none; None where nothing does."""
+    """Return the epochs of trainings whose parameters name none, or None if nothing does."""
     domain = experiment.search.root.get("epochs")
     if isinstance(domain, Fixed) and isinstance(domain.value, int):
         return domain.value
@@ -180,7 +180,7 @@ def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndar
 
     Args:
         values: Larger is better.
-        middle: A usual value; None for their median.
+        middle: A usual value, or None for their median.
     """
     best = float(values.max())
     middle = float(np.median(values)) if middle is None else middle
@@ -197,7 +197,7 @@ def result_values(
     configuration is possible.
 
     Args:
-        trials: Trials that have ended; where none has a value, all are worth 0.
+        trials: Trials that have ended. Where none has a value, all are worth 0.
         sign: 1.0 where larger values are better, -1.0 where smaller ones are.
         forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
     """

@@ -32,7 +32,7 @@ class Part:
 
     Attributes:
         segment: Which part of which training it is.
-        params: Its configuration; None for that of a new member.
+        params: Its configuration, or None for that of a new member.
     """
 
     segment: Segment
@@ -46,7 +46,7 @@ class Population:
         """Begin without any trial.
 
         Args:
-            experiment: What to tune; its sampler trains a population.
+            experiment: What to tune. Its sampler trains a population.
         """
         options = options_of(experiment.sampler)
         assert options is not None
@@ -114,7 +114,7 @@ class Population:
 
         Args:
             trial: Its trial.
-            value: What it reached; None if it failed.
+            value: What it reached, or None if it failed.
         """
         if value is not None and self._experiment.objectives[0].goal == "minimize":
             value = -value
@@ -261,7 +261,7 @@ class Explorer:
         return most_promising(self._space, changed, self._ranges, rng=rng, moves=moves)
 
     def _perturb(self, params: Params, rng: random.Random) -> Params:
-        """Move each changing parameter a little, or draw it anew.
+        """Move each changing parameter a little, or draw it again.
 
         Source: Jaderberg et al., 2017, appendix A; of choices the neighbour in the list is taken.
         """

@@ -15,7 +15,7 @@ class Move:
     Attributes:
         number: Which part of the training, from 0.
         params: The configuration.
-        before: The score at its beginning; larger is better.
+        before: The score at its start; larger is better.
         gain: By how much the score was higher at its end.
     """
 
@@ -32,7 +32,7 @@ class Moves:
     Attributes:
         made: What earlier parts of all members have gained.
         chosen: The parts that other members will train beside it.
-        following: The part itself, of which only its number and its score at the beginning count.
+        following: The part itself, of which only its number and its score at the start count.
     """
 
     made: Sequence[Move]

@@ -99,7 +99,7 @@ class Projection:
         self.stopped: dict[int, FrozenTrial] = {}
         """By configuration, the stopped trials that may still be continued."""
         self._known_chances: dict[int, float] | None = None
-        """Chances of the stopped ones to end as the best; None where they are to be forecast."""
+        """Chances of the stopped ones to end as the best, or None if they are to be forecast."""
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
@@ -131,10 +131,10 @@ class Projection:
 
         Args:
             configuration: Its number, from 0.
-            params: The configuration; None if the sampler should choose it.
+            params: The configuration, or None if the sampler should choose it.
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
             is_first: Whether it is the first one that the sampler chooses.
-            reports: What it has reported before it was stopped, by rung; None for a new one.
+            reports: What it has reported before it was stopped, by rung, or None for a new one.
 
         Returns:
             The configuration.
@@ -179,7 +179,7 @@ class Projection:
 
         Args:
             configuration: Number of the configuration.
-            step: Rung, or number of the repeat; each only once.
+            step: Rung, or number of the repeat. Each only once.
             values: The objectives; that of one is finite, those of several may be NaN.
 
         Returns:
@@ -219,7 +219,7 @@ class Projection:
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
         if self._experiment.sampler.kind.needs_every_limit:
-            # Optuna's gp needs the same limits in every trial; the worst value tells it enough.
+            # Optuna's gp needs the same limits in every trial. The worst value tells it enough.
             limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
@@ -236,7 +236,7 @@ class Projection:
                 del self.stopped[dropped], chances[dropped]
 
     def to_resume(self) -> int | None:
-        """Return the stopped configuration that should be continued now; None if there is none."""
+        """Return the stopped configuration to continue now, or None if there is none."""
         chances = self._chances()
         if not chances or not isinstance(self._pruner, CurvePruner):
             return None
@@ -288,7 +288,7 @@ class Projection:
             params: A configuration of the space.
             outcome: Its outcome; complete only with finite values of all objectives.
             reports: Pairs of rung and value of the objective, as reported then.
-            run_id: The earlier run that it is of; None if it is of this one, from another space.
+            run_id: The earlier run that it is of, or None if it is of this one, from another space.
         """
         self._known_chances = None
         result = self._result_of(params, outcome, reports)
@@ -303,7 +303,7 @@ class Projection:
     def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
         """Add a trial of a related function, whose values are not compared with those of this one.
 
-        A sampler that finds out how functions are related learns from it; others, and pruners, do
+        A sampler that finds out how functions are related learns from it. Others, and pruners, do
         not see it.
 
         Args:

@@ -36,7 +36,7 @@ from workbench.search.transfer import Related, Relation, Source, relate
 
 # How many standard deviations above the mean what is possible lies: by `make bench WHAT=search`.
 _OPTIMISM = 2.0
-# Threads cost small matrices more than they save; the libraries are looked up once.
+# Threads cost small matrices more than they save. The libraries are looked up once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 # The weight of what a user believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
@@ -118,10 +118,10 @@ class ProcessSampler(DesignSampler):
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
-            knowledge: The results so far, some of them with a value; what is fitted to them is
+            knowledge: The results so far, some of them with a value. What is fitted to them is
                 added.
             readings: How the curves of each objective are read.
-            cost_limit: What the budget allows all trainings to cost; None if it limits no cost.
+            cost_limit: What the budget allows all trainings to cost, or None if it limits no cost.
             is_first: Whether it is the first one that is chosen: then running ones, which users
                 enqueued, do not count.
         """
@@ -313,7 +313,7 @@ class ProcessSampler(DesignSampler):
     ) -> _Worth:
         """Return how good a configuration may be: by the objective, or by what it adds to a front.
 
-        Where `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many
+        If `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many
         trials. Else the expected improvement finds more: one after another, where no limits are to
         be kept, and in every other proposal beside running trials.
         """
@@ -353,11 +353,10 @@ class ProcessSampler(DesignSampler):
     def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
         """Return the logarithm of the improvement that a configuration promises for what it costs.
 
-        Where trials are stopped early, one that disappoints costs little, so that possible
+        If trials are stopped early, one that disappoints costs little, so that possible
         improvements count as without costs. Elsewhere the expected one counts, which risks less of
-        the budget on a trial.
-        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section
-        3.2.
+        the budget on a trial. Source: Snoek, Larochelle and Adams, Practical Bayesian optimization,
+        NIPS 2012, section 3.2.
         """
         best = float(goal.values[kept if any(kept) else slice(None)].max())
         if any(is_cut(result.trial) for result in self._results):
@@ -411,12 +410,12 @@ class ProcessSampler(DesignSampler):
             features: Of the configurations that have ended, and of those that are running.
             values: Of those that have ended.
             num_fitted: How many of them the hyper-parameters are fitted to.
-            kernel: The hyper-parameters; None if they are to be fitted.
-            expected: What is expected of those that are running; None if it follows from the
+            kernel: The hyper-parameters, or None if they are to be fitted.
+            expected: What is expected of those that are running, or None if it follows from the
                 values.
             related: What earlier runs have found, if that helps.
-            first: Returns the values that the hyper-parameters are fitted to; None if they are the
-                first of `values`.
+            first: Returns the values that the hyper-parameters are fitted to, or None if they are
+                the first of `values`.
         """
         key = (name, num_fitted)
         scale = Scale.of(values) if related is None else Scale(related.mean, related.deviation)

@@ -1,4 +1,4 @@
-"""Make the pruner of an experiment from its `early_stop`; its options are in `experiment`."""
+"""Make the pruner of an experiment from its `early_stop`. Its options are in `experiment`."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class CurvePruner(BasePruner):
 
         Args:
             chance: A trial is stopped if its probability to end as the best is lower, in (0, 0.5).
-            grace: Rungs before the first decision; further ones follow after each half of a
+            grace: Rungs before the first decision. Further ones follow after each half of a
                 doubling.
-            num_epochs: Last rung of trials whose parameters do not name their epochs; None where
+            num_epochs: Last rung of trials whose parameters do not name their epochs, or None if
                 only complete trials show it.
         """
         self.chance = chance
@@ -115,7 +115,7 @@ class CurvePruner(BasePruner):
         return _place(study, trial, others, _ends(others))
 
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
-        """Return the probability of a trial to end as the best; 1 where too little is known."""
+        """Return the probability of a trial to end as the best, or 1 if too little is known."""
         others = _others(study, trial)
         ends = _ends(others)
         place = _place(study, trial, others, ends)
@@ -131,7 +131,7 @@ class CurvePruner(BasePruner):
     def _chance_of(
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
     ) -> float:
-        """Return the probability that a trial ends above the best; 1 where nothing is known."""
+        """Return the probability that a trial ends above the best, or 1 if nothing is known."""
         from workbench.search.curves import forecast  # light installations lack SciPy
 
         trials = (trial, *others[-_MAX_CURVES:])
@@ -142,7 +142,7 @@ class CurvePruner(BasePruner):
         return 1.0 if last is None else 1.0 - last.chance_below(best)
 
     def _curve(self, trial: FrozenTrial, sign: float) -> Curve | None:
-        """Return the curve of a trial, larger is better; None where it has reported nothing."""
+        """Return the curve of a trial, larger is better, or None if it has reported nothing."""
         from workbench.search.curves import Curve
 
         if trial.number in self._ended:

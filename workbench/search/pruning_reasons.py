@@ -1,6 +1,6 @@
 """Why a pruner stops a trial, in one short sentence with the numbers that it compared.
 
-The decision itself is left to `pruners`; it is explained directly afterwards, from the same study.
+The decision itself is left to `pruners`. It is explained directly afterwards, from the same study.
 """
 
 from __future__ import annotations

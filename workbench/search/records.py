@@ -30,7 +30,7 @@ _LIMIT_OF: dict[Reason, str] = {
     "error": "ends without an error",
     "timeout": "ends in time",
 }
-"""The limit that a failure breaks; what else ends a trial says nothing about its configuration."""
+"""The limit that a failure breaks. What else ends a trial says nothing about its configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class TrialRecord:
     value: TrialValue | None
     """What it is worth so far; None once it has ended."""
     num_epochs: float | None = None
-    """How many epochs it trains unless it is stopped; None where only the function knows."""
+    """How many epochs it trains unless it is stopped, or None if only the function knows."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
     elapsed_s: dict[int, float] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class TrialRecord:
         self.elapsed_s[_BEFORE] = before.ended.seconds
 
     def result(self) -> dict[str, float]:
-        """Return the values that the training stands for, so far or at its end."""
+        """Return the values that the training means, so far or at its end."""
         if self.ended is not None:
             return dict(self.ended.values)
         return {} if self.value is None else self.value.result()
@@ -198,10 +198,10 @@ class Outcome:
     0 if that is unknown.
     """
     memory_share: float | None = None
-    """The largest part of a GPU's memory that such a training held; None if that is unknown."""
+    """The largest part of a GPU's memory that such a training held, or None if that is unknown."""
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
-        """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
+        """Return by how much each limit is broken, by the limit's text. At most 0 if it is kept.
 
         A training that never reported the metric of a limit breaks it, unless it was stopped early
         and may not have got that far. A failure that may lie in the configuration breaks a limit of
@@ -231,7 +231,7 @@ def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
         metrics: The objectives' metrics.
 
     Raises:
-        ExperimentError: If a complete trial lacks an objective.
+        ExperimentError: If a complete trial does not have an objective.
     """
     outcome = Outcome(event.state, event.values)
     for metric in metrics:
@@ -293,7 +293,7 @@ class ConfigurationRecord:
 
 
 def num_epochs(experiment: Experiment, params: Params) -> float | None:
-    """Return how many epochs a training of `params` takes; None where only its function knows."""
+    """Return how many epochs a training of `params` takes, or None if only its function knows."""
     epochs = params.get("epochs", experiment.training.epochs) if experiment.trains_model else None
     return float(epochs) if isinstance(epochs, int | float) else None
 

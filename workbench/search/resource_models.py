@@ -52,13 +52,13 @@ class Cost:
         kernels: dict[tuple[str, int], Kernel],
         num_fitted: int,
     ) -> Cost | None:
-        """Model what the trials so far have cost; None if too few are known, or all cost the same.
+        """Model the costs of the trials so far, or None if too few are known or all are equal.
 
         Args:
             seconds: Of whole trainings; NaN where they are not known. Shape [n].
             features: Of their configurations, shape [n, features].
             groups: Group of each feature, shape [features].
-            kernels: What was fitted before; what is fitted now is added.
+            kernels: What was fitted before. What is fitted now is added.
             num_fitted: How many of the first trials the hyper-parameters are fitted to.
         """
         known = np.flatnonzero(seconds > 0)

@@ -5,8 +5,8 @@ The options of samplers are in `workbench.experiment.samplers`.
 A new sampler is made for every configuration and seeded from the experiment's seed and the number
 of the configuration, so that what it proposes depends on the history alone. No proposal is made
 ahead: the trial whose end frees a worker is what the next one has to learn from. One made before
-would treat that trial as still running, and which result it lacks would depend on how fast the
-machine is: the same seed would no longer lead to the same trials.
+would treat that trial as still running, and which result it does not have would depend on how fast
+the machine is: the same seed would no longer lead to the same trials.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 LARGEST_GRID = 100_000
 _MIN_SOURCE_TRIALS = 10
-"""CMA-ES begins from the best tenth of earlier trials, which has to hold one."""
+"""CMA-ES starts from the best tenth of earlier trials, which has to hold one."""
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -211,7 +211,7 @@ class SamplerRequest:
 
     @property
     def searched(self) -> dict[str, BaseDistribution] | None:
-        """The parameters of the space; None if conditions decide which exist."""
+        """The parameters of the space, or None if conditions decide which exist."""
         return self.parameters.always()
 
 
@@ -229,7 +229,7 @@ def make_sampler(
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
         parameters: The searched parameters of its space.
-        knowledge: What is known; None before the first trial.
+        knowledge: What is known, or None before the first trial.
         is_first: Whether it is the first configuration that a sampler chooses.
 
     Returns:
@@ -266,7 +266,7 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "design":
             if request.knowledge.earlier:
                 informed = _make_process(request)
-                # The first configuration tries what earlier runs found; then they have to be
+                # The first configuration tries what earlier runs found. Then they have to be
                 # confirmed.
                 if informed.has_related_run:
                     return informed
@@ -322,7 +322,7 @@ def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler
 
 
 def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's quasi-Monte Carlo sampler; all configurations share one sequence."""
+    """Make Optuna's quasi-Monte Carlo sampler. All configurations share one sequence."""
     return QMCSampler(
         seed=stable_seed("qmc", request.experiment_seed),
         independent_sampler=RandomSampler(request.seed),

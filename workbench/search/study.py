@@ -359,7 +359,7 @@ class Study:
 
         Args:
             trial: Number of the trial.
-            rung: Resource spent, in epochs or steps, `TrialReported.rung`; each is judged only
+            rung: Resource spent, in epochs or steps, `TrialReported.rung`. Each is judged only
                 once.
             values: Metrics by name.
 
@@ -461,10 +461,11 @@ class Study:
         reported.
 
         Args:
-            event: The trial; its parameters must be a configuration of this space.
+            event: The trial. Its parameters must be a configuration of this space.
 
         Raises:
-            ExperimentError: If it is not a configuration of the space, or lacks an objective.
+            ExperimentError: If it is not a configuration of the space, or does not have an
+                objective.
         """
         params = self._checked(event.params)
         if self.experiment.fidelity is not None:
@@ -544,7 +545,7 @@ class Study:
     # Changes of the space and of the code.
 
     def change_search(self, changes: Any) -> int:
-        """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
+        """Search another space from now on, as `Learner.change_search`. A replay refuses it."""
         self._refuse_where_fixed()
         if self._population is not None:
             raise ExperimentError(
@@ -630,7 +631,7 @@ class Study:
         return self._record(trial).result()
 
     def why_pruned(self, trial: int) -> str | None:
-        """Return why a trial should stop, in one sentence; None where no pruner decided that."""
+        """Return why a trial should stop, in one sentence, or None if no pruner decided that."""
         return self._record(trial).why_pruned
 
     def best_trials(self) -> list[int]:
@@ -647,13 +648,13 @@ class Study:
         """Return the importance of each searched parameter, the most important first.
 
         Args:
-            trials: Among the configurations of these trials; None for all.
+            trials: Among the configurations of these trials, or None for all.
 
         Returns:
-            Shares of total effects in the variance over the space, each with its 90 % interval; 0
-            for a parameter that has no effect. Empty with too few trials or several objectives.
+            Shares of total effects in the variance over the space, each with its 90 % interval, or
+            0 for a parameter that has no effect. Empty with too few trials or several objectives.
         """
-        if self.experiment.sampler.kind.is_population:  # its trials begin with weights of others
+        if self.experiment.sampler.kind.is_population:  # its trials start with weights of others
             return {}
         return self._learner.importance(
             (record, outcome)

@@ -127,10 +127,10 @@ class Related:
 def relate(
     kernel: Kernel, groups: np.ndarray, source: Source, features: np.ndarray, values: np.ndarray
 ) -> Relation | None:
-    """Return how this run relates to an earlier one; None if it is as well explained without it.
+    """Return how this run relates to an earlier one, or None if it is as well explained without it.
 
     Source: Bonilla, Chai and Williams, Multi-task Gaussian process prediction, NIPS 2007, for two
-    tasks; the correlation and the units by their posterior probability, with Schwarz's penalty for
+    tasks. The correlation and the units by their posterior probability, with Schwarz's penalty for
     fitted units.
 
     Args:

@@ -30,7 +30,7 @@ _NUM_GRID, _NUM_POINTS = 2048, 2048
 _ACTS = 0.5
 _PAIR_ACTS = np.array([0.01, 0.06, 0.25])
 # The variance of a group of functions, in that of the values, and the power of the degree with
-# which it falls off among them, are drawn from these; the smoothest and the roughest are less
+# which it falls off among them, are drawn from these. The smoothest and the roughest are less
 # common.
 _SIZES = np.logspace(-4.5, 1, 12)
 _DECAYS, _DECAY_WEIGHTS = (1.5, 3.0, 5.0), (0.3, 0.4, 0.3)
@@ -42,7 +42,7 @@ _FLAT = 100.0
 _NOISE, _NOISE_SD = 0.02, 3.0
 """The centre and the spread, in logarithms, of variances of noise, in that of the values."""
 _MIN_NOISE = 1e-6
-# Each round begins with values that count for less, so that the next answer does not depend on the
+# Each round starts with values that count for less, so that the next answer does not depend on the
 # last one.
 _TEMPERATURES = (8.0, 3.0, 1.0, 1.0, 1.0, 1.0)
 _NUM_KEPT = 3
@@ -171,7 +171,7 @@ class Basis:
         Args:
             units: The points, shape [points, parameters].
             exists: Which parameters exist there, same shape.
-            which: The functions; None for all.
+            which: The functions, or None for all.
         """
         parts = [
             (self._raw(column, units[:, column]) @ mix) * exists[:, column, None]
@@ -193,8 +193,8 @@ class Basis:
         Returns:
             Shape [draws, parameters].
 
-        Source: Sudret, Global sensitivity analysis using polynomial chaos expansions, 2008; with
-        conditional parameters Jansen, Analysis of variance designs for model output, 1999.
+        Source: Sudret, Global sensitivity analysis using polynomial chaos expansions, 2008. With
+            conditional parameters Jansen, Analysis of variance designs for model output, 1999.
         """
         if not self._encoding.is_conditional.any():
             squares = draws**2
@@ -225,11 +225,11 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
 
     Args:
         encoding: Of the space.
-        observed: What was observed; the values of a kind are not all the same.
+        observed: What was observed. The values of a kind are not anyway.
         seed: Of the draws.
 
     Returns:
-        Shape [draws, parameters]; None where chance alone explains the values about as well.
+        Shape [draws, parameters], or None if chance alone explains the values about as well.
 
     Source:
         Groups of functions that matter or not: George and McCulloch, Approaches for Bayesian
@@ -260,7 +260,7 @@ class _Likelihood:
     too.
 
     Attributes:
-        num_functions: How many functions there are; the intercept is next.
+        num_functions: How many functions there are. The intercept is next.
         design: The functions and the intercept at the observations, shape [n, functions + 1].
         precision: Of all columns, as far as it was observed; shape [columns, columns].
         target: The product of precision and likeliest coefficients, shape [columns].
@@ -439,7 +439,7 @@ class _Chain:
             target: The product of that and their likeliest values, shape [functions].
 
         Returns:
-            Variances, shape [functions]; None if the group does not matter.
+            Variances, shape [functions], or None if the group does not matter.
         """
         roots = np.sqrt(group.sizes)
         values, vectors = np.linalg.eigh(roots[:, :, None] * precision * roots[:, None, :])

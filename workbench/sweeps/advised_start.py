@@ -1,7 +1,7 @@
 """Begin a sweep where earlier advice on the same training expects a good result.
 
 Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is
-searched. How it comes about is left to `advisor`; what trials leave open in their plans, to
+searched. How it comes about is left to `advisor`. What trials leave open in their plans, to
 `sweep_advisor`.
 """
 
@@ -32,7 +32,7 @@ def begin_with_advice(
 ) -> None:
     """Enqueue the configuration that the latest advice recommends, unless a trial is known already.
 
-    Only `auto` begins with it, and only where `resources.advice` does not rule advice out.
+    Only `auto` starts with it, and only where `resources.advice` does not rule advice out.
 
     Args:
         store: The store that holds earlier runs.
@@ -69,7 +69,7 @@ def advised_configuration(
         except_run: A run to leave out.
 
     Returns:
-        The configuration; None where no advice decides anything that is searched.
+        The configuration, or None if no advice decides anything that is searched.
     """
     if experiment.trained is None:
         return None
@@ -119,7 +119,7 @@ def _is_measured_here(
 
 
 def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -> Params:
-    """Return the configuration that is nearest to some values; what they lack is drawn."""
+    """Return the configuration that is nearest to some values. What they lack is drawn."""
     placed: Params = {}
     for name in space.order():
         if space.exists(name, placed):
@@ -129,7 +129,7 @@ def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -
 
 
 def _nearest(domain: Domain, value: Any, rng: random.Random) -> JsonValue:
-    """Return the value of a domain that is nearest to a number; for anything else draw one."""
+    """Return the value of a domain that is nearest to a number. For anything else draw one."""
     if domain.contains(value):
         return value
     if isinstance(domain, Fixed) or isinstance(value, bool) or not isinstance(value, int | float):

@@ -30,7 +30,7 @@ class Pause:
     """Holds the trials of one run back while its artifacts cannot be written."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
-        """Watch the storage of a run's artifacts; notes are recorded in `ledger`."""
+        """Watch the storage of a run's artifacts. Notes are recorded in `ledger`."""
         self._ledger = ledger
         self._artifacts = artifacts
         self._is_marked = artifacts.exists(FILE_NAME)
@@ -89,7 +89,7 @@ class Pause:
             )
 
     def _check_presence(self, now_s: float) -> None:
-        # On a URL a check costs a request; there only a failure shows it.
+        # On a URL a check costs a request. There only a failure shows it.
         if not self._is_marked or not self._artifacts.is_local or now_s - self._checked_s < POLL_S:
             return
         self._checked_s = now_s

@@ -30,7 +30,7 @@ _STATES: Mapping[str | None, RunState] = {
     "failures": "failed",
     "error": "failed",
 }
-"""The state of a run that ends, by the reason; every other reason completes it."""
+"""The state of a run that ends, by the reason. Every other reason completes it."""
 
 
 def ending_now(history: History, now_unix_s: float) -> RunStateChanged | None:

@@ -91,7 +91,7 @@ class Waiting:
     """Watches the started trials of one run, and reports when none of them gets workers."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Watch the run of `ledger`; notes are recorded there."""
+        """Watch the run of `ledger`. Notes are recorded there."""
         self._ledger = ledger
         self._report_s: float | None = None
         self._reported: Obstacle | None = None

@@ -1,4 +1,4 @@
-"""Carry out users' commands on a running run; each answer is stored as an event.
+"""Carry out users' commands on a running run. Each answer is stored as an event.
 
 The effects of a command are stored together with its answer, so that a driver that replaces a
 killed one carries out no command twice.
@@ -152,8 +152,7 @@ class Commands:
         return "the configuration is next in the queue"
 
     def _extend(self, arguments: Arguments, events: list[Event]) -> str:
-        # The limits count from the beginning of the run, so that carrying it out twice changes
-        # nothing.
+        # The limits count from the start of the run, so that carrying it out twice changes nothing.
         if self._driver.is_ending:
             raise RunError("the run is about to end", next_step="Extend it when it has ended.")
         return self._change(arguments, events)

@@ -66,7 +66,7 @@ class Order:
         changeable: What of the plan may change, beside the division of its batch, where memory runs
             out.
         tried: The changes that earlier attempts tried where memory ran out.
-        time_limit_s: How long all attempts may take together, in seconds; None for no limit.
+        time_limit_s: How long all attempts may take together, in seconds, or None for no limit.
         trained_s: How long earlier attempts took, in seconds.
         program: The version of the code that it runs.
     """
@@ -112,10 +112,10 @@ class Coordinator:
         return True
 
     def take(self, order: Order) -> None:
-        """Take the next trial, which begins with the next call of `train`.
+        """Take the next trial, which starts with the next call of `train`.
 
         Args:
-            order: The trial; the one before may have been stopped in the middle.
+            order: The trial. The one before may have been stopped in the middle.
         """
         self._next = order
 
@@ -241,7 +241,7 @@ class Coordinator:
         return "" if signal is None else f" by {signal}"
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
-        """Retry another way after running out of memory; the step stays the same."""
+        """Retry another way after running out of memory. The step stays the same."""
         ended, changes = self._ways.after(ended)
         if changes is None:
             return ended

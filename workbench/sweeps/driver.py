@@ -3,7 +3,7 @@
 It holds the run's lease in the store, keeps the study and the history as projections of the events,
 and lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies
 can be replaced by another one that reads the events and continues. What a trial does on its workers
-is left to the coordinator, what it needs there to `orders`; what to propose and when to prune, to
+is left to the coordinator, what it needs there to `orders`. What to propose and when to prune, to
 the study.
 """
 
@@ -117,7 +117,7 @@ class Driver:
             ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         )
         self._leaving: Any = None
-        """A Ray reference: there once the last trial that begins again has left its workers."""
+        """A Ray reference: there once the last trial that starts again has left its workers."""
         self._ending: RunStateChanged | None = None
         self._is_interrupted = False
         self._fatal: Exception | None = None
@@ -167,7 +167,7 @@ class Driver:
 
     def _decide(self) -> None:
         """Decide what the experiment leaves to measurements."""
-        self._heed()  # what came while nobody drove says how to go on
+        self._heed()  # what came while nobody drove says how to continue
         is_decided = self._plans.begin(self._heed)
         if decide_sharing(self._store, self._ledger, self._plans, self._heed) or is_decided:
             self.follow_settings()
@@ -294,7 +294,7 @@ class Driver:
         return "run" if self._ending else None
 
     def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
-        """Restart a trial with more workers where that pays off; return whether it must stop."""
+        """Restart a trial with more workers if that pays off, and return whether it must stop."""
         growth.measure(trial)
         if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
             return False
@@ -324,7 +324,7 @@ class Driver:
             self._pause.tick()
             self._waiting.tick(self._running)
             if self._hardware.has_changed():
-                # Where what is left holds no trial, they wait for more.
+                # If what is left holds no trial, they wait for more.
                 with contextlib.suppress(ResourcesError):
                     self.follow_settings()
             self._energy_limit.tick()
@@ -408,7 +408,7 @@ class Driver:
             self._prepare_workers()
 
     def interrupt(self) -> None:
-        """Request that the run stop; a signal handler may call this at any moment."""
+        """Request that the run stop. A signal handler may call this at any moment."""
         self._is_interrupted = True
 
     def _end_at_limits(self) -> None:

@@ -65,13 +65,13 @@ class DriverActor:
             artifacts: Path or URL under which the runs' files are kept.
             run_id: The run.
             launch_id: The launch that may query its failure.
-            settings: Path of the settings for its alerts; None for the default path.
+            settings: Path of the settings for its alerts, or None for the default path.
             environment: Digest of the environment variables of the process that started the run.
         """
         caller_environment.enter(caller_environment.fetch(environment))
         if settings is not None:
             os.environ[SETTINGS_VARIABLE] = settings
-        os.environ.update(QUIET)  # a cluster that others started lacks these settings
+        os.environ.update(QUIET)  # a cluster that others started does not have these settings
         self._launch_id = launch_id
         self._failure: WorkbenchError | None = None
         self._actor = ray.get_runtime_context().current_actor
@@ -84,7 +84,7 @@ class DriverActor:
         """Return the error that stopped the driver, or None while there is none.
 
         Args:
-            launch_id: The launch that queries; the failure of an earlier launch is not returned.
+            launch_id: The launch that queries. The failure of an earlier launch is not returned.
         """
         return self._failure if launch_id == self._launch_id else None
 
@@ -117,7 +117,7 @@ class DriverActor:
 
 
 def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
-    """Open the store; with `waits`, retry until it is back: after a kill nobody else would."""
+    """Open the store. With `waits`, retry until it is back: after a kill nobody else would."""
     # This imports all that drives a run.
     from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S
 
@@ -174,7 +174,7 @@ def _log_to(path: Path) -> None:
 
 
 def exists(run_id: str) -> bool:
-    """Return whether the run has a driver actor; this process must be attached to the cluster.
+    """Return whether the run has a driver actor. This process must be attached to the cluster.
 
     Args:
         run_id: The run.
@@ -195,7 +195,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         launch_id: Identifies this launch in calls of `failure`.
 
     Returns:
-        The actor's handle; this process must be attached to the cluster.
+        The actor's handle. This process must be attached to the cluster.
     """
     actor = ray.remote(DriverActor).options(
         name=_name(run_id),
@@ -228,7 +228,7 @@ def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | No
     Args:
         actor: The actor's handle.
         launch_id: The launch that queries.
-        timeout_s: How long to wait for an answer, in seconds; no answer counts as no error.
+        timeout_s: How long to wait for an answer, in seconds. No answer counts as no error.
 
     Raises:
         RunError: If the actor has ended.

@@ -207,7 +207,7 @@ class ElasticTrials:
         return DEFAULT_RESTART_S + self._ledger.speeds.loading_s(trial.number)
 
     def _left_samples(self, trial: Trial, step: int) -> float | None:
-        """Return how many samples are left to train on after a checkpoint; None if unknown."""
+        """Return how many samples are left to train on after a checkpoint, or None if unknown."""
         epochs = trial.params.get("epochs", self._ledger.experiment.training.epochs)
         epochs = epochs if trial.segment is None else trial.segment.end
         global_batch = trial.plan.global_batch

@@ -27,13 +27,13 @@ class Fingerprints:
 
     stamps: dict[str, Stamp | None] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
-    """An empty text for a file that was missing; no entry where there was no time to read it."""
+    """An empty text for a file that was missing. No entry where there was no time to read it."""
     earlier: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """By the number of a version: what changed with it, and the hash before."""
 
     @classmethod
     def read(cls, artifacts: Artifacts) -> Fingerprints | None:
-        """Return what a run has stored; None where it has stored nothing.
+        """Return what a run has stored, or None if it has stored nothing.
 
         Raises:
             ArtifactsError: If it cannot be read.
@@ -77,7 +77,7 @@ class Fingerprints:
         return self.hashes.get(path)
 
     def hash_now(self, path: str) -> str:
-        """Return the hash of a file as it is now; it is read only where its stamp differs."""
+        """Return the hash of a file as it is now. It is read only where its stamp differs."""
         stamp = stamp_of(path)
         if stamp is None:
             return ""
@@ -109,7 +109,7 @@ def store_content(artifacts: Artifacts, path: str, sha256: str) -> None:
 
 
 def stored_content(artifacts: Artifacts, sha256: str) -> bytes | None:
-    """Return a small file by its hash; None where it was not stored.
+    """Return a small file by its hash, or None if it was not stored.
 
     Raises:
         ArtifactsError: If it cannot be read.

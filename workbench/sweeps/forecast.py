@@ -30,12 +30,12 @@ class Forecast:
         plan: How a trial trains: global batch = micro batch x accumulation x workers.
         at_once: Number of concurrent trials.
         trial_s: Seconds of the steps of one training.
-        num_trainings: Number of trainings, repeats included; None if only time ends the run.
-        run_s: Seconds of all of them; None if only time ends the run.
-        worker_hours: Hours of all workers; None if only time ends the run.
-        checkpoints_bytes: Upper bound on the size of checkpoints; None if unknown.
+        num_trainings: Number of trainings, repeats included, or None if only time ends the run.
+        run_s: Seconds of all of them, or None if only time ends the run.
+        worker_hours: Hours of all workers, or None if only time ends the run.
+        checkpoints_bytes: Upper bound on the size of checkpoints, or None if unknown.
         checkpoints_of: Whether that is the size for the run or for each trial.
-        ends_by: Which limit is reached first; None without limits.
+        ends_by: Which limit is reached first, or None without limits.
         on_gpu: Whether workers compute on GPUs.
     """
 
@@ -79,7 +79,7 @@ class Forecast:
 
 
 def num_epochs_of(experiment: Experiment) -> int:
-    """Return the epochs of a trial that stands for all, or of the longest part in a population."""
+    """Return the epochs of a trial that means all, or of the longest part in a population."""
     return longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
 
 
@@ -104,7 +104,7 @@ def forecast_of(
         num_train_samples: Number of training samples.
         num_places: Number of workers that can run at once.
         on_gpu: Whether they compute on GPUs.
-        state_bytes: Size of a checkpoint; None if unknown.
+        state_bytes: Size of a checkpoint, or None if unknown.
     """
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * num_epochs)
     most = experiment.resources.concurrency
@@ -156,7 +156,7 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
         cluster: The cluster that it would run on.
 
     Returns:
-        The forecast; None without a measurement that applies.
+        The forecast, or None without a measurement that applies.
 
     Raises:
         ExperimentError: If settings of the experiment exclude each other.

@@ -1,7 +1,7 @@
 """Decide before the first trial how many trials share a GPU, where `resources.per_gpu` is auto.
 
 The decision is an event of the run, so a driver that takes over, and a resumed run, keep it. What
-copies do beside each other is measured on the run's own workers; the rule is that of
+copies do beside each other is measured on the run's own workers. The rule is that of
 `advisor.gpu_sharing`.
 """
 
@@ -39,13 +39,13 @@ _PART_OF_TIME = 0.2
 def decide_sharing(
     store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]
 ) -> bool:
-    """Decide how many trials share a GPU, unless that is known; return whether it was decided now.
+    """Decide how many trials share a GPU unless that is known, and return whether it was decided.
 
     Args:
         store: The store that holds the run.
-        ledger: The events of the run; the decision is added to them.
+        ledger: The events of the run. The decision is added to them.
         plans: What the advisor decided of the trials' plans.
-        poll: Called every second or so while something is measured; what it raises ends that.
+        poll: Called every second or so while something is measured. What it raises ends that.
     """
     experiment = ledger.history.in_force
     if experiment.resources.per_gpu != "auto":
@@ -118,7 +118,7 @@ def _measure(
     around = measurement_context_of(store, ledger.run_id, experiment)
     setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
-    # Workers with the smallest part of a GPU serve for every number; no others are started.
+    # Workers with the smallest part of a GPU serve for every number. No others are started.
     smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
 
     def bench_of(number: int) -> Bench:

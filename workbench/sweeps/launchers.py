@@ -3,7 +3,7 @@
 A launcher starts a driver for a stored run, or requests that the current one stop. A process that
 drives a run itself and is interrupted stops the run first, as if by its user: so the last reports
 of its trials are stored, and no trial stands as running that has ended. What a driver does is left
-to `driver`; other packages add launchers through entry points.
+to `driver`. Other packages add launchers through entry points.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.store.database import Store
 
 START_TIMEOUT_S = 300.0
-"""A driver loads for seconds; where a machine starts many at once, each of them for minutes."""
+"""A driver loads for seconds. Where a machine starts many at once, each of them for minutes."""
 POLL_S = 0.05
 ANSWER_S = 0.02
 """How long a launch waits for an actor that may not have started yet."""
@@ -196,7 +196,7 @@ def launch(
         run_id: The run.
         launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" when it
             has ended.
-        address: Address of a Ray cluster; the local head if None.
+        address: Address of a Ray cluster. The local head if None.
         warm_start: Earlier runs from whose finished trials the sampler learns.
         replay_of: A run whose proposals the new run tries again, instead of proposing its own.
 
@@ -257,7 +257,7 @@ def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
 class Interruptions:
     """Lets the first interruption in the block stop a run, and the second end all at once.
 
-    An interruption is a signal whose handler raises KeyboardInterrupt; other handlers keep what
+    An interruption is a signal whose handler raises KeyboardInterrupt. Other handlers keep what
     they do. Threads other than the main one receive no signals.
     """
 

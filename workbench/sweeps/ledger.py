@@ -84,7 +84,7 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
 
 
 class Ledger:
-    """What has happened in a run; its one writer is the run's driver."""
+    """What has happened in a run. Its one writer is the run's driver."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         """Open the ledger of a run before its first event.
@@ -137,7 +137,7 @@ class Ledger:
         continue_from(last_unix_s)
 
     def record(self, *events: Event) -> None:
-        """Store events, then apply them to the history; the caller has informed the study."""
+        """Store events, then apply them to the history. The caller has informed the study."""
         self.append(events)
         for event in events:
             self.history.apply(event)
@@ -149,7 +149,7 @@ class Ledger:
 
         Args:
             events: Events that the history knows already.
-            patience_s: How long to wait for the store; None for `STORE_PATIENCE_S`.
+            patience_s: How long to wait for the store, or None for `STORE_PATIENCE_S`.
 
         Raises:
             StoreUnavailableError: If the store does not come back.
@@ -178,7 +178,7 @@ class Ledger:
         self._blocks.note(self._last_seq)
 
     def new_commands(self) -> list[Command]:
-        """Return the commands since the last call; none while they cannot be read."""
+        """Return the commands since the last call, or none while they cannot be read."""
         try:
             commands = self._store.commands(self.run_id, after=self._last_command)
         except StoreUnavailableError as error:
@@ -214,7 +214,7 @@ def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
 
     Args:
         events: The events.
-        since_unix_s: When the driver began; only reports that are repeated were made before.
+        since_unix_s: When the driver began. Only reports that are repeated were made before.
     """
     now_unix_s = steady_unix_s()
 

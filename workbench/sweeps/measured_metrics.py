@@ -1,6 +1,6 @@
 """The metrics that a training measures, and the refusal of objectives that ask for others.
 
-Which names exist is left to `preflight`; a metric of a train function is known only while it runs.
+Which names exist is left to `preflight`. A metric of a train function is known only while it runs.
 """
 
 from __future__ import annotations
@@ -134,9 +134,10 @@ def reported_metrics(
     """Return the metrics that the training loop reports.
 
     Args:
-        named: The metrics that the experiment names; without any, those that are usual for the
+        named: The metrics that the experiment names. Without any, those that are usual for the
             task.
-        task: The task of the data; None if it is unknown, for which every known metric is returned.
+        task: The task of the data, or None if it is unknown, for which every known metric is
+            returned.
         is_federated: Whether clients train the model.
     """
     usual = METRICS.names() if task is None else TASKS[task].metrics

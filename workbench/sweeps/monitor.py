@@ -1,12 +1,12 @@
 """Sample the nodes of a run's cluster while it is driven, store the samples and thin them with age.
 
-Sampling happens in a separate thread, so the driver never waits for a node; the driver only starts
+Sampling happens in a separate thread, so the driver never waits for a node. The driver only starts
 and stops it. The energy of each trial follows from which trial held which worker when. Nothing here
 can fail the run: where samples cannot be taken or stored, the run continues without them, and its
 log says so.
 
-Where the budget limits energy, what was used is recorded as well, so that the history of the run
-knows it. Ending the run is left to the driver's limits.
+If the budget limits energy, what was used is recorded as well, so that the history of the run knows
+it. Ending the run is left to the driver's limits.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
     if longer_s is None:
         replace_samples(writer, replaced, [])
         return
-    # Longer spans may exist already where a clock was set back; these samples become part of them.
+    # Longer spans may exist already where a clock was set back. These samples become part of them.
     since_s = rows[0].time_unix_s // longer_s * longer_s
     rows += read_samples(store, run_id, span_s=longer_s, since_unix_s=since_s, until_unix_s=until_s)
     replaced[longer_s] = (since_s, until_s)

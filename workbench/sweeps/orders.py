@@ -71,7 +71,7 @@ class Orders:
             patterns=self._ledger.alerts.patterns,
         )
         before = trial.resumes if trial.segment is None else trial.segment.continues
-        if experiment.fidelity is not None:  # each level is trained anew
+        if experiment.fidelity is not None:  # each level is trained again
             before = None
         if trial.segment is not None or before is not None:
             continued = None if before is None else self._artifacts.below(trial_folder(before)).url
@@ -95,7 +95,7 @@ class Orders:
         )
 
     def _experiment_json(self) -> str:
-        """Return the experiment for the workers; it says how many trials share a GPU."""
+        """Return the experiment for the workers. It says how many trials share a GPU."""
         per_gpu = self._ledger.history.in_force.resources.per_gpu
         if self._written is None or self._written[0] != per_gpu:
             experiment = self._ledger.experiment.replace(resources={"per_gpu": per_gpu})

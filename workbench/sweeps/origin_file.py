@@ -29,7 +29,7 @@ def write_origin(
 
     Args:
         artifacts: The artifacts of the run.
-        origin: Where another run was started, whose code it runs, too; None for this process.
+        origin: Where another run was started, whose code it runs, too, or None for this process.
         experiment: What is tuned, of which the code is kept.
 
     Raises:
@@ -59,7 +59,7 @@ def write_latest_origin(artifacts: Artifacts, origin: Origin) -> None:
 
     Args:
         artifacts: The artifacts of the run.
-        origin: Where it was started; the code itself is among the artifacts.
+        origin: Where it was started. The code itself is among the artifacts.
 
     Raises:
         ArtifactsError: If it cannot be written there.

@@ -1,6 +1,6 @@
 """Check an experiment before its run starts, without torch, Ray or Optuna.
 
-An experiment checks itself for consistency; here it is compared with the packages that would carry
+An experiment checks itself for consistency. Here it is compared with the packages that would carry
 it out: whether every name exists, every searched parameter is used, batches divide, and this
 machine can ever provide what is requested. Of data only a table's target and the names of its
 columns are read, and the user's code is not run.
@@ -537,7 +537,7 @@ def check_paths(experiment: Experiment) -> None:
 
 
 def _check_script(arguments: list[str]) -> None:
-    """Refuse a script that is not there; what the options of the interpreter start is not known."""
+    """Refuse a script that is not there. What the options of the interpreter start is not known."""
     if not arguments or arguments[0].startswith("-") or "{" in arguments[0]:
         return
     if not Path(arguments[0]).exists():

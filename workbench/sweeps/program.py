@@ -81,7 +81,7 @@ class Program:
         self._hashing: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Record the version with which the run begins."""
+        """Record the version with which the run starts."""
         try:
             self._here = self._origin.on_this_machine()
             self._read_manifest()
@@ -213,7 +213,7 @@ class Program:
         ]
 
     def _compare_code(self) -> bool:
-        """Compare the files of the code from here on; return whether that is new."""
+        """Compare the files of the code from here on, and return whether that is new."""
         if self._hashing is not None:
             self._hashing.join(HASH_PATIENCE_S)
         unserved = self._unserved_files()
@@ -358,7 +358,7 @@ class Program:
     # Another version of the code.
 
     def use_current(self, events: list[Event]) -> str:
-        """Keep the code as it is on the disk now, for the trials that begin from here on.
+        """Keep the code as it is on the disk now, for the trials that start from here on.
 
         Args:
             events: Receives the events of the change.

@@ -2,7 +2,7 @@
 
 They receive each trial that is started, reported and ended while it is driven.
 
-A logger never delays or fails a run; what went wrong with it is a note. Calling it is left to
+A logger never delays or fails a run. What went wrong with it is a note. Calling it is left to
 `loggers`.
 """
 
@@ -45,7 +45,7 @@ class RunLoggers:
         return self
 
     def begin(self) -> None:
-        """Start to receive events; without loggers nothing is done."""
+        """Start to receive events. Without loggers nothing is done."""
         experiment = self._ledger.experiment
         if not experiment.report_to:
             return

@@ -81,7 +81,7 @@ class AdvisedPlans:
         """Use the measured speed of a trial for the plans of later ones.
 
         Returns:
-            What changes, as a sentence; None if nothing does.
+            What changes, as a sentence, or None if nothing does.
         """
         if all(earlier.setting != measured.setting for earlier in self._knowledge.measured):
             return None
@@ -136,10 +136,10 @@ def measure_before_trials(
     Args:
         store: The store that holds the run, and earlier measurements.
         ledger: The events of the run, to which the measurements are added.
-        poll: Called every second or so while something is measured; what it raises ends that.
+        poll: Called every second or so while something is measured. What it raises ends that.
 
     Returns:
-        The plans; None if defaults are used.
+        The plans, or None if defaults are used.
     """
     experiment = ledger.experiment
     if not is_wanted(experiment):
@@ -207,7 +207,7 @@ def measure_before_trials(
 
 
 def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
-    """Return the plans as an earlier driver of the run measured them; None if none did."""
+    """Return the plans as an earlier driver of the run measured them, or None if none did."""
     given = [item.event for item in store.events(ledger.run_id, types=["advice_given"])]
     advice = next(
         (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None

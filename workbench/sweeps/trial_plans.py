@@ -42,19 +42,19 @@ class TrialPlans:
         self._known: set[str] = set()
 
     def begin(self, poll: Callable[[], None]) -> bool:
-        """Let the advisor decide what plans leave open, if that is wanted; return whether it did.
+        """Let the advisor decide what plans leave open if it should, and return whether it did.
 
         The first configuration is what earlier advice recommends, if there is any.
 
         Args:
-            poll: Called every second or so while something is measured; what it raises ends that.
+            poll: Called every second or so while something is measured. What it raises ends that.
         """
         self._advised = measure_before_trials(self._store, self._ledger, poll)
         begin_with_advice(self._store, self._ledger, cluster_inventory)
         return self._advised is not None
 
     def share(self, experiment: Experiment) -> Share:
-        """Decide what the run uses of the cluster now; the advice fills in what is left open.
+        """Decide what the run uses of the cluster now. The advice fills in what is left open.
 
         Args:
             experiment: As it is in force.

@@ -48,7 +48,7 @@ class Referee:
 
         Returns:
             How the trial ended; how its attempt ended if the trial waits because its files cannot
-            be stored, or restarts because of an alert rule; None if it has not ended: then it
+            be stored, or restarts because of an alert rule, or None if it has not ended: then it
             continues, unless the run is ending.
         """
         trial = self._ledger.history.trials[number]

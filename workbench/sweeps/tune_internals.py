@@ -74,7 +74,7 @@ class Assignment:
         self.thread: CoordinatorThread | None = None
 
     def take(self, order: Order) -> None:
-        """Let the coordinator carry out another trial; it must not be carrying out a call."""
+        """Let the coordinator carry out another trial. It must not be carrying out a call."""
         assert self.thread is not None
         self.order = order
         self.thread.coordinator.take(order)
@@ -123,7 +123,7 @@ class CoordinatorThread:
         self._thread.start()
 
     def call(self, call: _Call) -> None:
-        """Carry out a call after those before; one without a method is the last."""
+        """Carry out a call after those before. One without a method is the last."""
         self._calls.put(call)
 
     def join(self, until_s: float) -> None:
@@ -170,10 +170,10 @@ class CoordinatorManager:
     """Starts and calls the coordinators of one run for Tune, which takes them for actors."""
 
     def __init__(self, resource_manager: object) -> None:
-        """Manage the coordinators of the run that begins.
+        """Manage the coordinators of the run that starts.
 
         Args:
-            resource_manager: What Tune reserves resources with; a coordinator needs none.
+            resource_manager: What Tune reserves resources with. A coordinator needs none.
         """
         self._done: SimpleQueue[_Call] = SimpleQueue()
         self._threads: set[CoordinatorThread] = set()
@@ -181,7 +181,7 @@ class CoordinatorManager:
         _manager.of_this_thread = self
 
     def end(self) -> None:
-        """End all coordinators; what they have leased is returned."""
+        """End all coordinators. What they have leased is returned."""
         threads = list(self._threads)
         for thread in threads:
             self.remove_actor(thread)
@@ -244,7 +244,7 @@ class CoordinatorManager:
         on_error: object = None,
         _return_future: bool = False,
     ) -> None:
-        """Call a coordinator; the result is handled by `next`."""
+        """Call a coordinator. The result is handled by `next`."""
         if method_name == "reset":  # what is another trial to Tune follows in the same thread
             assignment: Assignment = args[0][ASSIGNMENT_KEY]
             assignment.thread = tracked_actor
@@ -261,7 +261,7 @@ class CoordinatorManager:
     def remove_actor(
         self, tracked_actor: CoordinatorThread, kill: bool = False, stop_future: object = None
     ) -> bool:
-        """End a coordinator after its present call; return whether there was one.
+        """End a coordinator after its present call, and return whether there was one.
 
         Args:
             tracked_actor: The coordinator.
@@ -293,7 +293,7 @@ class CoordinatorManager:
         """Handle the result of one call.
 
         Args:
-            timeout: How long to wait for one, in seconds; None for as long as it takes.
+            timeout: How long to wait for one, in seconds, or None for as long as it takes.
 
         Returns:
             Whether there was one.
@@ -309,7 +309,7 @@ class CoordinatorManager:
                 break
         self._calls.get(call.thread, set()).discard(call)
         if call.error is not None:
-            raise call.error  # a coordinator reports what its trial does; this is its own mistake
+            raise call.error  # a coordinator reports what its trial does. This is its own mistake
         if call.on_result is not None:
             call.on_result(call.thread, *call.result)
         return True

@@ -5,8 +5,8 @@ the local head starts and ends is left to `local_head`. Only `connect` imports r
 
 A process that needs the local head while that ends gets an error of ours within seconds. Ray tries
 for ten seconds to reach a head that has ended, and then ends the process with a message of its own.
-A thread looks at the processes of the head instead. It interrupts the main thread with the error;
-where the main thread is inside Ray and does not return, the error is printed and the process ended
+A thread looks at the processes of the head instead. It interrupts the main thread with the error.
+Where the main thread is inside Ray and does not return, the error is printed and the process ended
 before Ray does so.
 """
 
@@ -87,13 +87,13 @@ def connect(
     """Attach this process to a Ray cluster: without an address to the local head.
 
     The local head is started if necessary. A process that is attached already stays so, which lets
-    workers and drivers call this, too; only the address of another cluster is refused.
+    workers and drivers call this, too. Only the address of another cluster is rejected.
 
     Args:
-        address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local
-            head.
-        num_cpus: CPUs that a newly started head offers; None for all that Ray detects.
-        num_gpus: GPUs that a newly started head offers; None for all that Ray detects.
+        address: "host:port" of a cluster, or None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the
+            local head.
+        num_cpus: CPUs that a newly started head offers, or None for all that Ray detects.
+        num_gpus: GPUs that a newly started head offers, or None for all that Ray detects.
         include_dashboard: Whether a newly started head also serves Ray's dashboard and job
             submission on loopback, which takes two seconds longer.
 
@@ -126,15 +126,15 @@ def connect(
 def attached(
     address: str | None = None, *, if_lost: str | Suggestion | None = None
 ) -> Iterator[None]:
-    """Attach this process within a `with` block; one that was attached before stays so.
+    """Attach this process within a `with` block. One that was attached before stays so.
 
     Ray ends a process that outlives its head, and a head ends when it idles: a process that only
     starts a run, such as a notebook's kernel, must not stay attached longer than that takes.
 
     Args:
         address: As in `connect`.
-        if_lost: The next step where the local head ends within the block; None to run the command
-            again.
+        if_lost: The next step where the local head ends within the block, or None to run the
+            command again.
 
     Raises:
         RunError: As `connect` does, and where the local head ends within the block.
@@ -169,7 +169,7 @@ def _is_attached() -> bool:
 
 
 def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
-    """Attach to the local head, started if there is none; return False if it ended meanwhile."""
+    """Attach to the local head, starting it if needed, and return False if it ended meanwhile."""
     with files.lock():
         local_head.await_end_of_broken(files)
         head, record = local_head.status_of(files), files.read_record() or {}
@@ -316,7 +316,7 @@ def _termination_kept() -> Iterator[None]:
 
 
 def _load_token(loader: Any) -> None:
-    """Let Ray read the token; its first versions with tokens report that on the standard error."""
+    """Let Ray read the token. Its first versions with tokens report that on the standard error."""
     loader.reset_cache()
     kept = os.dup(2)
     silent = os.open(os.devnull, os.O_WRONLY)
@@ -335,7 +335,7 @@ class _Guard:
     def __init__(self, next_step: str | Suggestion) -> None:
         self.error = RunError("the local Ray head ended unexpectedly", next_step=next_step)
         self.needed: dict[str, Any] | None = None
-        """The record of the head; None while another one may still be started."""
+        """The record of the head, or None while another one may still be started."""
         self.is_lost = False
         self._is_over = threading.Event()
         self._before = signal.getsignal(signal.SIGINT)
@@ -381,12 +381,12 @@ _guard: _Guard | None = None
 
 @contextlib.contextmanager
 def guarded(next_step: str | Suggestion | None = None) -> Iterator[None]:
-    """Raise a RunError within the block where the local head that it needs ends; see `need`.
+    """Raise a RunError within the block where the local head that it needs ends. See `need`.
 
     Blocks in other threads than the main one are left alone, and so are blocks within one.
 
     Args:
-        next_step: What to do then; None to run the command again.
+        next_step: What to do then, or None to run the command again.
 
     Raises:
         RunError: If the head ends.

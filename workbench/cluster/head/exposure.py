@@ -68,7 +68,7 @@ def readable_by_others(paths: Iterable[Path]) -> list[Path]:
     """Return the files and folders that other users of this machine could read.
 
     Args:
-        paths: Files and folders to check; those that do not exist are left out.
+        paths: Files and folders to check. Those that do not exist are skipped.
     """
     return [
         path for path in paths if path.exists() and any(_is_open_to(path, who) for who in _CLASSES)

@@ -1,11 +1,11 @@
 """`ray start` without the processes and imports of a head that nothing here uses.
 
 Even without a dashboard Ray starts the process that would serve it, and waits for that before
-anything else starts; it lets the agent of the node load what answers the dashboard, and waits for
+anything else starts. It lets the agent of the node load what answers the dashboard, and waits for
 that, too; and it starts a proxy for Ray Client. Each imports most of Ray, on the processors that
 the first run waits for, so `ray_internals` leaves them out. Ray's command line in turn imports its
-commands for Ray Serve, jobs and states, which takes longer than the rest of it. Where a version of
-Ray names things otherwise, it starts and imports them as usual.
+commands for Ray Serve, jobs and states, which takes longer than the rest of it. If a version of Ray
+names things otherwise, it starts and imports them as usual.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from workbench.cluster.head.ray_startup.sitecustomize import FOLDER
 from workbench.foundation.errors import RunError
 
 IN_USE_S = 15.0
-"""A head that was used within this time may have runs; they mark it several times as often."""
+"""A head that was used within this time may have runs. They mark it several times as often."""
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
@@ -68,10 +68,10 @@ def ray_import_path() -> str:
 
 
 def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
-    """Return whether this process can attach to a local head; if not, that is not in use.
+    """Return whether this process can attach to a local head. If not, that is not in use.
 
     Args:
-        record: What the head's keeper recorded; nothing for an earlier version of the workbench.
+        record: What the head's keeper recorded, or nothing for an earlier version of the workbench.
         idle_s: Seconds since it was last used.
 
     Raises:
@@ -93,7 +93,7 @@ def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
 
 
 def runtime_environment(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return how to start processes of this installation on another's head; None for its own.
+    """Return how to start processes of this installation on another's head, or None for its own.
 
     Args:
         record: What the head's keeper recorded.

@@ -2,7 +2,7 @@
 
 It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it
 on SIGTERM or when it has not been used for a while. Every process that Ray leaves behind becomes a
-child of the keeper and is killed with it; the temporary folder is removed. This module imports no
+child of the keeper and is killed with it. The temporary folder is removed. This module imports no
 ray, and only the standard library before `ray start` runs, for which everything else waits;
 starting a keeper is left to `local_head`.
 """
@@ -53,7 +53,7 @@ class Keeper:
         self._touched_ns, self._touched_s = 0, 0.0
         place = "/tmp" if os.path.isdir("/tmp") else None  # a socket's path has room for 107 bytes
         self._temp_dir = Path(tempfile.mkdtemp(prefix="workbench-", dir=place))
-        # Ray makes its own folder readable for everybody; the one around it is private.
+        # Ray makes its own folder readable for everybody. The one around it is private.
         self._ray_dir = self._temp_dir / "ray"
 
     def keep(self) -> int:
@@ -123,7 +123,7 @@ class Keeper:
         }
 
     def _is_idle(self) -> bool:
-        """Return whether the head has been idle for too long; if so, keep others from attaching."""
+        """Return whether the head has been idle for too long. If so, keep others from attaching."""
         if self._unused_s() < self._idle_s:
             return False
         lock = self._files.try_lock()

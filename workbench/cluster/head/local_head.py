@@ -3,11 +3,11 @@
 The head listens on loopback only, requires a token of its own (mode 0600), and outlives the process
 that started it; `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use.
 WORKBENCH_HOME names another folder for its files and so another head. Attaching to it is left to
-`attachment`; nothing here imports ray.
+`attachment`. Nothing here imports ray.
 
-A process of Ray takes seconds to start, most of them for imports, which `ray_startup` begins in
+A process of Ray takes seconds to start, most of them for imports, which `ray_startup` starts in
 processes that are idle. So Ray starts some ahead, and gives one to the next actor of whichever run
-is started. Where Ray cannot be asked for that, runs start as they do without.
+is started. If Ray cannot be asked for that, runs start as they do without.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def keep_alive() -> None:
 
 
 def shutdown() -> bool:
-    """End the local head and all its processes; a process that is attached to it is detached first.
+    """End the local head and all its processes. A process that is attached to it is detached first.
 
     Returns:
         Whether there was one.
@@ -186,7 +186,7 @@ def is_intact(record: dict[str, Any] | None) -> bool:
 
 
 def _is_alive(pid: int, created_unix_s: float) -> bool:
-    """Return whether a process is alive; its id may belong to another process by now."""
+    """Return whether a process is alive. Its id may belong to another process by now."""
     try:
         process = psutil.Process(pid)
         return process.create_time() == created_unix_s and process.status() != psutil.STATUS_ZOMBIE
@@ -218,7 +218,7 @@ def find_tenant(head: HeadStatus) -> Tenant | None:
         head: The head.
 
     Returns:
-        One of them; None where nothing lives in the head.
+        One of them, or None if nothing lives in the head.
     """
     try:
         below = psutil.Process(head.pid).children(recursive=True)
@@ -319,7 +319,7 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
 
 
 def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
-    """Start the keeper; return its process and when that was created."""
+    """Start the keeper, and return its process and when that was created."""
     _write_token(files.token)
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
@@ -346,7 +346,7 @@ def _launch_keeper(files: HeadFiles, arguments: list[str]) -> tuple[int, float]:
 
 
 def _await_record(files: HeadFiles, pid: int, created_unix_s: float) -> bool:
-    """Wait until a keeper has recorded its head; return False if it ends or takes too long."""
+    """Wait until a keeper has recorded its head, and return False if it ends or takes too long."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while files.read_record() is None:
         if not _is_alive(pid, created_unix_s):
@@ -386,7 +386,7 @@ def replenish_processes(number: int | None = None) -> None:
     """Let the local head start processes until enough are idle; do nothing on another cluster.
 
     Args:
-        number: How many; None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was
+        number: How many, or None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was
             started, or 2.
     """
     try:

@@ -1,6 +1,6 @@
 """Read and write the environment variables of Ray: the cluster, the token, the job of this process.
 
-The token of the local head is put into this process's environment, where Ray finds it; what the
+The token of the local head is put into this process's environment, where Ray finds it. What the
 user had set there is saved, as it is meant for other clusters.
 """
 
@@ -22,10 +22,10 @@ _JOB_FOLDERS = "working_dir_files"
 
 
 def cluster_address(address: str | None = None) -> str | None:
-    """Return the address of the cluster to attach to; None for the local head.
+    """Return the address of the cluster to attach to, or None for the local head.
 
     Args:
-        address: As the user gave it; None for WORKBENCH_RAY_ADDRESS or RAY_ADDRESS.
+        address: As the user gave it, or None for WORKBENCH_RAY_ADDRESS or RAY_ADDRESS.
 
     Raises:
         RunError: If it is an address for job submission, to which no process can attach.

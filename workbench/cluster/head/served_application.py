@@ -40,7 +40,7 @@ def check_serve() -> None:
 
 
 class ServedApplication:
-    """An application that Ray Serve serves; it ends with `close`."""
+    """An application that Ray Serve serves. It ends with `close`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Pack a folder of the user's code into an archive, and unpack it on machines that do not have it.
 
 The same files make the same bytes, so an archive is named by its hash. Files of a machine or of a
-version control system are left out, and so are files that git ignores, known secrets and links:
+version control system are skipped, and so are files that git ignores, known secrets and links:
 whatever a link leads to was not meant to be sent. An archive is unpacked once per machine, into a
 folder of the user that is named by the hash.
 """
@@ -83,10 +83,10 @@ def pack(
     Args:
         folder: The folder.
         also: Files and folders in it, by relative name, that are included even if git ignores them.
-            One that is named itself is meant, whatever it is; what lies in it is not.
+            One that is named itself is meant, whatever it is. What lies in it is not.
         added: Content that is not in the folder, by its name in the archive.
         whole: Include everything but bytecode and links, as in a folder that was sent before.
-        without: Returns further files of the folder to leave out; not called with `whole`.
+        without: Returns further files of the folder to leave out. Not called with `whole`.
 
     Raises:
         RunError: If it is more than Ray accepts, or a file cannot be read.
@@ -207,7 +207,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _names_by_git(folder: Path) -> list[str] | None:
-    """Return the files that git does not ignore; None without a repository or git."""
+    """Return the files that git does not ignore, or None without a repository or git."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(
@@ -233,7 +233,7 @@ def _is_ignored(folder: Path) -> bool:
 
 
 def _below(folder: Path, name: str, left_out: frozenset[str] = LEFT_OUT) -> list[str]:
-    """Return every file and link at or below a path in a folder; links are not followed."""
+    """Return every file and link at or below a path in a folder. Links are not followed."""
     place = folder / name
     if name and (place.is_file() or place.is_symlink()):
         return [place.relative_to(folder).as_posix()]

@@ -41,7 +41,7 @@ _MAX_FILES = 10_000
 
 @dataclass(frozen=True)
 class ParsedCode:
-    """What is read from a Python file; nothing where it cannot be parsed."""
+    """What is read from a Python file, or nothing if it cannot be parsed."""
 
     imports: frozenset[str] = frozenset()
     """The top-level names that it imports, at any place."""
@@ -175,7 +175,7 @@ def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Pa
     """Find the files of modules and of all user modules that they import.
 
     Args:
-        modules: Names of modules; all files of a package are included.
+        modules: Names of modules. All files of a package are included.
         search_path: The folders to search first, as in `sys.path`.
 
     Returns:

@@ -99,7 +99,7 @@ def use_kept_code(origin: Origin | None) -> frozenset[str]:
     """Let this process, and every Python that it starts, import the kept code of a run.
 
     Args:
-        origin: Where the run was started; None to import from the disk again.
+        origin: Where the run was started, or None to import from the disk again.
 
     Returns:
         The paths of the files that were kept.
@@ -153,7 +153,7 @@ class UserCode:
         A run sees only what it imported.
 
         Args:
-            origin: The origin of the next trial; None where it is not known.
+            origin: The origin of the next trial, or None if it is not known.
             run_id: The run of the next trial.
 
         Returns:
@@ -171,7 +171,7 @@ class UserCode:
         """Switch to an origin, so that imports and relative paths resolve as they do there.
 
         Args:
-            origin: The origin of the run; None to keep the current one.
+            origin: The origin of the run, or None to keep the current one.
             run_id: The run.
         """
         self._entered_ns = time.time_ns()
@@ -246,7 +246,7 @@ def user_modules() -> dict[str, ModuleType]:
 
 
 def _is_user_module(module: ModuleType) -> bool:
-    # A namespace package has only `__path__`; some modules return an object for every attribute.
+    # A namespace package has only `__path__`. Some modules return an object for every attribute.
     path = getattr(module, "__path__", ())
     locations = [
         getattr(module, "__file__", None) or "",

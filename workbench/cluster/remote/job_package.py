@@ -1,10 +1,10 @@
 """The files that are sent with a submitted run: the experiment, its objects, the user's code.
 
 The code is the folder in which the run is submitted, and the modules outside it that the experiment
-names, with their imports, unless they are installed. Files that the workbench wrote into the
-folder (bundles, reports, stores, studies, logs), other experiments, known secrets and links are
-left out: they are not code, or belong to other runs. The same experiment with the same
-files makes the same package. Sending it is left to `runs`.
+names, with their imports, unless they are installed. Files that the workbench wrote into the folder
+(bundles, reports, stores, studies, logs), other experiments, known secrets and links are skipped:
+they are not code, or belong to other runs. The same experiment with the same files makes the same
+package. Sending it is left to `runs`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def make_package(experiment: Experiment, folder: Path) -> JobPackage:
 
 
 def _within(path: str, folder: Path, field: str) -> str:
-    """Return a relative path, if it lies in the folder; any other is a path of the cluster."""
+    """Return a relative path, if it lies in the folder. Any other is a path of the cluster."""
     place = folder / path
     if not place.exists():
         raise DataError(
@@ -158,7 +158,7 @@ def results_among(folder: Path, names: Iterable[str]) -> set[str]:
     """Return the files of a folder that the workbench wrote, logs, and other experiments.
 
     Args:
-        folder: The folder; if it is itself an exported trial, its files are kept.
+        folder: The folder. If it is itself an exported trial, its files are kept.
         names: Its files, by relative name with slashes.
     """
     names = list(names)

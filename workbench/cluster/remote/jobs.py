@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 POLL_S = 0.25
 RETRY_S = 2.0
 _REST_FACTOR = 10.0
-"""A log is requested whole each time; the pause after an answer is this many times its duration."""
+"""A log is requested whole each time. The pause after an answer is this many times its duration."""
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _DASHBOARD_PORT = "8265"
 _ALLOWED = f"such as http://HOST:{_DASHBOARD_PORT}, where Ray serves its dashboard"
@@ -74,11 +74,11 @@ class Jobs:
     """The jobs of one cluster."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
-        """Remember the cluster; nothing is sent yet.
+        """Remember the cluster. Nothing is sent yet.
 
         Args:
             address: Where Ray serves its dashboard, as `jobs_address` returns it.
-            token: Ray's token; None where the cluster requires none.
+            token: Ray's token, or None if the cluster requires none.
         """
         self.address = address
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -119,13 +119,13 @@ class Jobs:
         """Submit a job.
 
         Args:
-            entrypoint: Its command line, for a shell; everyone who may list jobs can read it.
+            entrypoint: Its command line, for a shell. Everyone who may list jobs can read it.
             submission_id: Its unique name.
             working_dir: What `upload` returned.
             metadata: Stored with the job.
 
         Returns:
-            Whether it was submitted; False if there is already a job of that name.
+            Whether it was submitted, or False if there is already a job of that name.
         """
         body = {
             "entrypoint": entrypoint,
@@ -144,7 +144,7 @@ class Jobs:
         return True
 
     def job(self, submission_id: str) -> Job | None:
-        """Return a job; None where there is none of that name."""
+        """Return a job, or None if there is none of that name."""
         job = self._request("GET", f"/api/jobs/{quote(submission_id)}", missing={})
         return _read_job(job) if job else None
 
@@ -154,7 +154,7 @@ class Jobs:
         return [_read_job(item) for item in listed if item.get("submission_id")]
 
     def log(self, submission_id: str) -> str:
-        """Return the output of a job; "" before it has started."""
+        """Return the output of a job, or "" before it has started."""
         path = f"/api/jobs/{quote(submission_id)}/logs"
         return str(self._request("GET", path, missing={}).get("logs") or "")
 
@@ -332,7 +332,7 @@ def check_address(given: str) -> None:
 
 
 def read_token(file: str | Path | None = None) -> str | None:
-    """Return the token for a remote cluster; None where there is none.
+    """Return the token for a remote cluster, or None if there is none.
 
     It is looked up as Ray does: RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, and
     ~/.ray/auth_token. The token of the local head is not used.

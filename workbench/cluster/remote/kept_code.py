@@ -1,7 +1,7 @@
 """The code of a run, kept when the run starts, and what else its trials depend on.
 
 Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are
-left out. Everything else that is named, such as data, and the program and the packages that are
+skipped. Everything else that is named, such as data, and the program and the packages that are
 installed, cannot be kept. Of these a fingerprint is taken, by which a change is noticed. How the
 copy is imported is left to `programs.kept_imports`; which version of the code a trial runs, to the
 driver.
@@ -143,7 +143,7 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         before: Paths of files that an earlier version has kept.
 
     Returns:
-        The packed files; None if the experiment has no code of the user's.
+        The packed files, or None if the experiment has no code of the user's.
     """
     needed = find(experiment, origin)
     needed.sources |= {path for path in map(Path, before) if path.is_file()}
@@ -471,7 +471,7 @@ def changed_files(manifest: Mapping[str, Mapping[str, Mapping[str, str]]]) -> li
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return the stamp of a file; None if there is none."""
+    """Return the stamp of a file, or None if there is none."""
     if path == PACKAGES:
         folders = [
             entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")
@@ -500,7 +500,7 @@ def hash_of(path: str) -> str:
 
 
 def content_of(path: str) -> bytes | None:
-    """Return what `hash_of` hashes; None where it cannot be read."""
+    """Return what `hash_of` hashes, or None if it cannot be read."""
     if path == PACKAGES:
         return _installed_packages()
     try:
@@ -564,7 +564,7 @@ def others_of(
     Args:
         experiment: The experiment.
         origin: Where the run was started, on this machine.
-        manifest: The manifest of the kept code, which names them; None where no code was kept.
+        manifest: The manifest of the kept code, which names them, or None if no code was kept.
     """
     others = _others_among(find(experiment, origin)) if manifest is None else manifest["others"]
     return [*others, PACKAGES]

@@ -2,7 +2,7 @@
 
 It is called as `python -m workbench.cluster.remote.relay -- COMMAND ...`.
 
-The output of the command is written as marked lines; with `--bring`, the result in `PLACE` follows.
+The output of the command is written as marked lines. With `--bring`, the result in `PLACE` follows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code of the command.
     """
     options, words = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    # Ray signals the command as well; what it writes while it ends is still relayed.
+    # Ray signals the command as well. What it writes while it ends is still relayed.
     signal.signal(signal.SIGTERM, lambda *_: None)
     if "--bring" not in options:
         return _run(words, Path.cwd())

@@ -68,7 +68,7 @@ class Answer:
 
 
 def write_line(stream: Stream, text: str) -> str:
-    """Return the marked line for text that a command wrote to a stream; it is ASCII."""
+    """Return the marked line for text that a command wrote to a stream. It is ASCII."""
     return f"{_MARK}{json.dumps([stream, text])}"
 
 
@@ -79,7 +79,7 @@ def write_pieces(content: bytes) -> Iterator[str]:
 
 
 def read_line(line: str) -> tuple[Stream, str] | None:
-    """Return the stream and the text of a marked line; None for any other line."""
+    """Return the stream and the text of a marked line, or None for any other line."""
     if not line.startswith(_MARK):
         return None
     try:
@@ -113,12 +113,12 @@ class RemoteCluster:
         token_file: str | Path | None = None,
         store: str | None = None,
     ) -> None:
-        """Remember the cluster; nothing is sent yet.
+        """Remember the cluster. Nothing is sent yet.
 
         Args:
-            address: Where Ray serves its dashboard; None for RAY_API_SERVER_ADDRESS.
-            token_file: A file that contains its token; None for the places where Ray looks.
-            store: The store that commands use there; None for the cluster's own, or a database
+            address: Where Ray serves its dashboard, or None for RAY_API_SERVER_ADDRESS.
+            token_file: A file that contains its token, or None for the places where Ray looks.
+            store: The store that commands use there, or None for the cluster's own, or a database
                 server that WORKBENCH_STORE names here.
 
         Raises:
@@ -257,7 +257,7 @@ class RemoteCluster:
         return answer
 
     def _delete_old_jobs(self) -> None:
-        """Delete the jobs of earlier commands; the next command deletes this one."""
+        """Delete the jobs of earlier commands. The next command deletes this one."""
         with contextlib.suppress(RunError):
             ended = [
                 job

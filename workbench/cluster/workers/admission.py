@@ -106,7 +106,7 @@ class Request:
 
 
 def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
-    """Refuse a request that could never be served; a cluster that grows can serve any.
+    """Refuse a request that could never be served. A cluster that grows can serve any.
 
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
@@ -132,7 +132,7 @@ def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> in
     """Return the index of the request to serve next.
 
     Args:
-        waiting: Requests, oldest first; at least one.
+        waiting: Requests, oldest first, at least one.
         held_cpus: CPUs that each run's leased workers use, by run id.
     """
     oldest: dict[tuple[int, str], int] = {}
@@ -233,7 +233,7 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
-    """Fill the node with the fewest workers first; on a tie that with most idle, then free."""
+    """Fill the node with the fewest workers first. On a tie that with most idle, then free."""
     nodes = [
         (0, -idle[node_id], -free, index, node_id)
         for index, (node_id, free) in enumerate(room.items())

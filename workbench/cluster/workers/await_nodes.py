@@ -3,7 +3,7 @@
 Called as `python -m workbench.cluster.workers.await_nodes`.
 
 Workers are leased on nodes that exist, so the script that starts a run on such a cluster requests
-the nodes first and releases them afterwards (`--release`); the cluster then ends those that are
+the nodes first and releases them afterwards (`--release`). The cluster then ends those that are
 idle. Which nodes a run needs is left to `provisioning`.
 """
 
@@ -24,7 +24,7 @@ def await_nodes(num_nodes: int, cpus: float, gpus: float, timeout_s: float) -> N
     """Request nodes of the cluster that this process is attached to, and wait for them.
 
     Args:
-        num_nodes: Nodes with CPUs; a head without any does not count.
+        num_nodes: Nodes with CPUs. A head without any does not count.
         cpus: CPUs of each.
         gpus: GPUs of each.
         timeout_s: How long to wait.

@@ -3,7 +3,7 @@
 A local head and its processes outlive the shell that started them, so what they inherit is not what
 the next caller has set. The variables are kept in the memory of the cluster under their digest:
 they may be secrets, and orders are written to disks. Variables of a session or of one process, such
-as a terminal's, are left out, and so are those that Ray and the workbench set themselves.
+as a terminal's, are skipped, and so are those that Ray and the workbench set themselves.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def publish() -> str:
     """Keep the variables of this process in the memory of the cluster that it is attached to.
 
     Returns:
-        Their digest; empty where it is not attached to any.
+        Their digest, or empty if it is not attached to any.
     """
     import ray  # here, because commands that only compare offers load this module, too
 
@@ -114,10 +114,10 @@ def fetch(digest: str) -> dict[str, str]:
     """Return variables that were published.
 
     Args:
-        digest: Their digest; for an empty one the variables of this process.
+        digest: Their digest. For an empty one the variables of this process.
 
     Raises:
-        RunError: If the cluster does not have them, because it was started anew.
+        RunError: If the cluster does not have them, because it was started again.
     """
     if not digest:
         return variables_of_caller()

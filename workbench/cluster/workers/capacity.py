@@ -85,7 +85,7 @@ def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
 
     Args:
         experiment: Its concurrency and its number of trials limit how many run at once.
-        cluster: The cluster; the node with the fewest cores per worker counts.
+        cluster: The cluster. The node with the fewest cores per worker counts.
     """
     capacity = capacity_of(experiment, cluster)
     most = trials_at_once(experiment, capacity) * (experiment.plan.decided.workers or 1)

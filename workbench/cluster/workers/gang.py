@@ -3,7 +3,7 @@
 A gang waits its turn in the pool and then runs one trial, or short ones in a row: rank 0 reports
 events, the others only whether they ended or died. The first call to a worker returns its first
 events too, so a short trial costs one call, and one that follows another none to the pool.
-This module imports no torch; what to do about a lost worker is left to the caller.
+This module imports no torch. What to do about a lost worker is left to the caller.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Gang:
         """Return whether the workers have been leased.
 
         Args:
-            timeout_s: How long to wait for them; None for as long as it takes.
+            timeout_s: How long to wait for them, or None for as long as it takes.
 
         Raises:
             ResourcesError: If the cluster can never hold the gang.
@@ -137,7 +137,7 @@ class Gang:
 
     @property
     def workers(self) -> tuple[WorkerInfo, ...]:
-        """The processes of the gang, by rank; empty before it is ready."""
+        """The processes of the gang, by rank, or empty before it is ready."""
         return self._lease.infos if self._lease is not None else ()
 
     def start(
@@ -146,7 +146,7 @@ class Gang:
         """Start the trial on every worker.
 
         Args:
-            task: The trial; each worker gets it with its own rank.
+            task: The trial. Each worker gets it with its own rank.
             blocking: Whether training waits after each report of an objective until `next` is
                 called again, so that a decision to stop takes effect at exactly that report.
             origin: Where the run was started, so that imports and relative paths resolve as they do
@@ -176,7 +176,7 @@ class Gang:
         """Wait for the next events of the trial.
 
         Args:
-            stop: Whether it should stop at its next report; it may report and checkpoint once more.
+            stop: Whether it should stop at its next report. It may report and checkpoint once more.
             timeout_s: How long to wait; None for as long as it takes.
 
         Returns:
@@ -203,7 +203,7 @@ class Gang:
             grace_s: Seconds until the processes are killed.
 
         Returns:
-            Everything that happened until the end; where processes had to be killed neither `ended`
+            Everything that happened until the end. Where processes had to be killed neither `ended`
             nor `lost` is set.
         """
         deadline = time.monotonic() + grace_s
@@ -237,9 +237,9 @@ class Gang:
         return is_idle and not self._request.fresh and time.monotonic() - self._granted_s < KEPT_S
 
     def continue_with(self, request: Request) -> bool:
-        """Keep the workers for the next trial if it requests the same; return whether it does.
+        """Keep the workers for the next trial if it requests the same, and return whether it does.
 
-        The pool is not called, because that takes longer than some trials; see `announce`.
+        The pool is not called, because that takes longer than some trials. See `announce`.
 
         Args:
             request: What the next trial requests.
@@ -259,7 +259,7 @@ class Gang:
         self._is_announced = True
 
     def release(self) -> None:
-        """Return the workers to the pool, or withdraw the request; those that train are stopped.
+        """Return the workers to the pool, or withdraw the request. Those that train are stopped.
 
         It returns at once and may be called twice.
         """
@@ -353,7 +353,7 @@ class Gang:
         return Progress(events, ended, unfit=unfit)
 
     def _end_lost(self, rank: int, error: RayError) -> Progress:
-        """End the trial because a worker died; the others can be used again if they notice."""
+        """End the trial because a worker died. The others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
         by_itself = (
@@ -372,7 +372,7 @@ class Gang:
             info.process_id, DEATH_KNOWN_S
         ):
             return True
-        # Linux kills processes without notifying Ray; its counter can only be read on this machine.
+        # Linux kills processes without notifying Ray. Its counter can only be read on this machine.
         return info.host == socket.gethostname() and num_memory_kills() > self._num_memory_kills
 
 

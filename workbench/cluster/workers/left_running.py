@@ -119,7 +119,7 @@ def _kept_pids() -> set[int | None]:
 
 
 def _name(process: psutil.Process) -> str | None:
-    """Return the name of a process; None where it has ended."""
+    """Return the name of a process, or None if it has ended."""
     try:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.name()
     except psutil.Error:

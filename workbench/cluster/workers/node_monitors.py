@@ -1,6 +1,6 @@
 """Monitor every node of the cluster by a sampler on each, round by round.
 
-The node of this process is sampled in it; on every other node runs a small actor that reserves no
+The node of this process is sampled in it. On every other node runs a small actor that reserves no
 CPU and ends with this process. A round does not wait: a node that does not answer in time is
 reported as it was last, with its state. What is done with the samples is left to the caller.
 """
@@ -69,7 +69,7 @@ class NodeMonitors:
     """The monitors of the cluster that this process is attached to; used by one thread."""
 
     def __init__(self) -> None:
-        """Start with the node of this process; the others follow with the first round."""
+        """Start with the node of this process. The others follow with the first round."""
         self._here = ray.get_runtime_context().get_node_id()
         self._own = Sampler()
         self._nodes: dict[str, _Node] = {}
@@ -85,7 +85,7 @@ class NodeMonitors:
             timeout_s: How long to wait for the other nodes.
 
         Returns:
-            A sample by node; nodes that have never answered are missing.
+            A sample by node. Nodes that have never answered are missing.
         """
         self._list_nodes()
         self._request(employed)

@@ -154,7 +154,7 @@ class ResourceDemand:
         self._requested: list[dict[str, float]] = []
 
     def update(self, gangs: Sequence[Request]) -> None:
-        """Request nodes for these gangs together; withdraw that where none wants autoscaling.
+        """Request nodes for these gangs together. Withdraw that where none wants autoscaling.
 
         Args:
             gangs: All that are leased or waiting.
@@ -170,7 +170,7 @@ class ResourceDemand:
             self._requested = wanted
 
     def describe(self) -> list[str]:
-        """Return what was requested of the cluster, in words; nothing without a request."""
+        """Return what was requested of the cluster, in words, or nothing without a request."""
         if not self._requested:
             return []
         cpus = sum(bundle["CPU"] for bundle in self._requested)
@@ -202,7 +202,7 @@ class _Node:
 
 
 class LivenessMonitor:
-    """Pings the nodes of a cluster; all methods run on one event loop."""
+    """Pings the nodes of a cluster. All methods run on one event loop."""
 
     def __init__(self) -> None:
         """Start without responders."""
@@ -233,7 +233,7 @@ class LivenessMonitor:
         )
 
     def _on_answer(self, node_id: str, node: _Node) -> None:
-        """Take an answer and ping again; a responder that ended is replaced after a while."""
+        """Take an answer and ping again. A responder that ended is replaced after a while."""
         if node.ping.exception() is not None:
             del self._nodes[node_id]
             self._restart_s[node_id] = time.monotonic() + RESTART_S

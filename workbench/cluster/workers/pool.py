@@ -51,7 +51,7 @@ from workbench.cluster.workers.pool_workers import (
 from workbench.foundation.errors import ResourcesError, RunError, first_line_of
 
 POOL_NAME = "workbench-pool-"
-"""The beginning of the names of pools; each installation has its own."""
+"""The start of the names of pools. Each installation has its own."""
 logger = logging.getLogger(__name__)
 WORKER_IDLE_S = 60.0
 IDLE_VARIABLE = "WORKBENCH_WORKER_IDLE_S"
@@ -90,7 +90,7 @@ class _ActiveLease:
 
 
 class Pool:
-    """Owns the workers of a cluster; all methods run on one event loop."""
+    """Owns the workers of a cluster. All methods run on one event loop."""
 
     def __init__(
         self, worker_idle_s: float | None = None, trials_per_worker: int = TRIALS_PER_WORKER
@@ -98,8 +98,8 @@ class Pool:
         """Open an empty pool.
 
         Args:
-            worker_idle_s: Seconds after which an idle worker is returned to the cluster; None for
-                WORKBENCH_WORKER_IDLE_S, as it was set where the head was started, or 60.
+            worker_idle_s: Seconds after which an idle worker is returned to the cluster, or None
+                for WORKBENCH_WORKER_IDLE_S, as it was set where the head was started, or 60.
             trials_per_worker: Trials after which a worker is replaced.
         """
         if worker_idle_s is None:
@@ -126,7 +126,7 @@ class Pool:
             owner: The process whose end ends the lease, or the wait for it.
 
         Returns:
-            The lease; its workers are alive and idle.
+            The lease. Its workers are alive and idle.
 
         Raises:
             ResourcesError: If the cluster can never hold the gang.
@@ -177,7 +177,7 @@ class Pool:
             await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
 
     async def prepare(self, request: Request) -> None:
-        """Start workers ahead, if they fit now; a lease may take them while they start.
+        """Start workers ahead, if they fit now. A lease may take them while they start.
 
         Args:
             request: How many of which shape.
@@ -196,12 +196,12 @@ class Pool:
         training: bool = False,
         num_trials: int = 1,
     ) -> None:
-        """End a lease; one that has ended already is ignored.
+        """End a lease. One that has ended already is ignored.
 
         Args:
             lease_id: The lease.
             unhealthy: Ranks of workers that must not be used again; their processes are killed.
-            training: Whether they may still train; they are then stopped first, or killed if they
+            training: Whether they may still train. They are then stopped first, or killed if they
                 do not.
             num_trials: How many trials they have run.
         """
@@ -231,7 +231,7 @@ class Pool:
         """Note that another trial runs on the workers of a lease.
 
         Args:
-            lease_id: The lease; one that has ended is ignored.
+            lease_id: The lease. One that has ended is ignored.
             request: The request of the trial, which differs in nothing else.
         """
         if lease_id in self._leased:
@@ -288,7 +288,7 @@ class Pool:
         return held
 
     async def num_free(self, shape: Shape) -> int:
-        """Return how many more workers could run now; 0 while a request waits.
+        """Return how many more workers could run now, or 0 while a request waits.
 
         Args:
             shape: What one of them uses.

@@ -61,7 +61,7 @@ def num_free(shape: Shape, timeout_s: float) -> int:
         timeout_s: How long to wait for the pool.
 
     Returns:
-        Their number; 0 where a request waits for workers, or the pool does not answer.
+        Their number, or 0 if a request waits for workers, or the pool does not answer.
     """
     try:
         return ray.get(connect_pool().num_free.remote(shape), timeout=timeout_s)
@@ -76,7 +76,7 @@ def status(timeout_s: float) -> PoolStatus | None:
         timeout_s: How long to wait for the pool.
 
     Returns:
-        The status; None where the pool does not answer.
+        The status, or None if the pool does not answer.
     """
     try:
         return ray.get(connect_pool().status.remote(), timeout=timeout_s)
@@ -89,7 +89,7 @@ class Obstacle:
     """What keeps a run from its workers.
 
     Attributes:
-        num_ahead: How many requests of other runs are served first; None where it requests nothing.
+        num_ahead: How many requests of other runs are served first, or None if it requests nothing.
         missing: A sentence on each node that is lost, silent or requested.
         holders: A sentence on each other run that holds workers.
     """
@@ -99,7 +99,7 @@ class Obstacle:
     holders: tuple[str, ...]
 
     def is_like(self, reported: Obstacle | None) -> bool:
-        """Return whether it was reported; what others hold changes with each of their trials."""
+        """Return whether it was reported. What others hold changes with each of their trials."""
         return reported is not None and (self.num_ahead, self.missing) == (
             reported.num_ahead,
             reported.missing,
@@ -118,10 +118,10 @@ def obstacle(run_id: str) -> Obstacle | None:
     """Return what keeps a run from the workers that it waits for.
 
     Args:
-        run_id: The run; its own workers are not reported.
+        run_id: The run. Its own workers are not reported.
 
     Returns:
-        What is in its way; None where nothing is, or the pool does not answer.
+        What is in its way, or None if nothing is, or the pool does not answer.
     """
     pool = status(POOL_TIMEOUT_S)
     if pool is None:

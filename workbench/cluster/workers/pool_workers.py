@@ -1,6 +1,6 @@
 """The workers of a pool: how they start, and the idle ones, which gangs take or time ends.
 
-Who leases workers, and when a gang is admitted, is left to `pool`; on which nodes it runs, to
+Who leases workers, and when a gang is admitted, is left to `pool`. On which nodes it runs, to
 `admission`.
 """
 
@@ -85,7 +85,7 @@ def start_worker(node_id: str, request: Request) -> Any:
 
 
 async def wait_until_ready(workers: Sequence[WorkerHandle]) -> BaseException | None:
-    """Wait until new workers answer; return what went wrong, or None."""
+    """Wait until new workers answer, and return what went wrong, or None."""
 
     async def wait_for(worker: WorkerHandle) -> None:
         if worker.info is None:
@@ -150,7 +150,7 @@ class IdleWorkers:
             worker.idle_since_s = time.monotonic()
 
     def take(self, request: Request) -> list[WorkerHandle] | None:
-        """Take idle workers and start the rest of a gang; return None where it does not fit."""
+        """Take idle workers and start the rest of a gang, and return None where it does not fit."""
         self._idle = [worker for worker in self._idle if not worker.is_dead]
         matching = [worker for worker in self._idle if worker.may_serve(request)]
         matching.sort(
@@ -197,7 +197,7 @@ class IdleWorkers:
 
         Args:
             shape: The shape of the workers in question.
-            warm: Idle workers that may serve them; all if None.
+            warm: Idle workers that may serve them. All if None.
         """
         leased = [worker.slot for worker in self._leased()]
         idle = [worker.slot for worker in self._idle]

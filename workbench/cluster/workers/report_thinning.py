@@ -17,7 +17,7 @@ from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.events import Event, TrialReported
 
 NUM_FREE = 1000
-"""Reports of an attempt that pass whatever their rate; a curve of as many points looks whole."""
+"""Reports of an attempt that pass whatever their rate. A curve of as many points looks whole."""
 SHORTEST_S, LONGEST_S = 0.5, 10.0
 ELAPSED_FRACTION = 1e-3
 """Reports wait for this fraction of the time that the attempt has taken, between the two limits
@@ -151,8 +151,7 @@ class ReportThinning:
 def _beside(reports: list[TrialReported], place: int) -> set[int]:
     """Return the places of the reports that tell all metrics as they were at one of them.
 
-    A best report stands for all metrics: those reported before it, and those that follow at its
-    step.
+    A best report means all metrics: those reported before it, and those that follow at its step.
     """
     step = reports[place].step
     following = range(place + 1, len(reports))

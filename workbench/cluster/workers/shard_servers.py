@@ -56,7 +56,7 @@ class NodeServer:
         return self._server.endpoint
 
     def _find_others(self) -> list[Endpoint]:
-        """Return the servers of all nodes; a node that does not answer in time is left out."""
+        """Return the servers of all nodes. A node that does not answer in time is skipped."""
         with self._listing:
             if time.monotonic() - self._listed_s > NODES_FRESH_S:
                 nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]

@@ -1,6 +1,6 @@
 """The parts of a process that a trial may change and that can be restored, as one table.
 
-Those of torch, numpy, pandas and matplotlib count once their library is loaded; nothing is imported
+Those of torch, numpy, pandas and matplotlib count once their library is loaded. Nothing is imported
 here. What belongs to one thread, such as torch's autocast mode, ends with the thread of the trial,
 and random generators are seeded at the start of each trial, so neither is listed. When parts are
 read and restored is left to `process_state`.
@@ -253,8 +253,7 @@ def _write_limits(before: Mapping[str, tuple[int, int]]) -> None:
     now = _read_limits()
     for name, limits in before.items():
         if now[name] != limits:
-            # A hard limit that was lowered cannot be raised again; the others are restored all the
-            # same.
+            # A hard limit that was lowered cannot be raised again. The others are restored anyway.
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(getattr(resource, name), limits)
 

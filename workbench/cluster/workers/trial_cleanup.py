@@ -70,7 +70,7 @@ class TrialCleanup:
 
         Args:
             task: The trial that is about to start.
-            origin: Where the run was started; None to stay where the process is.
+            origin: Where the run was started, or None to stay where the process is.
         """
         if self._user_code.leave(origin, task.run_id) or self._before is None:
             self._before = None
@@ -89,7 +89,7 @@ class TrialCleanup:
             task: The trial that has ended.
 
         Returns:
-            Why the process must not be used again, in words that follow its name; None where it can
+            Why the process must not be used again, in words that follow its name, or None if it can
             be.
         """
         checks = (

@@ -24,7 +24,7 @@ from pathlib import Path
 
 _CRASH = re.compile(rb"\*\*\* (SIG[A-Z]+) received at time=(\d+) ")  # as Ray prints it
 _CRASH_BYTES = 65_536
-"""How far before the end of a log the last crash is searched for; its stacks follow it."""
+"""How far before the end of a log the last crash is searched for. Its stacks follow it."""
 SCAN_INTERVAL_S = 1.0
 MAX_BYTES = 2**20
 """The most that one scan reads; of a longer part of the log it reads the end."""
@@ -47,7 +47,7 @@ def crash_in(path: Path, since_unix_s: float) -> str | None:
     None where it does not.
 
     Args:
-        path: The log; it need not exist.
+        path: The log. It need not exist.
         since_unix_s: When the process began with its trial: the log may contain earlier crashes.
     """
     try:
@@ -64,7 +64,7 @@ def crash_in(path: Path, since_unix_s: float) -> str | None:
 
 
 class TrialLog:
-    """Redirects what a process prints while a trial runs; one trial at a time."""
+    """Redirects what a process prints while a trial runs. One trial at a time."""
 
     def __init__(self) -> None:
         """Redirect nothing yet."""
@@ -100,7 +100,7 @@ class TrialLog:
             return
         with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Only with a directory given does Python follow the link; an absolute source ignores
+            # Only with a directory given does Python follow the link. An absolute source ignores
             # it.
             os.link(f"/proc/self/fd/{self._file}", self._path, src_dir_fd=self._file)
             self._has_name = True

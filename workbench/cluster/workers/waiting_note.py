@@ -37,7 +37,7 @@ def ends_waiting(message: str) -> bool:
 
 
 def read_waiting_note(message: str) -> str | None:
-    """Return what a run waits for and why, in words; None where a message is not such a note.
+    """Return what a run waits for and why, in words, or None if a message is not such a note.
 
     Args:
         message: The message of any note.

@@ -82,7 +82,7 @@ class Progress:
 
 
 class Worker:
-    """One process that trains; the pool runs it as a Ray actor with a few threads for calls."""
+    """One process that trains. The pool runs it as a Ray actor with a few threads for calls."""
 
     def __init__(
         self, cpus: int, gpus: float, preload: tuple[str, ...], variables: Mapping[str, str]
@@ -91,7 +91,7 @@ class Worker:
 
         Args:
             cpus: Threads that numeric libraries may use.
-            gpus: GPUs that were reserved for it; with 0 it sees none.
+            gpus: GPUs that were reserved for it. With 0 it sees none.
             preload: Modules to import in the background, because its trials will need them.
             variables: The environment variables of the process that started the run.
         """
@@ -161,8 +161,8 @@ class Worker:
             task: The trial.
             blocking: Whether training waits, after each report of an objective, until the next
                 `next`.
-            origin: Where the run was started; None where the trial imports none of the user's code.
-            first: Actor handle of the trial's rank 0; None for rank 0 itself.
+            origin: Where the run was started, or None if the trial imports none of the user's code.
+            first: Actor handle of the trial's rank 0, or None for rank 0 itself.
         """
         with self._condition:
             self._condition.wait_for(lambda: not self._is_training)
@@ -366,7 +366,7 @@ class Worker:
             if is_all:
                 gc.unfreeze()
             gc.collect()
-            # Imports and data stay; the next collections need not traverse them again.
+            # Imports and data stay. The next collections need not traverse them again.
             gc.freeze()
             if is_all:
                 self._collected_all_s = time.monotonic()

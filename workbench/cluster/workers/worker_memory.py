@@ -1,7 +1,7 @@
 """The memory of a worker: kept for the next step, and back at its baseline after a trial.
 
 Training runs in a thread of its own, and glibc returns what such threads free to the system at
-once: a step that allocates its activations or gathered parameters anew then pays hundreds of page
+once: a step that allocates its activations or gathered parameters again then pays hundreds of page
 faults, where the same loop in the main thread pays next to none. So the C library keeps what is
 freed. Other C libraries are left as they are.
 
@@ -83,7 +83,7 @@ class Baseline:
             run_id: The run of the trial.
 
         Returns:
-            The excess, in words; None where it is back at its baseline.
+            The excess, in words, or None if it is back at its baseline.
         """
         self._return_freed()
         excess = self._find(run_id)
@@ -128,7 +128,7 @@ def _uses_gpu() -> bool:
 
 
 def _device_bytes() -> int:
-    """Return what tensors hold of this process's GPU; 0 where it uses none.
+    """Return what tensors hold of this process's GPU, or 0 if it uses none.
 
     Raises:
         RuntimeError: If the GPU does not respond to this process.

@@ -95,7 +95,7 @@ class Compression:
             seed: Seed of the choice of samples for a calibration.
 
         Returns:
-            The measured values by name; None if the trial was stopped.
+            The measured values by name, or None if the trial was stopped.
         """
         base = self.base
         model, datasets, teacher = _build(base)
@@ -148,8 +148,7 @@ class Compression:
         return measured
 
     def check_device(self) -> None:
-        """Measure the unchanged model on the device, so that one that cannot be used is refused at
-        once.
+        """Measure the unchanged model on the device, which shows at once if it cannot be used.
 
         Raises:
             ArgumentError: If the device is unknown.
@@ -272,7 +271,7 @@ class Compression:
         sent = _sent_samples(datasets, path)
 
         def evaluate(answers: np.ndarray) -> dict[str, float]:
-            # Where not all samples are sent, the difference on those counts.
+            # If not all samples are sent, the difference on those counts.
             assert sent is not None
             experiment = self.base.experiment
             there = measure_answers(answers, sent.targets, experiment, datasets)
@@ -371,7 +370,7 @@ def _sent_samples(datasets: Datasets, path: Path) -> _SentSamples | None:
 
 
 def _samples(datasets: Datasets, number: int, seed: int) -> np.ndarray | None:
-    """Return inputs for a calibration, drawn from the training samples; None for none."""
+    """Return inputs for a calibration, drawn from the training samples, or None for none."""
     if not number:
         return None
     size = len(datasets.train)

@@ -43,10 +43,10 @@ class OnDevice:
         runtime: What ran the models, with its version.
         p95_s: 95 of 100 calls of the model alone were at most this long, in seconds.
         memory_bytes: Peak memory of a process that only runs the model.
-        energy_j: What all processors of the machine used for a call, in joules; None where it is
+        energy_j: What all processors of the machine used for a call, in joules, or None if it is
             not counted.
         measured_unix_s: When.
-        values: What its answers there are worth, by metric; none where no samples were given.
+        values: What its answers there are worth, by metric, or none if no samples were given.
     """
 
     compared: Comparison
@@ -80,7 +80,7 @@ def measure_there(
         device: ssh://[USER@]HOST[:PORT].
         python: The Python there, which has numpy and onnxruntime.
         threads: Number of threads that compute a call.
-        samples: Inputs that the model answers there, too; None for none.
+        samples: Inputs that the model answers there, too, or None for none.
         evaluate: Returns what such answers are worth, by metric.
 
     Raises:

@@ -81,7 +81,7 @@ def fine_tune(
     epochs.
 
     Args:
-        model: The model; it is changed.
+        model: The model. It is changed.
         teacher: The outputs of the whole model, which are learned, too.
         source: The training samples.
         loss: A function of (outputs, targets).
@@ -95,7 +95,7 @@ def fine_tune(
         report: Receives the epoch and its mean loss; returns whether to stop.
         quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
         scales: Parameters of which as many as possible should become zero.
-        scores: Brings scores of classes into the form in which the classes come last; None where
+        scores: Brings scores of classes into the form in which the classes come last, or None if
             they do.
         slimming: The weight of the sum of their sizes in the loss.
 

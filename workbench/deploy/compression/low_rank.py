@@ -16,7 +16,7 @@ def factorise(model: nn.Module, share: float) -> nn.Module:
     smaller.
 
     Args:
-        model: The model; it is not changed.
+        model: The model. It is not changed.
         share: The rank as a share of the full one; 1 changes nothing.
 
     Returns:

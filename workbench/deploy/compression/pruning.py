@@ -124,7 +124,7 @@ def num_kept(count: int, ratio: float) -> int:
 
 
 def why_not_pruned(model: nn.Module) -> str | None:
-    """Return why no channel of a model can be removed; None if some can."""
+    """Return why no channel of a model can be removed, or None if some can."""
     channels = find_channels(model)
     if not channels:
         return (
@@ -141,7 +141,7 @@ def prune(model: nn.Module, ratio: float, example: Tensor) -> nn.Module:
     weights.
 
     Args:
-        model: The model; it is not changed.
+        model: The model. It is not changed.
         ratio: The share of channels to remove, of every layer that allows it.
         example: Inputs, by which the result is checked.
 
@@ -234,9 +234,7 @@ def _reads(producer: Any, consumer: Any) -> bool:
 
 
 def _shared_layers(model: nn.Module) -> set[str]:
-    """Return the layers whose parameters others use, too, and those that stand in several
-    places.
-    """
+    """Return the layers whose parameters others use, too, and those that are in several places."""
     owners: dict[int, set[str]] = {}
     uses = Counter(
         id(child)

@@ -54,7 +54,7 @@ def quantise(
     """Write a model with 8-bit integers.
 
     Args:
-        source: The model with 32-bit floats; it has one input.
+        source: The model with 32-bit floats. It has one input.
         target: The file to write.
         quantiser: none copies the model; qat is here what static is.
         calibration: How a static range follows from the values that were seen.
@@ -92,7 +92,7 @@ def rounding(model: nn.Module) -> Iterator[None]:
     """Round inputs and weights of a model's layers for as long as the context lasts.
 
     Args:
-        model: The model; its weights are floats again afterwards, and what it learned stays.
+        model: The model. Its weights are floats again afterwards, and what it learned stays.
 
     Source: Jacob et al., Quantization and Training of Neural Networks for Efficient
     Integer-Arithmetic-Only Inference (2018), section 3.
@@ -115,7 +115,7 @@ def rounding(model: nn.Module) -> Iterator[None]:
 
 
 def why_not_aware(model: nn.Module) -> str | None:
-    """Return why a model cannot be trained with rounding; None if it can."""
+    """Return why a model cannot be trained with rounding, or None if it can."""
     if _layers_of(model):
         return None
     return f"{type(model).__name__} has no linear or convolutional layer whose weights are its own"
@@ -128,7 +128,7 @@ def check_products(path: Path) -> None:
         path: A model with 8-bit integers.
 
     Raises:
-        ValueError: If a pair of products can exceed 16 bits; it names the weight.
+        ValueError: If a pair of products can exceed 16 bits. It names the weight.
     """
     import onnx
     from onnx import TensorProto, numpy_helper

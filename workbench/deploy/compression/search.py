@@ -180,7 +180,7 @@ def first_configurations(
 
     Args:
         experiment: As `experiment_for` returns it.
-        num_samples: Number of training samples; where they are many, they are trained with less
+        num_samples: Number of training samples. Where they are many, they are trained with less
             often, so that ten trials with 10,000 images take one or two minutes.
         has_convolutions: Whether the model has convolutions, which dynamic integers make slower.
     """
@@ -232,7 +232,7 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:
 
     Args:
         store: The store of the run.
-        run_id: Its id; no trial is under way any more.
+        run_id: Its id. No trial is under way any more.
         ending: How the run is about to end.
     """
     experiment = store.experiment(run_id)

@@ -1,4 +1,4 @@
-"""What a compression begins with.
+"""What a compression starts with.
 
 A trained trial, its file in ONNX, and what that measures on the data.
 
@@ -87,7 +87,7 @@ class Base:
     def build(self) -> tuple[nn.Module, Datasets]:
         """Return the model, on the CPU and in evaluation mode, and its data.
 
-        Early exits are left out.
+        Early exits are skipped.
         """
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "weights.safetensors")
@@ -124,8 +124,8 @@ def make_base(
         weights: Its weights, as `training.export.write_weights` wrote them.
         run_id: Its run.
         trial: The number of its trial.
-        metric: What compression should keep; None for the accuracy where it is measured, else for
-            the first objective.
+        metric: What compression should keep, or None for the accuracy where it is measured, else
+            for the first objective.
 
     Raises:
         RunError: If the model cannot be compressed or exported.
@@ -169,7 +169,7 @@ def measure(
     """Return what an ONNX model measures on the validation samples, or on those for the test.
 
     Args:
-        path: The model; it has one input.
+        path: The model. It has one input.
         experiment: Names the metrics.
         datasets: The data.
         part: val, or test: what the names of the values begin with.

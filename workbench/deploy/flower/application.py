@@ -3,7 +3,7 @@
 Programs of the model, settings, and clients.
 
 What the application computes is left to `learning`. `client_app` and `server_app` connect it with
-Flower; they are copied like the modules of ours that they use, and never imported here.
+Flower. They are copied like the modules of ours that they use, and never imported here.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def write_application(folder: Path, task: TrialTask, name: str) -> None:
     """Write the federation of a trial as an application for Flower.
 
     Args:
-        folder: Where to write it; it is made.
+        folder: Where to write it. It is made.
         task: The trial, as it was given to its worker.
         name: The name of the run.
 
@@ -234,9 +234,7 @@ def _optimizer(settings: TrialSettings, trained: Mapping[str, nn.Parameter]) -> 
 def _programs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, sent: list[str]
 ) -> dict[str, str]:
-    """Return the model as programs that train and evaluate, and the weights with which it
-    begins.
-    """
+    """Return the programs that train and evaluate the model, and its first weights."""
     examples = [
         as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))
     ]

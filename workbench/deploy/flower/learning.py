@@ -53,7 +53,7 @@ class Learning:
         self._programs: dict[str, nn.Module] = {}
 
     def initial(self) -> Weights:
-        """Return the weights with which the first round begins."""
+        """Return the weights with which the first round starts."""
         with np.load(io.BytesIO(unpacked(self._packed[INITIAL]))) as stored:
             return {name: stored[name] for name in self.settings["sent"]}
 
@@ -67,7 +67,7 @@ class Learning:
             inputs: Its samples, as the model takes them.
             targets: Their targets.
             number: Which round, from 0.
-            client: The number of the client; with seed and round it decides the order of its
+            client: The number of the client. With seed and round it decides the order of its
                 samples.
         """
         settings, batch = self.settings, self.settings["batch"]

@@ -1,6 +1,6 @@
-"""The HTTP interface of a server of models: its addresses, who may use them, and what is refused.
+"""The HTTP interface of a server of models: its addresses, who may use them, and what is rejected.
 
-Queues and models are left to `served_models`; the process, its signals and its socket to `process`.
+Queues and models are left to `served_models`. The process, its signals and its socket to `process`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PAGE_POLICY = (
 
 
 def make_app(service: Service) -> ASGIApp:
-    """Return the application of a service; its models answer while the application runs."""
+    """Return the application of a service. Its models answer while the application runs."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -88,12 +88,12 @@ class Service:
         *,
         is_copy: bool = False,
     ) -> None:
-        """Make a service; it answers while its application runs.
+        """Make a service. It answers while its application runs.
 
         Args:
             models: What is served.
             limits: What a request may cost.
-            token: What a request must have; None if everybody who reaches the server may use it.
+            token: What a request must have, or None if everybody who reaches the server may use it.
             is_copy: Whether it is one of several, which only their owner may change.
         """
         self.models = {model.name: model for model in models}
@@ -109,7 +109,7 @@ class Service:
         self.metrics = ServerMetrics(self.models)
 
     def close(self) -> None:
-        """End its threads and those of its models; what was kept is on disk then."""
+        """End its threads and those of its models. What was kept is on disk then."""
         self._decoding.shutdown(wait=False, cancel_futures=True)
         for model in self.models.values():
             model.close()
@@ -288,7 +288,7 @@ class Refusal(Exception):
 
 
 async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) -> list[Any]:
-    """Return the rows of a request, unchecked; an image as the body is one row.
+    """Return the rows of a request, unchecked. An image as the body is one row.
 
     Args:
         request: The request.
@@ -342,7 +342,7 @@ async def _read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def _refusal_for(error: Exception, model: ServedModel) -> Refusal:
-    """Return how a request is refused because of an error."""
+    """Return how a request is rejected because of an error."""
     match error:
         case QueueFullError(retry_after_s=after_s):
             problem = describe_problem(

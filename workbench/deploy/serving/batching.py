@@ -2,7 +2,7 @@
 
 A row never waits for others to arrive: those that arrive while the model computes form the next
 batch. How large a batch may be follows from what batches took on this machine when the model was
-opened. What is refused is never queued, and what was queued is always answered. HTTP is left to
+opened. What is rejected is never queued, and what was queued is always answered. HTTP is left to
 `app`.
 """
 
@@ -52,7 +52,7 @@ class BatchTimes:
         return self.fixed_s + self.row_s * num_rows
 
     def most_rows(self, limit_s: float, *, slower: float = 1.0) -> int:
-        """Return how many rows are computed within a limit; at least one.
+        """Return how many rows are computed within a limit, at least one.
 
         Args:
             limit_s: Seconds.
@@ -119,7 +119,7 @@ class BatchQueue:
             predict: The model.
             times: What its batches take.
             max_batch: Rows in a batch, at most.
-            latency_s: Seconds that a batch may take; it has one row in any case.
+            latency_s: Seconds that a batch may take. It has one row in any case.
             limit_rows: Rows that may wait.
             on_batch: Receives the rows of each batch and the seconds that it took.
         """

@@ -62,7 +62,7 @@ class Connections:
 
     Attributes:
         limit: How many there may be.
-        trusted: Proxies: they stand for many clients, so they may have all connections.
+        trusted: Proxies: they mean many clients, so they may have all connections.
         headers_s: How long the headers of a request may take, in seconds.
     """
 
@@ -74,7 +74,7 @@ class Connections:
     _waiting: dict[str, dict[LimitedProtocol, None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """Connections without a request, by peer; those that have waited longest come first."""
+    """Connections without a request, by peer. Those that have waited longest come first."""
 
     def add(self, connection: LimitedProtocol) -> bool:
         """Count a new connection, for which another one may have to go.

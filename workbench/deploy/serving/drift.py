@@ -41,7 +41,7 @@ class Watch:
     """Keeps and counts a share of the rows of one bundle."""
 
     def __init__(self, bundle: Path, card: Card, *, share: float, limit_bytes: int) -> None:
-        """Begin to watch; arguments as of `KeptSamples` and `DriftMonitor`.
+        """Start to watch; arguments as of `KeptSamples` and `DriftMonitor`.
 
         Args:
             bundle: The bundle, itself and not a link to it.
@@ -206,7 +206,7 @@ class DriftMonitor:
         )
 
     def answers(self) -> Drift | None:
-        """Return the drift of the answers; None where their distribution in training is unknown."""
+        """Return the drift of the answers, or None if their distribution in training is unknown."""
         if self._answers is None:
             return None
         num_trained = self._card.num_train_samples
@@ -269,7 +269,7 @@ def drift_of_kept(bundle: Path) -> dict[str, Any]:
 
 
 def read_samples(bundle: Path) -> Iterator[dict[str, Any]]:
-    """Yield the kept samples of a bundle, the oldest first; a line that was cut off is left out.
+    """Yield the kept samples of a bundle, the oldest first. A line that was cut off is skipped.
 
     Raises:
         DataError: If there are none.

@@ -40,7 +40,7 @@ class DriftAlerts:
         self._notify = notify
 
     async def watch(self, models: Iterable[ServedModel]) -> None:
-        """Check models again and again, until this is cancelled; without a rule, end at once."""
+        """Check models again and again, until this is cancelled. Without a rule, end at once."""
         while self._rules:
             await asyncio.sleep(CHECK_S)
             self.check(models)

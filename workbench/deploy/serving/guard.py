@@ -25,7 +25,7 @@ class Guard:
     """Lets only requests through that have the token; adds the headers that every response has."""
 
     def __init__(self, app: ASGIApp, token: Token | None) -> None:
-        """Guard an application; without a token, only requests to a name of this machine pass."""
+        """Guard an application. Without a token, only requests to a name of this machine pass."""
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,7 +42,7 @@ class Guard:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         answer: ASGIApp = self._app
         if self._token is None:
-            # A page elsewhere may point a name of its own to this machine: such a name is refused.
+            # A page elsewhere may point a name of its own to this machine: such a name is rejected.
             if not is_loopback_name(headers.get(b"host", "")):
                 answer = respond(
                     describe_problem("the server answers only to a name of this machine"), 421

@@ -48,7 +48,7 @@ def listen(host: str, port: int) -> socket.socket:
 
     Args:
         host: A name or number of this machine.
-        port: The port; 0 for any that is free.
+        port: The port, or 0 for any that is free.
 
     Raises:
         ArgumentError: If it cannot.
@@ -113,10 +113,10 @@ def serve(
         versions: What was opened there.
         limits: What is computed at once, and what may wait.
         listener: Where to listen.
-        token: What a request must have; None for nothing.
+        token: What a request must have, or None for nothing.
         notify: Receives what the operator should know, in one line.
         alerts: Watches the models for drift.
-        trusted_proxies: Addresses that may have all connections, as they stand for many clients.
+        trusted_proxies: Addresses that may have all connections, as they mean many clients.
     """
     import uvicorn
 
@@ -167,7 +167,7 @@ def serve(
             server.should_exit = True
 
         class Server(uvicorn.Server):
-            """A server whose end begins with the answers to what it has accepted."""
+            """A server whose end starts with the answers to what it has accepted."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if service.is_stopping:

@@ -36,7 +36,7 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True)
 class ValueProblem:
-    """What is wrong with a row, or with one of its values; rows are counted from 0."""
+    """What is wrong with a row, or with one of its values. Rows are counted from 0."""
 
     row: int
     column: str | None
@@ -102,7 +102,7 @@ class RowReader:
     def __init__(self, card: Card) -> None:
         """Prepare for the inputs of a card."""
         self.image = card.inputs[0].name if takes_images(card) else None
-        """The name of the input that takes images; None where the model takes something else."""
+        """The name of the input that takes images, or None if the model takes something else."""
         self._inputs = card.inputs
         self._names = [column.name for column in card.inputs]
         self._readers = [(column.name, _reader(column)) for column in card.inputs]
@@ -124,7 +124,8 @@ class RowReader:
         """Return rows with the values in the order of the inputs.
 
         Raises:
-            RowsError: If a row lacks a column or has an unknown one, or a value is not of its kind.
+            RowsError: If a row does not have a column or has an unknown one, or a value is not of
+                its kind.
         """
         problems: list[ValueProblem] = []
         values = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
@@ -207,9 +208,7 @@ def _reader(column: Input) -> Callable[[Any], Any]:
 
 
 def _read_number(column: Input, value: Any) -> Any:
-    """Return the number that a text stands for, as the table wrote it that the model was trained
-    with.
-    """
+    """Return the number that a text means in the notation of the training table."""
     try:
         return number_in(column, value) if isinstance(value, str) else value
     except ValueError:
@@ -294,7 +293,7 @@ def _array(column: Input, value: Any) -> np.ndarray:
 
 
 def _image(column: Input, text: str, allowed: str) -> np.ndarray:
-    """Return the pixels of an image in base64, with or without the beginning of a data URL."""
+    """Return the pixels of an image in base64, with or without the start of a data URL."""
     encoded = text.partition(",")[2] if text.startswith("data:") else text
     try:
         content = base64.b64decode("".join(encoded.split()), validate=True)
@@ -338,7 +337,7 @@ def feeds_of_rows(card: Card, rows: Sequence[Row]) -> dict[str, np.ndarray]:
 
 
 def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
-    """Return answers as plain values, one for each row; what is not finite is null."""
+    """Return answers as plain values, one for each row. What is not finite is null."""
     output = card.outputs[0]
     if answers.classes is not None and answers.probabilities is not None:
         names = output.classes

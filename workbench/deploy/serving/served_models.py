@@ -35,7 +35,7 @@ class Limits:
         latency_s: Seconds that a batch may take.
         queue_rows: Rows of one model that may wait.
         body_bytes: Size of the body of a request, at most.
-        keep_share: The share of rows that are kept on disk and counted for drift; 0 for none.
+        keep_share: The share of rows that are kept on disk and counted for drift, or 0 for none.
         keep_bytes: Size of the kept files of a model, at most.
     """
 
@@ -178,7 +178,7 @@ class ServedModel:
             Whether it has.
 
         Raises:
-            WorkbenchError: If it cannot be opened, or takes or answers something else; the model
+            WorkbenchError: If it cannot be opened, or takes or answers something else. The model
                 that was served continues to be.
         """
         async with self._swapping:
@@ -195,7 +195,7 @@ class ServedModel:
             return True
 
     def close(self) -> None:
-        """End its threads; what was kept is on disk then."""
+        """End its threads. What was kept is on disk then."""
         self.queue.close()
         if self.watch is not None:
             self.watch.kept.close()

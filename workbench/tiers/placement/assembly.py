@@ -83,7 +83,7 @@ def assemble(
         folder: The folder that its paths are relative to.
         measure: Measures the stages of a bundle on this machine, as `profile_stages` of
             `workbench.tiers.processes` does.
-        with_frames: Whether making, protecting and reading frames counts; the time of links always
+        with_frames: Whether making, protecting and reading frames counts. The time of links always
             does.
         cut_at: Where the model is cut without exits, as of `Cut.is_there`; by default where that is
             best.
@@ -92,7 +92,7 @@ def assemble(
         The system, and the relative standard deviation of measured times.
 
     Raises:
-        ExperimentError: If a file is missing or does not fit the bundle; it names the dotted field.
+        ExperimentError: If a file is missing or does not fit the bundle. It names the dotted field.
         RunError: If the stages cannot be measured here.
     """
     bundle = bundle_of(file, folder)

@@ -27,7 +27,7 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
 
     Args:
         bundle: The bundle of the whole model.
-        is_there: (nodes,): whether each node is computed in the second part; if all or none are,
+        is_there: (nodes,): whether each node is computed in the second part. If all or none are,
             there is one part only.
         evidence: How the exits of the bundle did on the validation split.
         folder: Where to write the parts.
@@ -69,7 +69,7 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
 
 
 def _compare(whole: Path, parts: list[Path]) -> list[Any]:
-    """Compare the answers of the parts with those of the whole; return what each part took."""
+    """Compare the answers of the parts with those of the whole, and return what each part took."""
     session = open_session(whole, threads=1)
     (given,) = session.get_inputs()
     drawn = np.random.default_rng(0).random((_NUM_COMPARED, *given.shape[1:]))

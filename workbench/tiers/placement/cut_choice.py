@@ -23,7 +23,7 @@ _HERE, _THERE = "here", "there"
 
 
 def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) -> Cut | None:
-    """Return where one request is answered first; None where nodes of the model were not measured.
+    """Return where one request is answered first, or None if nodes of the model were not measured.
 
     What each side takes in any case (a call, an answer, a frame) does not move a cut between nodes,
     so the minimum cut is compared with both ways not to cut when these are added.
@@ -91,9 +91,9 @@ class Value:
     """What a node, or the input of the graph, passes to nodes.
 
     Attributes:
-        producer: The number of the node; None for an input, which is on the device.
+        producer: The number of the node, or None for an input, which is on the device.
         consumers: The numbers of the nodes that take it.
-        send_s: The time to send it, in seconds; infinite where it cannot be sent.
+        send_s: The time to send it, in seconds, or infinite if it cannot be sent.
     """
 
     producer: int | None
@@ -104,7 +104,7 @@ class Value:
 def time_of(
     is_there: np.ndarray, here_s: Sequence[float], there_s: Sequence[float], values: Sequence[Value]
 ) -> float:
-    """Return the time that computing and sending take; infinite if a value would have to come back.
+    """Return the time of computing and sending, or infinite if a value would have to come back.
 
     Args:
         is_there: (nodes,): whether each is computed on the last tier.

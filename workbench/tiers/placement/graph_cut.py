@@ -35,9 +35,9 @@ class Passed:
 
     Attributes:
         name: Its name.
-        producer: The number of the node that computes it; None for the input of the graph.
+        producer: The number of the node that computes it, or None for the input of the graph.
         consumers: The numbers of the nodes that take it.
-        shape: Its shape for one sample; None where it has no row for each.
+        shape: Its shape for one sample, or None if it has no row for each.
         dtype: Its type.
     """
 
@@ -95,11 +95,10 @@ class CuttableGraph:
         )
 
     def parts(self, is_there: np.ndarray) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-        """Return both parts; what the first sends are the values in one row, as the second takes
-        them.
+        """Return both parts. The first sends the values that the second takes, in one row.
 
         Args:
-            is_there: (nodes,): whether each is computed on the last tier; some are, and some are
+            is_there: (nodes,): whether each is computed on the last tier. Some are, and some are
                 not.
         """
         sent, nodes, graph = self.sent(is_there), list(self.model.graph.node), self.model.graph

@@ -29,7 +29,7 @@ class Groups:
 
 
 def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> list[list[int]]:
-    """Return the classes of each group by number; a class that no group names is one by itself.
+    """Return the classes of each group by number. A class that no group names is one by itself.
 
     Args:
         labels: The names of the classes of each group.

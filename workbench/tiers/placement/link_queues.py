@@ -102,7 +102,7 @@ def bounded_waits(
     """Return the waits of what is sent to the last tier unless it would wait too long there or at a
     link.
 
-    The queue that has the highest load is bounded; what it lets in also waits in the others.
+    The queue that has the highest load is bounded. What it lets in also waits in the others.
 
     Args:
         system: The system.
@@ -131,7 +131,7 @@ def rate_of(requests: Requests, are_sent: np.ndarray | None = None) -> float:
 
     Args:
         requests: All requests.
-        are_sent: (requests,): which count; None for all.
+        are_sent: (requests,): which count, or None for all.
     """
     number = len(requests.arrival_s) if are_sent is None else int(are_sent.sum())
     return number / max(1e-12, float(requests.arrival_s[-1] - requests.arrival_s[0]))
@@ -179,7 +179,7 @@ class PlayedLinks:
 
     @classmethod
     def of(cls, system: System, sent_per_s: float) -> list[PlayedLinks]:
-        """Return the links to each tier, those that are hardly used left out.
+        """Return the links to each tier, those that are barely used left out.
 
         Args:
             system: The system.

@@ -102,7 +102,7 @@ def beats_per_link(counts: Sequence[int]) -> np.ndarray:
     each tier.
 
     Args:
-        counts: Number of machines of each tier; a link is shared by those that send over it.
+        counts: Number of machines of each tier. A link is shared by those that send over it.
     """
     num_further = np.arange(len(counts) - 1, 0, -1)
     return num_further * counts[0] / np.minimum.accumulate(np.array(counts[:-1]))

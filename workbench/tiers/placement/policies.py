@@ -1,7 +1,7 @@
 """The schedulers: where a request is computed, as closed forms expect it and as a simulation plays
 it.
 
-The first stage is computed where a request begins, except by `cloud`; the rest there or on a later
+The first stage is computed where a request starts, except by `cloud`. The rest there or on a later
 tier.
 """
 
@@ -46,7 +46,7 @@ _NO_TIME = np.zeros(1)
 
 
 class End:
-    """Everything is computed where it begins.
+    """Everything is computed where it starts.
 
     What cannot be is answered by the last exit that can.
     """
@@ -203,7 +203,7 @@ class Mapping:
     """What does not leave at the first exit goes where it is expected to end first, queues
     included.
 
-    What a device computes itself delays what begins there next, and what is sent delays what is
+    What a device computes itself delays what starts there next, and what is sent delays what is
     sent after it. If every request looked for its own advantage only, a busy last tier would be
     used until it is no faster than a device. A request that stays is therefore charged, or
     credited, with the difference of both delays: see `charge_s`.
@@ -219,8 +219,8 @@ class Mapping:
         Below 0 it may end that much later. Of some charges whose expected p95 is within 1 % of the
         best, and whose expected mean is within 1 % of the best of these, it is the one nearest to
         0: 0 where nothing is busy, and infinite where nothing should stay. A charge with which a
-        queue would grow without end is the last resort, also where so few requests stand in it that
-        p95 does not show it.
+            queue would grow without end is the last resort, also where so few requests are in it
+            that p95 does not show it.
         """
         if not system.can_finish_here or not (system.exits > 0).any():
             return 0.0

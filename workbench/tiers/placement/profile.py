@@ -73,7 +73,7 @@ class FrameTiming(_Part):
         what: Whether `inputs` or the `features` of the first stage are sent.
         features: How they are sent, as `privacy.features`.
         transport: How they are protected, as `privacy.transport`.
-        mean_s: Mean time from making the frame to its answer, in seconds; nothing is computed.
+        mean_s: Mean time from making the frame to its answer, in seconds. Nothing is computed.
         p50_s: Half of the frames took at most this long.
         p95_s: 95 of 100 frames took at most this long.
         sender_busy_s: Processor time of the sender for one request.
@@ -100,7 +100,7 @@ class Profile(_Part):
 
     Attributes:
         machine: The machine, in words.
-        device: The device that was named, which tells how to reach it from here; None where that is
+        device: The device that was named, which tells how to reach it from here, or None if that is
             not kept.
         runtime: What ran the stages, with its version.
         threads: Number of threads that computed.
@@ -122,21 +122,21 @@ class Profile(_Part):
         write_atomically(path, self.model_dump_json(indent=2) + "\n")
 
     def timing(self, sha256: str, batch: int) -> StageTiming | None:
-        """Return how long a stage takes; None where it was not measured with that batch."""
+        """Return how long a stage takes, or None if it was not measured with that batch."""
         for timing in self.timings:
             if (timing.sha256, timing.batch) == (sha256, batch):
                 return timing
         return None
 
     def graph(self, sha256: str, batch: int) -> GraphTiming | None:
-        """Return how long a whole model takes; None where it was not measured with that batch."""
+        """Return how long a whole model takes, or None if it was not measured with that batch."""
         for graph in self.graphs:
             if (graph.sha256, graph.batch) == (sha256, batch):
                 return graph
         return None
 
     def frame(self, what: str, features: str, transport: str) -> FrameTiming | None:
-        """Return how long a frame takes; None where it was not measured."""
+        """Return how long a frame takes, or None if it was not measured."""
         for frame in self.frames:
             if (frame.what, frame.features, frame.transport) == (what, features, transport):
                 return frame

@@ -25,8 +25,8 @@ class Wait:
         mean_s: Mean wait of all requests, infinite where the queue grows without end.
         blocked: Share of the requests that are sent elsewhere because the queue is full.
         constant_s: The service time of one server that takes the same for each request, which says
-            how waits are distributed; 0 where there is none.
-        states: The waits that there are, in seconds, and the share of each; None where they are not
+            how waits are distributed, or 0 if there is none.
+        states: The waits that there are, in seconds, and the share of each, or None if they are not
             known.
     """
 
@@ -69,7 +69,7 @@ def erlang_c(num_servers: int, offered: float) -> float:
         offered: Arrivals per second times the mean service time in seconds.
 
     Returns:
-        A probability; 1 where the servers cannot keep up.
+        A probability, or 1 if the servers cannot keep up.
 
     Source: Erlang (1917); computed by the recursion of Erlang B, which does not overflow.
 
@@ -127,13 +127,13 @@ def wait_of_times(
     *,
     weights: np.ndarray | None = None,
 ) -> Wait:
-    """Return the wait in a queue whose service times are known; see `wait_of`.
+    """Return the wait in a queue whose service times are known. See `wait_of`.
 
     Args:
         arrivals_per_s: Arrivals per second at all servers together.
         times_s: Service times in seconds.
         num_servers: Number of servers.
-        weights: The share of each time; all have the same by default.
+        weights: The share of each time. All have the same by default.
     """
     weights = np.full(len(times_s), 1 / len(times_s)) if weights is None else weights
     mean_s = float(times_s @ weights)
@@ -156,7 +156,7 @@ def bounded_wait(
         arrivals_per_s: Arrivals per second, of those that are sent elsewhere, too.
         service_s: Mean service time in seconds.
         num_servers: Number of servers.
-        longest_s: The wait from which a request goes elsewhere; negative where none ever waits
+        longest_s: The wait from which a request goes elsewhere, or negative if none ever waits
             here.
 
     Source: Kleinrock, Queueing Systems I (1975), birth-death processes.

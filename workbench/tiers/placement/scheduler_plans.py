@@ -47,7 +47,8 @@ class Plan:
         p95_s: 95 of 100 requests are answered within this time.
         low: Lower end of the 95 % interval of `p95_s`.
         high: Upper end.
-        group_accuracy: Share of the answers whose group of classes is right; None without groups.
+        group_accuracy: Share of the answers whose group of classes is right, or None without
+            groups.
     """
 
     scheduler: str
@@ -104,7 +105,7 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
 
     Args:
         system: The system.
-        num_requests: Number of requests; the first tenth is not counted.
+        num_requests: Number of requests. The first tenth is not counted.
         seed: Seed of the draws.
     """
     requests = draw_requests(
@@ -126,7 +127,7 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
 
 
 def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
-    """Return the plan that serves the objective best; None where none keeps to its limits.
+    """Return the plan that serves the objective best, or None if none keeps to its limits.
 
     Args:
         plans: The plans.
@@ -155,8 +156,8 @@ class ExitPoint:
         threshold: The probability from which an answer leaves there.
         share: Share of the samples that leave there, where all is computed on the first tier.
         outcomes: What closed forms expect of each scheduler.
-        group_accuracy: By scheduler the share of the answers whose group of classes is right; empty
-            without groups.
+        group_accuracy: By scheduler the share of the answers whose group of classes is right, or
+            empty without groups.
     """
 
     threshold: float
@@ -173,7 +174,7 @@ def exit_curve(system: System) -> list[ExitPoint]:
     among them.
 
     Args:
-        system: The system; the thresholds of its other exits are kept.
+        system: The system. The thresholds of its other exits are kept.
     """
     first, *others = system.thresholds
     levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
@@ -213,12 +214,12 @@ def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> 
 
 
 def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> str | None:
-    """Return which tier or link is full, and its limit; None where none is.
+    """Return which tier or link is full, and its limit, or None if none is.
 
     Args:
         system: The system.
         outcome: What comes of it.
-        times_s: The times that are shown of it; infinite where there is no steady state.
+        times_s: The times that are shown of it, or infinite if there is no steady state.
     """
     loads = _loads(outcome)
     busiest = max(loads, key=loads.__getitem__)

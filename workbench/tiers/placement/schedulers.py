@@ -65,7 +65,7 @@ class Outcome:
     """What comes of a way to place requests.
 
     Attributes:
-        response_s: Response times of many requests, in seconds; infinite where a queue grows
+        response_s: Response times of many requests, in seconds, or infinite if a queue grows
             without end.
         accuracy: Share of correct answers.
         bytes_per_sample: Bytes that leave the first tier for a request, in the mean.

@@ -52,7 +52,7 @@ class Sending:
         folder: The folder that its paths are relative to.
         profiles: What was measured on the machines of each tier.
         stages: The stages whose inputs and features were sent then.
-        with_frames: Whether making, protecting and reading frames counts; the time of links always
+        with_frames: Whether making, protecting and reading frames counts. The time of links always
             does.
     """
 

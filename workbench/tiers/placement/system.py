@@ -2,7 +2,7 @@
 
 Measured times, bytes, links and the exits of a model, as arrays.
 
-Reading files into it is left to `assembly`; what a scheduler makes of it, to `policies`.
+Reading files into it is left to `assembly`. What a scheduler makes of it, to `policies`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Cut:
         send_j: As `System.send_j`, of the values.
         alone_s: Time of one request on an idle system, by scheduler: cut here, `end` and `cloud`.
         links_s: As `System.links_s`, of the values.
-        sent_evidence: How the model does on values as they are received; None if that changes
+        sent_evidence: How the model does on values as they are received, or None if that changes
             nothing.
     """
 
@@ -67,8 +67,8 @@ class System:
     Attributes:
         names: The tiers.
         counts: Number of machines of each.
-        arrivals_per_s: Requests that begin at one machine of the first tier, per second.
-        stage_s: (tiers, stages): time of a stage for one request on one machine; infinite where the
+        arrivals_per_s: Requests that start at one machine of the first tier, per second.
+        stage_s: (tiers, stages): time of a stage for one request on one machine, or infinite if the
             tier cannot run it.
         mates_s: For each tier, how much longer a request takes because it is computed in a batch.
         send_s: For each tier, the time of the features from the first tier to it.
@@ -77,23 +77,23 @@ class System:
             stages: it reads the frame and sends the answer.
         received_raw_s: Likewise on a request with inputs.
         back_s: For each tier, the time of the answer back to the first.
-        sent_bytes: Bytes that are sent if a request goes on to a tier after the first stage.
+        sent_bytes: Bytes that are sent if a request continues to a tier after the first stage.
         raw_bytes: Likewise where its inputs are sent.
         send_j: Energy of the sender for `sent_bytes`, in joules.
         raw_j: Likewise for `raw_bytes`.
-        links_s: For each link, how long one is occupied by the features of a request; each machine
+        links_s: For each link, how long one is occupied by the features of a request. Each machine
             of a tier has a link of its own to the next tier.
         links_raw_s: Likewise by the inputs.
-        power: Power of a machine of each tier while it computes, in watts; 0 where it is unknown.
+        power: Power of a machine of each tier while it computes, in watts, or 0 if it is unknown.
         evidence: How each exit did on the validation split, where the first tier computes all.
         sent_evidence: Likewise where the features are sent after the first stage, as they are
-            received; None if that changes nothing.
+            received, or None if that changes nothing.
         raw_evidence: Likewise where the inputs are sent.
         thresholds: The probability from which an answer leaves at each exit.
         busy: Load of the last tier from which `threshold` sends less there.
-        cut: Where the model without exits is cut; None where its nodes were not measured.
-        group_threshold: The probability from which the first exit is sure of a group of classes;
-            None where there are no groups.
+        cut: Where the model without exits is cut, or None if its nodes were not measured.
+        group_threshold: The probability from which the first exit is sure of a group of classes, or
+            None if there are no groups.
         has_own_models: Whether the first tier has one model and the last another, which takes
             inputs, too.
         heartbeat_s: How often each machine of the first tier sends a heartbeat to every further

@@ -232,9 +232,7 @@ class Privacy(Section):
 
 
 class TiersFile(Section):
-    """The whole file; the tiers are in order, from where requests begin to the last that can
-    answer.
-    """
+    """The whole file, with the tiers in the order in which requests pass them."""
 
     tiers: dict[str, Tier] = Field(min_length=1)
     links: dict[str, Link] = {}
@@ -302,10 +300,10 @@ def read_tiers(path: Path) -> TiersFile:
     """Read a file of tiers.
 
     Args:
-        path: The file; the files that it names are relative to its folder.
+        path: The file. The files that it names are relative to its folder.
 
     Raises:
-        ExperimentError: If it cannot be read or is invalid; the error names the dotted field.
+        ExperimentError: If it cannot be read or is invalid. The error names the dotted field.
     """
     document: dict[str, Any] = read_yaml_file(path, holds=_HOLDS)
     try:

@@ -1,7 +1,7 @@
 """A small certificate authority for the tiers: one certificate each, valid for a short time.
 
 The key of the authority stays in memory: when it is gone, nobody can issue another certificate.
-Uses the `cryptography` package; a tier's process reads the files with Python's `ssl`, which
+Uses the `cryptography` package. A tier's process reads the files with Python's `ssl`, which
 `transport` does.
 """
 
@@ -41,8 +41,8 @@ class Authority:
         """Make an authority.
 
         Args:
-            valid_s: How long it is valid; no certificate that it issues is valid for longer.
-            now: When it is made; None for the present.
+            valid_s: How long it is valid. No certificate that it issues is valid for longer.
+            now: When it is made, or None for the present.
         """
         now = now or datetime.now(timezone.utc)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -64,12 +64,12 @@ class Authority:
         """Write a tier's certificate and key, and the certificate of the authority.
 
         Args:
-            name: The name of the tier, which the other side of a connection checks; a valid host
+            name: The name of the tier, which the other side of a connection checks. A valid host
                 name.
-            folder: Where `NAME.pem`, `NAME.key` and `authority.pem` are written; the key is its
+            folder: Where `NAME.pem`, `NAME.key` and `authority.pem` are written. The key is its
                 owner's only.
             valid_s: How long the certificate is valid.
-            now: From when on; None for the present.
+            now: From when on, or None for the present.
         """
         now = now or datetime.now(timezone.utc)
         key = ec.generate_private_key(ec.SECP256R1())

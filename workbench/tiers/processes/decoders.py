@@ -2,8 +2,8 @@
 
 A linear one and a small network.
 
-They stand for somebody who receives what is sent and has samples of the same kind. Judging what
-they recover is left to `leak`.
+They mean somebody who receives what is sent and has samples of the same kind. Judging what they
+recover is left to `leak`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def best_decoder(known: Pairs, *, seed: int = 0) -> Decoder:
     """Return the decoder that recovers most of samples that it did not learn from.
 
     Args:
-        known: What decoders learn from; a fifth of it chooses among them.
+        known: What decoders learn from. A fifth of it chooses among them.
         seed: Seed of the network.
     """
     learned, chosen_by = known.divided()

@@ -75,11 +75,11 @@ def quantise(values: np.ndarray) -> tuple[np.ndarray, float, float]:
 
 
 def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
-    """Return whole numbers in the type in which they are sent; the next tier takes them in any.
+    """Return whole numbers in the type in which they are sent. The next tier takes them in any.
 
     Args:
         values: What is sent.
-        dtypes: The type; none for that of the values.
+        dtypes: The type, or none for that of the values.
 
     Example:
         >>> import numpy as np
@@ -106,7 +106,7 @@ def received(values: np.ndarray, outgoing: Outgoing, *, stage: int) -> np.ndarra
     """Return values as the next tier reads them from frames.
 
     Args:
-        values: (samples, ...); each sample is sent in a frame of its own.
+        values: (samples, ...). Each sample is sent in a frame of its own.
         outgoing: How they are sent.
         stage: The stage that computes with them.
     """

@@ -2,7 +2,7 @@
 
 Nothing is ever unpickled.
 
-The header names everything that is needed to read the tensor, so a frame is refused before its
+The header names everything that is needed to read the tensor, so a frame is rejected before its
 payload is read if it is malformed or too large. Who may send one is left to `transport`, what is
 done with it to `tier`.
 """
@@ -38,7 +38,7 @@ def _nothing() -> np.ndarray:
 
 
 class FrameError(Exception):
-    """A frame is refused.
+    """A frame is rejected.
 
     Attributes:
         reason: `malformed` or `too_large`, under which it is counted.
@@ -61,11 +61,11 @@ class Kind(enum.IntEnum):
     HEARTBEAT = 4
     """Whether the receiver is alive."""
     ALIVE = 5
-    """It is; the tensor is its load."""
+    """It is. The tensor is its load."""
     FALLBACK = 6
     """The probabilities of the classes, by a tier that would have sent the request further."""
     EARLY = 7
-    """The probabilities of groups of classes; the answer follows."""
+    """The probabilities of groups of classes. The answer follows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Frame:
     Attributes:
         kind: What it is.
         request: The number of the request, which its answer repeats.
-        tensor: The values; the sample is not a dimension of its own.
+        tensor: The values. The sample is not a dimension of its own.
         sender: Of a request, the number of the device; of an answer, the number of the tier that
             answered.
         stage: Of a request, the stage that computes with the tensor; of an answer, the one whose
@@ -112,7 +112,7 @@ def encode(frame: Frame) -> bytes:
     """Return a frame as bytes.
 
     Args:
-        frame: The frame; its tensor has at most six dimensions.
+        frame: The frame. Its tensor has at most six dimensions.
 
     Raises:
         ValueError: If its tensor or one of its numbers has no place in a frame.
@@ -213,8 +213,8 @@ async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLO
         max_bytes: How large the tensor may be: of a larger one only the header is read.
 
     Raises:
-        FrameError: If the frame is refused.
-        asyncio.IncompleteReadError: If the connection ends; `partial` is empty where it ends
+        FrameError: If the frame is rejected. asyncio.IncompleteReadError: If the connection ends;
+            `partial` is empty where it ends
             between frames.
     """
     header = decode_header(await reader.readexactly(HEADER_BYTES), max_bytes=max_bytes)

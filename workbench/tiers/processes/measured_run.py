@@ -1,7 +1,7 @@
 """Tiers started on this machine, samples sent through them as requests, and what was measured.
 
-One process stands for one machine of each tier; links are slowed down by a relay. Everything that
-was started is ended by its process id, whatever happens.
+One process means one machine of each tier. Links are slowed down by a relay. Everything that was
+started is ended by its process id, whatever happens.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Probes:
         alone: The last stage and the time, in seconds, of each of some requests that were sent
             straight to the last tier, over no link.
         links_s: How much longer than the links take by themselves empty frames took over all of
-            them to the last tier and back; none where the scheduler uses no link.
-        samples: The number of the sample of each request; none where all samples are expected
+            them to the last tier and back, or none if the scheduler uses no link.
+        samples: The number of the sample of each request, or none if all samples are expected
             equally often.
         processor_wait_s: For how long processes waited for a processor of this machine, for each
             request.
@@ -97,8 +97,8 @@ class GroupsMeasured:
     Attributes:
         accuracy: Share of the requests whose final answer is in the right group.
         early_share: Share of the requests whose group was answered before.
-        early_accuracy: Share of these in which it was right; None without any.
-        early_mean_s: Mean time until it came; None without any.
+        early_accuracy: Share of these in which it was right, or None without any.
+        early_mean_s: Mean time until it came, or None without any.
     """
 
     accuracy: float
@@ -128,7 +128,7 @@ class Measured:
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
         probes: What was measured beside the requests.
-        groups: What came of groups of classes; None where the file has none.
+        groups: What came of groups of classes, or None if the file has none.
         ended: The processes that ended by themselves, such as `the tier cloud`.
     """
 
@@ -204,7 +204,7 @@ class _Running:
                 process.kill()
 
     def _start_links(self, number: int, *, sends_all: bool) -> tuple[Route, ...]:
-        """Start the links from a tier to those that it sends to; return how they are reached."""
+        """Start the links from a tier to the tiers it sends to, and return how they are reached."""
         file, folder = self.file, self.folder
         stages = stages_of(file, self.bundle)
         links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
@@ -282,7 +282,7 @@ def measure_tiers(
         scheduler: The scheduler.
         moments_s: When requests are sent, in seconds.
         on_status: Receives, four times a second while requests are sent, what each tier reports of
-            itself, by the names of `STATUS`; the measurement ends if it returns False.
+            itself, by the names of `STATUS`. The measurement ends if it returns False.
         charge_s: What `mapping` charges a request that stays, as of `policies.Mapping.charge_s`.
         groups: Groups of classes that the first exit answers early.
 
@@ -374,7 +374,7 @@ async def _measure(
 async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np.ndarray:
     """Return what a tier reports of itself.
 
-    Where it has ended, what it did before the measurement.
+    If it has ended, what it did before the measurement.
     """
     try:
         return await read_status(tier, identity=running.identity)

@@ -65,12 +65,12 @@ class NextTier:
 
         Args:
             route: Which one.
-            identity: Who this side is; None for an unencrypted connection.
-            heartbeat_s: How often it is probed; None for never, so that only a timeout shows its
+            identity: Who this side is, or None for an unencrypted connection.
+            heartbeat_s: How often it is probed, or None for never, so that only a timeout shows its
                 silence.
             max_bytes: How large a tensor of an answer may be.
             device: The number of this device, by which the other side knows that it is alive.
-            on_wrong: Receives the reason where its certificate or one of its frames is refused.
+            on_wrong: Receives the reason where its certificate or one of its frames is rejected.
             on_early: Receives what it answers before the answer.
             clock: The time, in seconds, by which it is silent.
         """
@@ -85,7 +85,7 @@ class NextTier:
         self._status: dict[str, float] | None = None
         self._service_s, self._num_waiting_there = 0.0, 0
         self.load = 0.0
-        """Share of the time that it computes, of late; 0 where it is not probed."""
+        """Share of the time that it computes, of late, or 0 if it is not probed."""
         self.sent_bytes = 0
         """Bytes of all frames of requests that were sent."""
 
@@ -107,7 +107,7 @@ class NextTier:
         """Send a request and return its answer.
 
         Args:
-            frame: The request; its answer has the same number.
+            frame: The request. Its answer has the same number.
             timeout_s: How long the answer is waited for.
 
         Raises:
@@ -144,7 +144,7 @@ class NextTier:
         return replace(answer, request=frame.request)
 
     async def run(self) -> None:
-        """Keep the connection until cancelled; a lost one is made again."""
+        """Keep the connection until cancelled. A lost one is made again."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:

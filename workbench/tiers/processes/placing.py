@@ -39,7 +39,7 @@ def placed(
         file: The file.
         folder: The folder that its paths are relative to.
         temporary: A folder for bundles that are made for it; as long as the file is used.
-        export: Writes trials; None where only folders can be named.
+        export: Writes trials, or None if only folders can be named.
 
     Raises:
         ExperimentError: If a bundle is missing, or models of tiers do not answer the same question.
@@ -90,7 +90,7 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
     rest.
 
     Args:
-        bundles: Bundles of classifiers, the first one first; the data are those of the last.
+        bundles: Bundles of classifiers, the first one first. The data are those of the last.
         folder: Where to write.
 
     Raises:

@@ -49,7 +49,7 @@ class Expected:
         p50_s: Their median.
         p95_s: Their 95th percentile.
         accuracy: Share of correct answers.
-        full: Which tier or link is full, and its limit, in a sentence; None where none is.
+        full: Which tier or link is full, and its limit, in a sentence, or None if none is.
     """
 
     mean_s: float
@@ -182,7 +182,7 @@ def expected_of(
 ) -> dict[str, Expected]:
     """Return what is expected of each scheduler.
 
-    Of a few hundred requests, the share that goes on differs from that of all validation samples:
+    Of a few hundred requests, the share that continues differs from that of all validation samples:
     it is that of the samples which were sent.
 
     Args:

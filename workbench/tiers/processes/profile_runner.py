@@ -1,10 +1,10 @@
 """Times the stages of a bundle, and frames, on the machine where this file runs, as a tier works
 there.
 
-It is copied to other machines together with the modules of `tiers` that it measures; these need the
+It is copied to other machines together with the modules of `tiers` that it measures. These need the
 standard library, numpy and onnxruntime. It is called with a folder that holds request.json, the
 graphs and inputs.npz, and prints one line of JSON. A second process of the same machine receives
-the frames. Nodes of a graph are timed by the profiler of ONNX Runtime; what it adds to a node is
+the frames. Nodes of a graph are timed by the profiler of ONNX Runtime. What it adds to a node is
 measured with a graph whose nodes compute nothing, and taken away.
 """
 
@@ -74,9 +74,7 @@ def main(folder: Path) -> None:
 def _time_stages(
     folder: Path, request: dict[str, Any], inputs: list[np.ndarray]
 ) -> list[dict[str, Any]]:
-    """Time each stage with each batch as a tier computes it, the decision whether to go on
-    included.
-    """
+    """Time each stage with each batch, including the decision whether to continue."""
     models = StageModels(
         [
             StageSettings(number, str(folder / stage["file"]), stage["threshold"])

@@ -107,7 +107,7 @@ def profile_stages(
 
 
 def _pack_graph(parcel: Path, folder: Path) -> list[tuple[str, str]]:
-    """Write the whole model as it is cut; return its nodes, none where it cannot be cut."""
+    """Write the whole model as it is cut, and return its nodes, none where it cannot be cut."""
     graph = cuttable(folder / MODEL)
     if graph is None:
         return []

@@ -2,7 +2,7 @@
 
 Called as `python -m workbench.tiers.processes.relay LINK`, with the link as JSON.
 
-Passes TCP connections on; what passes leaves at the link's bandwidth, one byte after another, and
+Passes TCP connections on. What passes leaves at the link's bandwidth, one byte after another, and
 arrives half a round trip later. It needs no rights, unlike network namespaces, and works on every
 system. It shapes what TCP carries: the headers of IP and TCP, a few percent of large frames, are
 not part of it.
@@ -34,9 +34,9 @@ class Link:
     Attributes:
         host: The address to which it leads.
         port: The port there.
-        bits_per_s: Its bandwidth in each direction; infinite for no limit.
+        bits_per_s: Its bandwidth in each direction, or infinite for no limit.
         rtt_s: The time that a byte needs there and back.
-        trace: (time_s, bits_per_s) from its start on, instead of a bandwidth; it is repeated.
+        trace: (time_s, bits_per_s) from its start on, instead of a bandwidth. It is repeated.
     """
 
     host: str
@@ -68,7 +68,7 @@ class Direction:
         self._free_s = 0.0
 
     def arrival_s(self, now_s: float, num_bytes: int) -> float:
-        """Return when bytes that are sent now have arrived; they wait for what was sent before.
+        """Return when bytes that are sent now have arrived. They wait for what was sent before.
 
         Args:
             now_s: Seconds since the link was made.
@@ -92,7 +92,7 @@ class Direction:
 
 
 class Relay:
-    """A link at work; all its connections share the bandwidth."""
+    """A link at work. All its connections share the bandwidth."""
 
     def __init__(self, link: Link) -> None:
         """Make a link; `take` passes a connection on."""
@@ -102,7 +102,7 @@ class Relay:
         self._began_s = asyncio.get_running_loop().time()
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass a connection on until one side ends it; then the other is ended, too."""
+        """Pass a connection on until one side ends it. Then the other is ended, too."""
         try:
             there, back = await asyncio.open_connection(self._link.host, self._link.port)
         except OSError:

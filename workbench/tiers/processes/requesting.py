@@ -31,10 +31,10 @@ class Reply:
         sample: The number of the sample.
         sent_s: When it was sent, in seconds from the start.
         took_s: Until its answer came, or it was given up.
-        probabilities: The answer; None if there was none.
+        probabilities: The answer, or None if there was none.
         tier: The number of the tier that answered; -1 for none.
         stage: The number of the stage that answered; -1 for none.
-        groups: The probabilities of groups of classes that came before the answer; None if none
+        groups: The probabilities of groups of classes that came before the answer, or None if none
             did.
         groups_s: Until they came.
     """
@@ -59,13 +59,13 @@ async def send_requests(
     is_scene: bool = False,
     patience_s: float = 1.0,
 ) -> list[Reply]:
-    """Send requests whether or not earlier ones are answered; return what came of them, in order.
+    """Send requests without waiting for earlier answers, and return their outcomes in order.
 
     Args:
         devices: The machines of the first tier.
-        samples: (samples, ...), which take turns; for a scene, (samples, devices, ...).
+        samples: (samples, ...), which take turns. For a scene, (samples, devices, ...).
         moments_s: When to send each request, in seconds from the start.
-        identity: Who sends; None for unencrypted connections.
+        identity: Who sends, or None for unencrypted connections.
         timeout_s: How long an answer is waited for.
         is_scene: Whether all devices see each sample: the first of their answers counts, and one
             that a device gave only because it reached no further tier, if no other comes.
@@ -172,10 +172,10 @@ async def measure_hops_s(
     ends.
 
     Args:
-        route: The tier; None for none, which takes no times.
+        route: The tier, or None for none, which takes no times.
         moments_s: When to send each frame, in seconds from the start; later if the one before is
             not back.
-        identity: Who measures; None for an unencrypted connection.
+        identity: Who measures, or None for an unencrypted connection.
 
     Raises:
         OSError: If it cannot be reached at the start.
@@ -204,7 +204,7 @@ async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
 
     Args:
         route: The tier.
-        identity: Who reads it; None for an unencrypted connection.
+        identity: Who reads it, or None for an unencrypted connection.
 
     Raises:
         OSError: If it cannot be reached.
@@ -226,7 +226,7 @@ async def follow_status(
     Args:
         routes: The tiers.
         on_status: Receives it.
-        identity: Who reads it; None for unencrypted connections.
+        identity: Who reads it, or None for unencrypted connections.
         period_s: How often.
 
     Raises:

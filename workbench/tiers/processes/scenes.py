@@ -44,7 +44,7 @@ class Scenes:
             how: How their views become one.
             patience_s: How long views are waited for.
             alive: Returns the devices that are waited for.
-            answer: Answers an aggregate with its mask; the frame is one of those that arrived.
+            answer: Answers an aggregate with its mask. The frame is one of those that arrived.
         """
         self._devices, self._patience_s = tuple(devices), patience_s
         self._how: How = how
@@ -58,7 +58,7 @@ class Scenes:
         """Add the view of a device and return the answer of its scene.
 
         Args:
-            frame: The request; its number is that of the scene, its sender the device.
+            frame: The request. Its number is that of the scene, its sender the device.
             values: What it holds.
 
         Raises:
@@ -115,7 +115,7 @@ def aggregate(
     """Return the views of a scene as one tensor.
 
     Args:
-        views: What arrived, by the number of the device; all of one shape (channels, ...), at least
+        views: What arrived, by the number of the device. All of one shape (channels, ...), at least
             one.
         devices: All devices that see the scene, in order.
         how: `mean` or `max` over those that arrived; `concatenation` along the first dimension,

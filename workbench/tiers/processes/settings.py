@@ -21,7 +21,7 @@ class StageSettings:
     """A stage that a tier computes.
 
     Attributes:
-        number: Its number, from 0; the next stage takes what it sends.
+        number: Its number, from 0. The next stage takes what it sends.
         path: Its graph.
         threshold: The probability from which its answer is final; None: only if nothing further can
             answer.
@@ -65,17 +65,17 @@ class TierSettings:
         number: Its place from the first tier, 0, on.
         device: The number of this machine among those of its tier.
         host: The address on which it listens.
-        port: The port; 0 for any that is free.
+        port: The port, or 0 for any that is free.
         stages: The stages that it computes, in order.
         routes: Further tiers, the preferred one first: the first that is alive is the plan.
-        keeps: The last stage that is computed here while a further tier is alive; None for all.
+        keeps: The last stage that is computed here while a further tier is alive, or None for all.
         maps: Whether what goes further is computed here if that is expected to end first.
-        charge_s: By how much it must end earlier here, because it delays what begins here next.
-        has_own_model: Whether its stages are a model of its own, which takes what requests begin
+        charge_s: By how much it must end earlier here, because it delays what starts here next.
+        has_own_model: Whether its stages are a model of its own, which takes what requests start
             with.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
-        queue: Number of requests that may wait; further ones fail.
+        queue: Number of requests that may wait. Further ones fail.
         threads: Threads that compute a batch.
         timeout_s: How long an answer of a further tier is waited for.
         monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after
@@ -87,9 +87,9 @@ class TierSettings:
         features: How values are sent: float32 or uint8.
         sent_dtypes: The type in which what each stage takes is sent where it is a whole number.
         noise: Standard deviation of noise in what is sent, in that of the values.
-        identity: The folder of its certificate; None for unencrypted connections.
+        identity: The folder of its certificate, or None for unencrypted connections.
         accepts: The names of those that may connect.
-        devices: The devices that see the same scene; empty where each has its own.
+        devices: The devices that see the same scene, or empty if each has its own.
         aggregate: How their views become one.
         max_bytes: How large a tensor may be.
         ends_with_input: Whether it ends when its standard input does, which is when its parent
@@ -126,7 +126,7 @@ class TierSettings:
     ends_with_input: bool = False
 
     def known_as(self) -> Identity | None:
-        """Return the certificate; None for unencrypted connections."""
+        """Return the certificate, or None for unencrypted connections."""
         return None if self.identity is None else Identity.in_folder(Path(self.identity), self.name)
 
     def write(self, path: Path) -> None:

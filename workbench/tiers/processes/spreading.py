@@ -91,7 +91,7 @@ def settings_of(
         bundle: The folder of the bundle.
         folder: The folder of the file.
         scheduler: The scheduler.
-        identity: The folder of the certificates; None for unencrypted connections.
+        identity: The folder of the certificates, or None for unencrypted connections.
         charge_s: By how much `mapping` demands that a request ends earlier where it began, to stay
             there.
         groups: Groups of classes that the first exit answers early.

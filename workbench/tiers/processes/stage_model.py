@@ -3,7 +3,7 @@
 Features in, answers or features out.
 
 A graph has one input beside an optional `mask`, one output of probabilities, and an optional output
-`features`, which the next stage takes; without it the next stage takes what this one took.
+`features`, which the next stage takes. Without it the next stage takes what this one took.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Result:
     """What became of one input.
 
     Attributes:
-        probabilities: The answer of the last stage that was computed; None where that has no exit.
+        probabilities: The answer of the last stage that was computed, or None if that has no exit.
         stage: The number of that stage.
         is_final: Whether the answer is confident enough, or no stage follows.
         onward: What the next stage takes.
@@ -106,8 +106,9 @@ class StageModel:
 
 
 Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
-"""The stage to begin with, the values, their mask if they are of several devices, how often the
-thresholds were eased, and the last stage to compute; None for all.
+"""The first stage, the values, their mask, how often thresholds were eased, and the last stage.
+
+Only the values of several devices have a mask. Without a last stage, all stages are computed.
 """
 
 

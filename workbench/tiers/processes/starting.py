@@ -76,9 +76,7 @@ class StartedProcess:
         self.port = int(json.loads(line)["port"])
 
     def stop(self) -> dict[str, Any]:
-        """End it in order; return what it states at its end, which is nothing if it is gone
-        already.
-        """
+        """End it in order, and return its last report, which is empty if it is gone already."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
         try:
@@ -133,7 +131,7 @@ def processor_wait_s(pid: int) -> float:
 
 
 def _line_of(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """Return the first line that a process prints; nothing if it ends or the time is over."""
+    """Return the first line that a process prints, or nothing if it ends or the time is over."""
     assert process.stdout is not None
     deadline_s = time.monotonic() + timeout_s
     with selectors.DefaultSelector() as selector:

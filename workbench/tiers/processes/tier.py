@@ -1,7 +1,7 @@
 """One tier at work: answers requests itself where it is confident, and sends the others further.
 
 No request that was accepted stays unanswered: where no further tier answers, the tier's own answer
-is given, however unsure; where it has none, the sender is notified and gives its own. Connections
+is given, however unsure. Where it has none, the sender is notified and gives its own. Connections
 are left to `transport` and `next_tier`, computing to `stage_model`, the process to `process`.
 """
 
@@ -214,7 +214,7 @@ class Tier:
     async def _begin(
         self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
     ) -> tuple[Result, NextTier | None]:
-        """Compute a request as far as it should be here; return where the rest is sent, if any."""
+        """Compute the part of a request that belongs here, and return where the rest is sent."""
         result = await self._compute(stage, values, mask, further)
         if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
             further = self._quickest(result.stage + 1, further)
@@ -261,7 +261,7 @@ class Tier:
         return result
 
     def _quickest(self, stage: int, further: NextTier) -> NextTier | None:
-        """Return where the rest of a request is expected to end first; None for here."""
+        """Return where the rest of a request is expected to end first, or None for here."""
         if not self.settings.maps:
             return further
         best = min(
@@ -320,7 +320,7 @@ class OwnTime:
     """A clock that stands still while its event loop does, so that others are not taken for silent.
 
     A process that is frozen, or waits for a processor, reads what others sent meanwhile only after
-    it goes on. By the time of the machine they would have been silent since the pause began.
+    it continues. By the time of the machine they would have been silent since the pause began.
 
     Example:
         >>> moments = iter([0.0, 0.1, 0.2, 5.2, 5.2, 5.2])
@@ -336,7 +336,7 @@ class OwnTime:
         """Start at 0.
 
         Args:
-            period_s: How often it is read by itself; longer pauses are left out.
+            period_s: How often it is read by itself; longer pauses are skipped.
             clock: The time of the machine, in seconds.
         """
         self._period_s, self._clock = period_s, clock

@@ -1,6 +1,6 @@
 """Connections between tiers.
 
-Mutual TLS 1.3 with the tiers' own authority, and what is refused, counted.
+Mutual TLS 1.3 with the tiers' own authority, and what is rejected, counted.
 
 Both sides show a certificate of the same authority and are known by the name in it. Unencrypted
 connections are made only where no identity is given. Frames are left to `frames`, certificates to
@@ -79,7 +79,7 @@ class Connection:
         """Hold an open connection; `connect` and `Listener` make them."""
         self._reader, self._writer, self._max_bytes = reader, writer, max_bytes
         self.peer = peer
-        """The name in the certificate of the other side; None where there is none."""
+        """The name in the certificate of the other side, or None if there is none."""
         self.sent_bytes = 0
         """Bytes of the frames that were sent, without what TLS adds."""
 
@@ -91,7 +91,7 @@ class Connection:
         return await read_frame(self._reader, max_bytes=self._max_bytes)
 
     def send(self, frame: Frame) -> None:
-        """Send a frame; it is on its way when `drain` returns, or later."""
+        """Send a frame. It is on its way when `drain` returns, or later."""
         content = encode(frame)
         self.sent_bytes += len(content)
         self._writer.write(content)
@@ -120,7 +120,7 @@ async def connect(
     Args:
         host: Its address.
         port: Its port.
-        identity: Who this side is; None for an unencrypted connection.
+        identity: Who this side is, or None for an unencrypted connection.
         name: The name that the certificate of the other side must have.
         max_bytes: How large a tensor may be that is received.
 
@@ -154,9 +154,9 @@ class Listener:
         """Prepare to listen.
 
         Args:
-            serve: Reads the frames of a connection until it ends; what it raises closes the
+            serve: Reads the frames of a connection until it ends. What it raises closes the
                 connection.
-            identity: Who this side is; None for unencrypted connections, whose other side is
+            identity: Who this side is, or None for unencrypted connections, whose other side is
                 unknown.
             accepts: The names that certificates of the other side may have.
             max_bytes: How large a tensor may be that is received.
@@ -229,11 +229,11 @@ class Listener:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound; it listens as soon as a `Listener` has it.
+    """Return a socket that is bound. It listens as soon as a `Listener` has it.
 
     Args:
         host: An address of this machine.
-        port: The port; 0 for any that is free.
+        port: The port, or 0 for any that is free.
 
     Raises:
         OSError: If it cannot be bound.

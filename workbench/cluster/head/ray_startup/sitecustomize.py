@@ -2,7 +2,7 @@
 
 Ray imports jsonschema and requests in every process, which is a third of the time that importing
 Ray takes, and uses them in few: `import_ray` leaves stand-ins to Ray, which import the real ones
-when something of them is used. Where jsonschema is imported, it imports `rfc3987_syntax` if that is
+when something of them is used. If jsonschema is imported, it imports `rfc3987_syntax` if that is
 installed, as it is beside Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its
 place until it is used.
 
@@ -12,8 +12,8 @@ that is spared it.
 
 A process that waits for its first work meanwhile imports the packages that drivers need,
 unless no processes are wanted for runs to come. This project is not among them: what is idle would
-go on with the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray Train
-uses: drivers and processes that wait import Tune without it.
+continue with the code of yesterday. Ray Tune, which they need, imports Ray Data, which only Ray
+Train uses: drivers and processes that wait import Tune without it.
 
 Python runs a module of this name at its start, before it runs anything else. This one then runs the
 module of the same name that it hides, if there is one, and takes its folder off the path of what a
@@ -158,7 +158,7 @@ def _run_hidden() -> None:
 
 
 def _program() -> str:
-    """Return the path of the script that this process runs; empty for a module."""
+    """Return the path of the script that this process runs, or empty for a module."""
     return next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "").replace(
         os.sep, "/"
     )
