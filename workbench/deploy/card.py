@@ -108,9 +108,9 @@ class Output(_Part):
 
     Attributes:
         name: Its name in the graph.
-        kind: classes: a probability for each class. Values: predicted numbers; boxes: for each cell
-            of an image the edges of a box, as shares of the image, and a score of each class;
-            outputs: what the model returns, unchanged.
+        kind: What the numbers are. `classes` is a probability for each class, and `values` are
+            predicted numbers. `boxes` has the edges of a box for each cell of an image, as shares
+            of the image, and a score for each class. `outputs` is what the model returns.
         shape: The shape for one sample.
         classes: The names of the classes.
         targets: The names of what is predicted.

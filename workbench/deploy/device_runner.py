@@ -2,10 +2,10 @@
 
 It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a
 folder that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line
-of JSON. If base.onnx is there, too, both models are then called in turn: calls that alternate see
-the same machine, so what else it does, and how fast its clock is, changes both equally. If
-samples.npy is there, it also prints what the model answers for these samples: another processor may
-compute otherwise.
+of JSON. If the folder also has base.onnx, both models are then called in turn. Alternating calls
+see the same machine, so other load and the speed of its clock affect both equally. If the folder
+has samples.npy, it also prints the model's answers for these samples, because another processor
+may compute different ones.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def compare(
     number = int(np.clip(measured_s / once_s, _MIN_REPEATS, _MAX_REPEATS))
     times = np.empty((number, 2))
     for pair in range(number):
-        # Each goes first in half of the pairs: what a call leaves in the caches helps both equally.
+        # Each goes first in half of the pairs, so both profit equally from warm caches.
         for which in (0, 1) if pair % 2 else (1, 0):
             times[pair, which] = _time(candidate if which == 0 else base)
     return summarise(times)

@@ -85,8 +85,7 @@ def add_format(
         name: A name that `FORMATS` knows.
         feeds: Samples as model.onnx takes them, at least one.
         compute: What model.onnx answers.
-        program: The model as a module of torch, or None if it is none, such as trees and text
-            columns.
+        program: The model as a module of torch, or None for other models, such as trees.
 
     Returns:
         The card with the files and what was verified.

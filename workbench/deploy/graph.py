@@ -27,7 +27,7 @@ BATCH = "batch"
 class Graph:
     """A graph under construction. Values are known by their names.
 
-    What several models of an ensemble compute equally, such as the encoding of their inputs, is
+    Computations that several models of an ensemble share, such as the encoding of their inputs, are
     there once.
 
     Example:

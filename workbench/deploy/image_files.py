@@ -29,7 +29,7 @@ MAX_SENT_PIXELS = 50_000_000
 A small body may become an image that fills the memory.
 """
 _SENT_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""Those of image files. Others, such as PostScript, would be run by programs of the machine."""
+"""The formats that are decoded here. Pillow hands others, such as PostScript, to programs."""
 _BATCH = 64
 """Images that are decoded and computed at a time: a folder may hold more than the memory does."""
 

@@ -185,7 +185,7 @@ def _read_operators_once() -> None:
     """Let torch keep what it reads of the operators of ONNX.
 
     It parses the source of all 500 at each export, which takes longer than a small model itself.
-    If another version of torch keeps them elsewhere, it continues doing so.
+    If another version of torch keeps them elsewhere, it still parses them at each export.
     """
     with contextlib.suppress(ImportError, AttributeError):
         operators: Any = importlib.import_module(

@@ -1,7 +1,4 @@
-"""The packages that deploying needs and a plain installation does not have.
-
-The message of a missing one.
-"""
+"""The error for packages that deploying needs and a plain installation does not have."""
 
 from __future__ import annotations
 

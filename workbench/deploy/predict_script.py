@@ -45,7 +45,7 @@ _VALUES = {
     "MAX_BOXES": f"{MAX_BOXES:g}",
     "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
 }
-"""What is in the script in place of a constant."""
+"""Placeholders in the script, replaced by constants."""
 
 _BEGIN = '''\
 """Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""

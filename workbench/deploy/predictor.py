@@ -29,8 +29,8 @@ class Answers:
     Attributes:
         classes: The predicted class of each sample, by name, or of each of its tokens or pixels, or
             None if no classes are predicted.
-        probabilities: The probability of each class, in the order of the card; None in the same
-            way.
+        probabilities: The probability of each class, in the order of the card, or None if no
+            classes are predicted.
         values: Predicted numbers, or what the model returns, or None if classes are predicted.
         boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`,
             `right` and `bottom` as shares of the image, or None if no boxes are predicted.

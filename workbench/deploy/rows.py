@@ -41,9 +41,9 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
     Args:
         card: The card of the model.
-        samples: The path of a .csv, .tsv, .parquet or .npy file. A data frame. A mapping of
-            columns. A list of rows, each a mapping. An array, for a model that takes arrays; or
-            texts, for one that takes a text.
+        samples: The path of a .csv, .tsv, .parquet or .npy file, a data frame, a mapping of
+            columns, or a list of rows that are mappings. A model of arrays takes an array, and a
+            model of texts takes texts.
 
     Raises:
         DataError: If it cannot be read, or is something else.
@@ -206,7 +206,7 @@ def _number_or_text(form: NumberText, cell: Any) -> Any:
 def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
     """Return what separates the columns of a file, and its first row.
 
-    The file is at its start again.
+    Afterwards the file is at its start again.
     """
     heads: dict[str, list[str]] = {}
     for sign in signs:

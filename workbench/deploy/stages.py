@@ -144,7 +144,7 @@ class Evidence:
     group_is_correct: np.ndarray | None = None
 
     def of(self, samples: np.ndarray) -> Evidence:
-        """Return that of samples, by their numbers. Those that are named twice count twice."""
+        """Return the evidence of some samples by number, where a repeated number counts twice."""
         arrays = (self.confidence, self.is_correct, self.group_confidence, self.group_is_correct)
         return Evidence(*(None if array is None else array[samples] for array in arrays))  # type: ignore[arg-type]
 

@@ -1,8 +1,8 @@
 """Forecast where a learning curve ends, from how other curves went on.
 
-On a logarithmic axis of rungs trainings look equally: how much a curve still gains depends on its
-level, on what its last doubling gained, and on how many doublings are ahead. Which training is
-stopped is left to `pruners`.
+On a logarithmic axis of rungs, all trainings have the same shape: how much a curve still gains
+depends on its level, on the gain of its last doubling, and on how many doublings are ahead.
+Which training is stopped is left to `pruners`.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
         [np.ones(len(level)), (level - centre) / spread, (level - before) / spread]
     )
     place = np.array([1.0, (at - centre) / spread, (at - was) / spread])
-    # Curves at another level continue in another way.
+    # Curves at other levels say less about this one, so they weigh less.
     weight = weight / (1.0 + ((level - at) / max(float(level.std()), _LEAST)) ** 2)
     unexplained = (last - level) / spread - design @ _COEFFICIENT_MEANS
     precision = np.diag((_NOISE_SD / _COEFFICIENT_SDS) ** 2) + design.T @ (weight[:, None] * design)

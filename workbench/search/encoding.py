@@ -213,11 +213,11 @@ class _Scales:
     Choices count by their index.
 
     Attributes:
-        low: The lower end, on its scale; half a step below the first value if there are steps.
-        high: The upper end, in the same way.
+        low: The lower end, on its scale. With steps, it is half a step below the first value.
+        high: The upper end, on its scale. With steps, it is half a step above the last value.
         first: The first value.
         last: The last value.
-        step: Between values, or 1 if there are no steps.
+        step: The difference between two values, or 1 without steps.
         has_steps: Whether there are steps.
         is_log: The columns with a logarithmic scale.
     """

@@ -24,7 +24,7 @@ from workbench.search.records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
 
 KEPT = 2
-"""Of this many configurations at a level one continues. Chosen by `make bench WHAT=search`."""
+"""One in this many configurations of a level continues. Chosen by `make bench WHAT=search`."""
 
 
 def next_confirmation(

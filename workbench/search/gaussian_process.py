@@ -172,10 +172,12 @@ class GaussianProcess:
     def predictability(self) -> float | None:
         """Return how much of the variance of each observation the others predict, in (-inf, 1].
 
-        Length scales that were fitted to few observations explain noise, too, so that the share is
-        adjusted as that of a regression with a coefficient for each, or None if that leaves too few
-        observations. Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted
-        coefficient of determination).
+        Length scales that were fitted to few observations also explain noise. The share is
+        therefore adjusted like that of a regression with a coefficient for each. It is None if
+        that leaves too few observations.
+
+        Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of
+        determination).
         """
         errors, num = self.left_out_errors(), len(self._values)
         num_free = num - 1 - len(self._kernel.log_lengths)

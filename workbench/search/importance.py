@@ -2,9 +2,9 @@
 
 An effect is a parameter's total share of the variance of the true values over the space that was
 declared, wherever a sampler has placed its trials. `variance_shares` draws what it may be after the
-trials. Here trials become observations, and draws become intervals and words. "No effect" is stated
-only where an effect of a hundredth would have been seen. What trials have not resolved is named as
-such.
+trials. Here trials become observations, and draws become intervals and words. It says
+"no effect" only if an effect of a hundredth would have been seen, and "open" if the trials cannot
+tell.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def importance(
         Total effects as shares of the variance over the space, the largest first. What acts in
         interactions counts for each parameter of them, so that the sum may exceed 1. Empty where
         there are fewer than MIN_TRIALS trials with values, several objectives, no parameter with
-        two values, or values that are all equally. If chance alone explains the values, every
+        two values, or values that are all equal. If chance alone explains the values, every
         interval is from 0 to 1.
 
     Source:
@@ -218,7 +218,7 @@ def _rungs(lasts: Sequence[int]) -> list[int]:
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return how much of the space each trial means: the more, the fewer are near it.
+    """Return how much of the space each trial represents: more if few others are near it.
 
     Args:
         units: Points of configurations, shape [trials, columns].

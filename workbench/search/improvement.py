@@ -34,7 +34,7 @@ def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: np.ndarr
 def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
     """Return the log of how far configurations may improve, where stopping is cheap.
 
-    If it says nothing of costs, it orders configurations as what they may be worth does.
+    With equal costs, the order of configurations is the order of their possible values.
 
     Args:
         possible: Standardised values that are possible, shape [m].
@@ -49,8 +49,8 @@ def log_possible_improvement(possible: np.ndarray, best: float) -> np.ndarray:
 def log_expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
     """Return the logarithm of the improvement on the best value that is to be expected.
 
-    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998. Its logarithm as in
-    Ament et al., Unexpected improvements to expected improvement, NeurIPS 2023.
+    Source: Jones, Schonlau and Welch, Efficient global optimization, 1998. The logarithm is
+    computed as in Ament et al., Unexpected improvements to expected improvement, NeurIPS 2023.
 
     Args:
         mean: Predicted values, shape [m].

@@ -130,7 +130,7 @@ class Learner:
     ) -> int:
         """Search another space from now on. What earlier trials in it have shown is kept.
 
-        If a parameter is frozen that decides nothing, trials with other values of it are kept, too.
+        If a frozen parameter decides nothing, trials with other values of it also count.
         Configurations that are running count when they end.
 
         Args:

@@ -69,7 +69,7 @@ def keeps_limits(trial: FrozenTrial) -> bool:
 
 
 def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
-    """Return the options with which a sampler of Optuna reads limits, or none if it does so anyway.
+    """Return the options that make a sampler of Optuna read limits, if it needs any.
 
     Args:
         sampler: The class of the sampler.

@@ -15,7 +15,7 @@ class Move:
     Attributes:
         number: Which part of the training, from 0.
         params: The configuration.
-        before: The score at its start; larger is better.
+        before: The score at its start. Larger is better.
         gain: By how much the score was higher at its end.
     """
 

@@ -125,7 +125,7 @@ class TrialRecord:
         self.elapsed_s[_BEFORE] = before.ended.seconds
 
     def result(self) -> dict[str, float]:
-        """Return the values that the training means, so far or at its end."""
+        """Return the values by which the training is judged, so far or at its end."""
         if self.ended is not None:
             return dict(self.ended.values)
         return {} if self.value is None else self.value.result()

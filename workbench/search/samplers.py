@@ -4,9 +4,9 @@ The options of samplers are in `workbench.experiment.samplers`.
 
 A new sampler is made for every configuration and seeded from the experiment's seed and the number
 of the configuration, so that what it proposes depends on the history alone. No proposal is made
-ahead: the trial whose end frees a worker is what the next one has to learn from. One made before
-would treat that trial as still running, and which result it does not have would depend on how fast
-the machine is: the same seed would no longer lead to the same trials.
+ahead: the trial whose end frees a worker is what the next one has to learn from. An earlier
+proposal would treat that trial as still running. Which result is missing would depend on the speed
+of the machine, so the same seed would no longer lead to the same trials.
 """
 
 from __future__ import annotations

@@ -130,8 +130,8 @@ def relate(
     """Return how this run relates to an earlier one, or None if it is as well explained without it.
 
     Source: Bonilla, Chai and Williams, Multi-task Gaussian process prediction, NIPS 2007, for two
-    tasks. The correlation and the units by their posterior probability, with Schwarz's penalty for
-    fitted units.
+    tasks. The correlation and the units have the highest posterior probability, with Schwarz's
+    penalty for fitted units.
 
     Args:
         kernel: Hyper-parameters of the earlier run.

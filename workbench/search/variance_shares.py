@@ -225,7 +225,7 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
 
     Args:
         encoding: Of the space.
-        observed: What was observed. The values of a kind are not anyway.
+        observed: What was observed. No kind has only equal values.
         seed: Of the draws.
 
     Returns:

@@ -1,7 +1,7 @@
 """Begin a sweep where earlier advice on the same training expects a good result.
 
 Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is
-searched. How it comes about is left to `advisor`. What trials leave open in their plans, to
+searched. `advisor` finds it. What trials leave open in their plans is left to
 `sweep_advisor`.
 """
 
@@ -119,7 +119,7 @@ def _is_measured_here(
 
 
 def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -> Params:
-    """Return the configuration that is nearest to some values. What they lack is drawn."""
+    """Return the configuration that is nearest to some values, drawing those that are missing."""
     placed: Params = {}
     for name in space.order():
         if space.exists(name, placed):
@@ -129,7 +129,7 @@ def _placed(space: Space, wanted: Mapping[str, JsonValue], rng: random.Random) -
 
 
 def _nearest(domain: Domain, value: Any, rng: random.Random) -> JsonValue:
-    """Return the value of a domain that is nearest to a number. For anything else draw one."""
+    """Return the value of a domain that is nearest to a number, or draw one."""
     if domain.contains(value):
         return value
     if isinstance(domain, Fixed) or isinstance(value, bool) or not isinstance(value, int | float):

@@ -89,7 +89,7 @@ class Pause:
             )
 
     def _check_presence(self, now_s: float) -> None:
-        # On a URL a check costs a request. There only a failure shows it.
+        # On a URL every check costs a request, so only failed writes show an outage there.
         if not self._is_marked or not self._artifacts.is_local or now_s - self._checked_s < POLL_S:
             return
         self._checked_s = now_s

@@ -50,8 +50,8 @@ class Share:
     def at_once(self) -> int:
         """Trials that may be proposed before one of them ends.
 
-        If a configuration only waited for workers, it would be chosen before results that it could
-        use.
+        A configuration that only waits for workers would be chosen too early, without the results
+        that arrive meanwhile.
         """
         return min(self.concurrency, max(1, self.num_fitting))
 
@@ -100,7 +100,7 @@ def share_of(
         experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs,
             except for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials
             wait for more.
-        cluster: The cluster. The one that this process is attached to if None.
+        cluster: The cluster. None means the one that this process is attached to.
         advised_workers: Workers of a trial where the experiment leaves them open.
         advised_placement: Where they go where it leaves that open.
 

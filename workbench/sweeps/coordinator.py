@@ -241,7 +241,7 @@ class Coordinator:
         return "" if signal is None else f" by {signal}"
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
-        """Retry another way after running out of memory. The step stays the same."""
+        """Retry after running out of memory, with a plan that takes the same steps."""
         ended, changes = self._ways.after(ended)
         if changes is None:
             return ended

@@ -117,7 +117,7 @@ class Driver:
             ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         )
         self._leaving: Any = None
-        """A Ray reference: there once the last trial that starts again has left its workers."""
+        """A Ray reference that is ready once the last restarting trial has left its workers."""
         self._ending: RunStateChanged | None = None
         self._is_interrupted = False
         self._fatal: Exception | None = None
@@ -167,7 +167,7 @@ class Driver:
 
     def _decide(self) -> None:
         """Decide what the experiment leaves to measurements."""
-        self._heed()  # what came while nobody drove says how to continue
+        self._heed()  # commands that arrived while there was no driver
         is_decided = self._plans.begin(self._heed)
         if decide_sharing(self._store, self._ledger, self._plans, self._heed) or is_decided:
             self.follow_settings()

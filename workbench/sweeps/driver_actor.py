@@ -84,7 +84,7 @@ class DriverActor:
         """Return the error that stopped the driver, or None while there is none.
 
         Args:
-            launch_id: The launch that queries. The failure of an earlier launch is not returned.
+            launch_id: The launch that asks. Failures of earlier launches are not returned.
         """
         return self._failure if launch_id == self._launch_id else None
 

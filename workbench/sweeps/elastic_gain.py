@@ -17,7 +17,7 @@ class Gain:
 
     Attributes:
         left_s: Seconds of training left without growing.
-        saving_s: Seconds saved, the restart deducted, or negative if it would end later.
+        saving_s: Seconds saved after deducting the restart. It is negative if growing costs time.
         pays: Whether growing is worthwhile.
     """
 

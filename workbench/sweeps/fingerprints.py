@@ -27,7 +27,7 @@ class Fingerprints:
 
     stamps: dict[str, Stamp | None] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
-    """An empty text for a file that was missing. No entry where there was no time to read it."""
+    """The hash is empty for a missing file. Files that there was no time to read are absent."""
     earlier: dict[int, dict[str, str | None]] = field(default_factory=dict)
     """By the number of a version: what changed with it, and the hash before."""
 

@@ -79,7 +79,7 @@ class Forecast:
 
 
 def num_epochs_of(experiment: Experiment) -> int:
-    """Return the epochs of a trial that means all, or of the longest part in a population."""
+    """Return the epochs of a typical trial, or of the longest part in a population."""
     return longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
 
 

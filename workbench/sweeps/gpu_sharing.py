@@ -118,7 +118,7 @@ def _measure(
     around = measurement_context_of(store, ledger.run_id, experiment)
     setting, longest_s = around.setting, experiment.budget.time
     highest = min(most, MAX_PER_GPU)
-    # Workers with the smallest part of a GPU serve for every number. No others are started.
+    # Workers with the smallest part of a GPU can measure every number, so no others are started.
     smallest = capacity_of(experiment.replace(resources={"per_gpu": highest}), cluster_inventory())
 
     def bench_of(number: int) -> Bench:

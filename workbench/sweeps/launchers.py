@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from workbench.store.database import Store
 
 START_TIMEOUT_S = 300.0
-"""A driver loads for seconds. Where a machine starts many at once, each of them for minutes."""
+"""A driver takes seconds to load, and minutes on a machine that starts many at once."""
 POLL_S = 0.05
 ANSWER_S = 0.02
 """How long a launch waits for an actor that may not have started yet."""
@@ -196,7 +196,7 @@ def launch(
         run_id: The run.
         launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" when it
             has ended.
-        address: Address of a Ray cluster. The local head if None.
+        address: Address of a Ray cluster, or None for the local head.
         warm_start: Earlier runs from whose finished trials the sampler learns.
         replay_of: A run whose proposals the new run tries again, instead of proposing its own.
 

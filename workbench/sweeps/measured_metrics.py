@@ -134,8 +134,7 @@ def reported_metrics(
     """Return the metrics that the training loop reports.
 
     Args:
-        named: The metrics that the experiment names. Without any, those that are usual for the
-            task.
+        named: The metrics of the experiment. Without any, those that are usual for the task.
         task: The task of the data, or None if it is unknown, for which every known metric is
             returned.
         is_federated: Whether clients train the model.

@@ -95,7 +95,7 @@ class Orders:
         )
 
     def _experiment_json(self) -> str:
-        """Return the experiment for the workers. It says how many trials share a GPU."""
+        """Return the experiment for the workers, with the number of trials that share a GPU."""
         per_gpu = self._ledger.history.in_force.resources.per_gpu
         if self._written is None or self._written[0] != per_gpu:
             experiment = self._ledger.experiment.replace(resources={"per_gpu": per_gpu})

@@ -537,7 +537,7 @@ def check_paths(experiment: Experiment) -> None:
 
 
 def _check_script(arguments: list[str]) -> None:
-    """Refuse a script that is not there. What the options of the interpreter start is not known."""
+    """Reject a missing script. Options of the interpreter, such as -m, are not checked."""
     if not arguments or arguments[0].startswith("-") or "{" in arguments[0]:
         return
     if not Path(arguments[0]).exists():

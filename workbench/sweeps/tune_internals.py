@@ -74,7 +74,7 @@ class Assignment:
         self.thread: CoordinatorThread | None = None
 
     def take(self, order: Order) -> None:
-        """Let the coordinator carry out another trial. It must not be carrying out a call."""
+        """Give another trial to the coordinator, which must be idle."""
         assert self.thread is not None
         self.order = order
         self.thread.coordinator.take(order)
@@ -123,7 +123,7 @@ class CoordinatorThread:
         self._thread.start()
 
     def call(self, call: _Call) -> None:
-        """Carry out a call after those before. One without a method is the last."""
+        """Queue a call. A call without a method ends the coordinator."""
         self._calls.put(call)
 
     def join(self, until_s: float) -> None:
@@ -309,7 +309,7 @@ class CoordinatorManager:
                 break
         self._calls.get(call.thread, set()).discard(call)
         if call.error is not None:
-            raise call.error  # a coordinator reports what its trial does. This is its own mistake
+            raise call.error  # errors of a trial are reported, so this is the coordinator's own
         if call.on_result is not None:
             call.on_result(call.thread, *call.result)
         return True

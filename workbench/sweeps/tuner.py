@@ -36,7 +36,7 @@ from workbench.sweeps.tune_internals import (
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 _TRAINABLE = "workbench"
-"""What Tune knows a coordinator as. No process has one."""
+"""The name of the trainable in Tune's registry. Coordinators replace it, so it never runs."""
 _REGISTERING = threading.Lock()
 """A process may drive several runs, each in a thread, and Tune's registry cannot take that."""
 

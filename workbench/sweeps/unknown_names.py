@@ -10,7 +10,7 @@ def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
     """Return the error for an unknown name.
 
     Args:
-        field: The dotted field. Its last part is the name, unless the problem quotes one.
+        field: The dotted field. Its last part is the unknown name, unless the problem quotes it.
         problem: What is wrong.
         known: The names that exist.
     """

@@ -5,9 +5,9 @@ the local head starts and ends is left to `local_head`. Only `connect` imports r
 
 A process that needs the local head while that ends gets an error of ours within seconds. Ray tries
 for ten seconds to reach a head that has ended, and then ends the process with a message of its own.
-A thread looks at the processes of the head instead. It interrupts the main thread with the error.
-Where the main thread is inside Ray and does not return, the error is printed and the process ended
-before Ray does so.
+A thread watches the processes of the head instead, and interrupts the main thread with the error.
+If the main thread is inside Ray and does not return, the thread prints the error and ends the
+process before Ray does.
 """
 
 from __future__ import annotations

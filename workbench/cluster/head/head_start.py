@@ -5,7 +5,7 @@ anything else starts. It lets the agent of the node load what answers the dashbo
 that, too; and it starts a proxy for Ray Client. Each imports most of Ray, on the processors that
 the first run waits for, so `ray_internals` leaves them out. Ray's command line in turn imports its
 commands for Ray Serve, jobs and states, which takes longer than the rest of it. If a version of Ray
-names things otherwise, it starts and imports them as usual.
+uses other names, it starts and imports them as usual.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def ray_import_path() -> str:
 
 
 def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
-    """Return whether this process can attach to a local head. If not, that is not in use.
+    """Return whether this process can attach to a local head.
 
     Args:
         record: What the head's keeper recorded, or nothing for an earlier version of the workbench.

@@ -7,7 +7,7 @@ WORKBENCH_HOME names another folder for its files and so another head. Attaching
 
 A process of Ray takes seconds to start, most of them for imports, which `ray_startup` starts in
 processes that are idle. So Ray starts some ahead, and gives one to the next actor of whichever run
-is started. If Ray cannot be asked for that, runs start as they do without.
+is started. If a version of Ray does not allow that, runs start more slowly.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def pack(
     Args:
         folder: The folder.
         also: Files and folders in it, by relative name, that are included even if git ignores them.
-            One that is named itself is meant, whatever it is. What lies in it is not.
+            A listed file is included whatever it is. Files in a listed folder are filtered.
         added: Content that is not in the folder, by its name in the archive.
         whole: Include everything but bytecode and links, as in a folder that was sent before.
         without: Returns further files of the folder to leave out. Not called with `whole`.

@@ -114,7 +114,7 @@ def fetch(digest: str) -> dict[str, str]:
     """Return variables that were published.
 
     Args:
-        digest: Their digest. For an empty one the variables of this process.
+        digest: Their digest. If it is empty, the variables of this process are returned.
 
     Raises:
         RunError: If the cluster does not have them, because it was started again.

@@ -197,7 +197,7 @@ class IdleWorkers:
 
         Args:
             shape: The shape of the workers in question.
-            warm: Idle workers that may serve them. All if None.
+            warm: Idle workers that may serve them, or None for all.
         """
         leased = [worker.slot for worker in self._leased()]
         idle = [worker.slot for worker in self._idle]

@@ -151,7 +151,7 @@ class ReportThinning:
 def _beside(reports: list[TrialReported], place: int) -> set[int]:
     """Return the places of the reports that tell all metrics as they were at one of them.
 
-    A best report means all metrics: those reported before it, and those that follow at its step.
+    A best report represents all metrics: those before it and those that follow at its step.
     """
     step = reports[place].step
     following = range(place + 1, len(reports))

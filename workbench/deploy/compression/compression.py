@@ -271,7 +271,7 @@ class Compression:
         sent = _sent_samples(datasets, path)
 
         def evaluate(answers: np.ndarray) -> dict[str, float]:
-            # If not all samples are sent, the difference on those counts.
+            # If only some samples are sent, the difference on these is what counts.
             assert sent is not None
             experiment = self.base.experiment
             there = measure_answers(answers, sent.targets, experiment, datasets)

@@ -234,7 +234,7 @@ def _reads(producer: Any, consumer: Any) -> bool:
 
 
 def _shared_layers(model: nn.Module) -> set[str]:
-    """Return the layers whose parameters others use, too, and those that are in several places."""
+    """Return the layers that share parameters with others or are used in several places."""
     owners: dict[int, set[str]] = {}
     uses = Counter(
         id(child)

@@ -1,6 +1,7 @@
 """The HTTP interface of a server of models: its addresses, who may use them, and what is rejected.
 
-Queues and models are left to `served_models`. The process, its signals and its socket to `process`.
+`served_models` has the queues and the models, and `process` the process, its signals and its
+socket.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Connections:
 
     Attributes:
         limit: How many there may be.
-        trusted: Proxies: they mean many clients, so they may have all connections.
+        trusted: Proxies. They may have all connections, because each serves many clients.
         headers_s: How long the headers of a request may take, in seconds.
     """
 

@@ -41,7 +41,7 @@ class Watch:
     """Keeps and counts a share of the rows of one bundle."""
 
     def __init__(self, bundle: Path, card: Card, *, share: float, limit_bytes: int) -> None:
-        """Start to watch; arguments as of `KeptSamples` and `DriftMonitor`.
+        """Start to watch. The arguments are those of `KeptSamples` and `DriftMonitor`.
 
         Args:
             bundle: The bundle, itself and not a link to it.

@@ -42,7 +42,7 @@ class Guard:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         answer: ASGIApp = self._app
         if self._token is None:
-            # A page elsewhere may point a name of its own to this machine: such a name is rejected.
+            # DNS rebinding: a foreign page may point its own name at this machine.
             if not is_loopback_name(headers.get(b"host", "")):
                 answer = respond(
                     describe_problem("the server answers only to a name of this machine"), 421

@@ -116,7 +116,7 @@ def serve(
         token: What a request must have, or None for nothing.
         notify: Receives what the operator should know, in one line.
         alerts: Watches the models for drift.
-        trusted_proxies: Addresses that may have all connections, as they mean many clients.
+        trusted_proxies: Addresses that may have all connections, because each serves many clients.
     """
     import uvicorn
 

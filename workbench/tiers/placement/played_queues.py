@@ -157,7 +157,7 @@ def ends_at_servers(ready_s: np.ndarray, service_s: np.ndarray, num_servers: int
 
 
 def _ends_with_equal_service(ready_s: np.ndarray, service_s: float, num_servers: int) -> np.ndarray:
-    """Each server takes every c-th request, since they end in the order in which they start."""
+    """Return when requests end if each of c servers takes every c-th of them."""
     rows = -(-len(ready_s) // num_servers)
     padded = np.full(rows * num_servers, np.inf)
     padded[: len(ready_s)] = ready_s

@@ -1,8 +1,8 @@
 """The schedulers: where a request is computed, as closed forms expect it and as a simulation plays
 it.
 
-The first stage is computed where a request starts, except by `cloud`. The rest there or on a later
-tier.
+The first stage is computed where a request starts, except by `cloud`. The other stages are
+computed there or on a later tier.
 """
 
 from __future__ import annotations

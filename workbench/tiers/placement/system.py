@@ -2,7 +2,7 @@
 
 Measured times, bytes, links and the exits of a model, as arrays.
 
-Reading files into it is left to `assembly`. What a scheduler makes of it, to `policies`.
+`assembly` fills it from files, and `policies` decide with it.
 """
 
 from __future__ import annotations

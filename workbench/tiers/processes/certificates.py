@@ -42,7 +42,7 @@ class Authority:
 
         Args:
             valid_s: How long it is valid. No certificate that it issues is valid for longer.
-            now: When it is made, or None for the present.
+            now: When it is made, or None for the current time.
         """
         now = now or datetime.now(timezone.utc)
         key = ec.generate_private_key(ec.SECP256R1())
@@ -64,12 +64,12 @@ class Authority:
         """Write a tier's certificate and key, and the certificate of the authority.
 
         Args:
-            name: The name of the tier, which the other side of a connection checks. A valid host
-                name.
+            name: The name of the tier, which the other side of a connection checks. It must be a
+                valid host name.
             folder: Where `NAME.pem`, `NAME.key` and `authority.pem` are written. The key is its
                 owner's only.
             valid_s: How long the certificate is valid.
-            now: From when on, or None for the present.
+            now: When it becomes valid, or None for the current time.
         """
         now = now or datetime.now(timezone.utc)
         key = ec.generate_private_key(ec.SECP256R1())

@@ -2,8 +2,8 @@
 
 A linear one and a small network.
 
-They mean somebody who receives what is sent and has samples of the same kind. Judging what they
-recover is left to `leak`.
+They play an attacker who sees what is sent and has samples of the same kind. `leak` judges what
+they recover.
 """
 
 from __future__ import annotations

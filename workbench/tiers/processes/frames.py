@@ -38,7 +38,7 @@ def _nothing() -> np.ndarray:
 
 
 class FrameError(Exception):
-    """A frame is rejected.
+    """A frame that is rejected.
 
     Attributes:
         reason: `malformed` or `too_large`, under which it is counted.
@@ -61,7 +61,7 @@ class Kind(enum.IntEnum):
     HEARTBEAT = 4
     """Whether the receiver is alive."""
     ALIVE = 5
-    """It is. The tensor is its load."""
+    """The answer to a heartbeat. Its tensor is the load of the tier."""
     FALLBACK = 6
     """The probabilities of the classes, by a tier that would have sent the request further."""
     EARLY = 7
@@ -213,9 +213,9 @@ async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLO
         max_bytes: How large the tensor may be: of a larger one only the header is read.
 
     Raises:
-        FrameError: If the frame is rejected. asyncio.IncompleteReadError: If the connection ends;
-            `partial` is empty where it ends
-            between frames.
+        FrameError: If the frame is rejected.
+        asyncio.IncompleteReadError: If the connection ends. `partial` is empty if it ends between
+            frames.
     """
     header = decode_header(await reader.readexactly(HEADER_BYTES), max_bytes=max_bytes)
     try:

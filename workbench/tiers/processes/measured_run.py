@@ -1,6 +1,6 @@
 """Tiers started on this machine, samples sent through them as requests, and what was measured.
 
-One process means one machine of each tier. Links are slowed down by a relay. Everything that was
+One process acts as one machine of each tier. Links are slowed down by a relay. Everything that was
 started is ended by its process id, whatever happens.
 """
 
@@ -372,10 +372,7 @@ async def _measure(
 
 
 async def _status_after(tier: Route, early: np.ndarray, running: _Running) -> np.ndarray:
-    """Return what a tier reports of itself.
-
-    If it has ended, what it did before the measurement.
-    """
+    """Return a tier's report of itself, or its earlier one if it has ended."""
     try:
         return await read_status(tier, identity=running.identity)
     except OSError:
