@@ -4,8 +4,8 @@ In a population, those from which a member may still continue are kept as well.
 
 A deletion is stored before it is done, so that no history names a missing file. Files left
 behind by a crash, or by a worker that was not yet notified of the end of its trial, are removed
-when the run is resumed or ends. Unfinished trials whose checkpoints others have deleted are noted when it is
-resumed. Within one trial, the training keeps the last and the best checkpoint.
+when the run is resumed or ends. Resuming also notes unfinished trials whose checkpoints others have
+deleted. Within one trial, the training keeps the last and the best checkpoint.
 """
 
 from __future__ import annotations

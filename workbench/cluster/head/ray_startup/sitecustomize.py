@@ -11,8 +11,9 @@ serves a dashboard imports all parts of one, even where Ray starts it as the sma
 that is spared it.
 
 A process that waits for its first work meanwhile imports the packages that drivers need,
-unless no processes are wanted for runs to come. This project is not among them: an idle process would run yesterday's code. Ray Tune, which they need, imports Ray Data, which only Ray
-Train uses: drivers and processes that wait import Tune without it.
+unless no processes are wanted for runs to come. This project is not among them: an idle process
+would run yesterday's code. Ray Tune, which drivers need, imports Ray Data, which only Ray Train
+uses. Drivers and waiting processes therefore import Tune without it.
 
 Python runs a module of this name at its start, before it runs anything else. This one then runs the
 module of the same name that it hides, if there is one, and takes its folder off the path of what a
