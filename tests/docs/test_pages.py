@@ -33,14 +33,10 @@ QUICK = {"README.md"}
 # Pages with commands that are neither run nor marked with the reason: take yours off this list.
 UNMARKED = {
     "README.md",
-    "docs/coming-from.md",
     "docs/get-started.md",
     "docs/guides/advise.md",
-    "docs/guides/automl.md",
     "docs/guides/federated.md",
     "docs/guides/many-machines.md",
-    "docs/guides/own-model.md",
-    "docs/guides/own-script.md",
     "docs/guides/slow-links.md",
     "docs/guides/tiers.md",
 }
