@@ -1,4 +1,4 @@
-"""The tables of the guide on slow links, from the stored results of the benchmark of exchanges.
+"""The tables of slow links, from the stored results of the benchmark of exchanges.
 
 `python -m tests.benchmarks.exchange_tables` writes them, as the benchmark does when it has ended; a
 test compares both.
@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results" / "exchanges.json"
-GUIDE = ROOT / "docs" / "guides" / "slow-links.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 _LABELS = {
     "torch ddp": "torch's `DistributedDataParallel`",
     "torch ddp, PowerSGD rank 4": "torch's PowerSGD hook, rank 4",
@@ -35,19 +35,19 @@ _LABELS = {
 
 
 def write_tables() -> None:
-    """Write the tables of the stored results into the guide."""
-    GUIDE.write_text(with_tables(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
+    """Write the tables of the stored results into the page of benchmarks."""
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def with_tables(text: str) -> str:
-    """Return the text of the guide with the tables of the stored results between its marks."""
+    """Return the text of the page with the tables of the stored results between its marks."""
     stored = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name, table in _TABLES.items():
         marks = f"<!-- {name}: begin -->\n\n", f"\n<!-- {name}: end -->"
         pattern = re.escape(marks[0]) + ".*?" + re.escape(marks[1])
         written = f"{marks[0]}{table(stored)}{marks[1]}"
         text, count = re.subn(pattern, lambda _, new=written: new, text, flags=re.DOTALL)
-        assert count == 1, f"{GUIDE} has no place for {name}"
+        assert count == 1, f"{PAGE} has no place for {name}"
     return text
 
 
