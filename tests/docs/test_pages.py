@@ -33,11 +33,7 @@ QUICK = {"README.md"}
 # Pages with commands that are neither run nor marked with the reason: take yours off this list.
 UNMARKED = {
     "README.md",
-    "docs/coming-from.md",
     "docs/get-started.md",
-    "docs/guides/automl.md",
-    "docs/guides/own-model.md",
-    "docs/guides/own-script.md",
 }
 SECTIONS = ("training", "plan", "budget", "early_stop", "confirm", "resources")
 

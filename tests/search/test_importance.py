@@ -7,6 +7,8 @@ from __future__ import annotations
 import pytest
 
 from tests.benchmarks.importance import NUM_SPACES, answer_of, score, spaces
+from workbench.experiment import Experiment
+from workbench.search import Study
 from workbench.search.importance import negligible
 
 # No space from here on was looked at while the method was made.
@@ -16,6 +18,16 @@ _FIRST_SEED = 200
 def test_what_is_bounded_but_may_have_an_effect_is_not_called_nothing() -> None:
     found = {"rate": (0.9, 0.8, 0.95), "bounded": (0.001, 0.0, 0.008), "nothing": (0.0, 0.0, 0.004)}
     assert negligible(found) == ["nothing"]
+
+
+def test_nothing_has_an_importance_if_nothing_is_searched() -> None:
+    experiment = Experiment(
+        model="mlp",
+        data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search={"lr": 0.1},
+    )
+    assert Study(experiment).importance() == {}
 
 
 @pytest.mark.slow

@@ -59,13 +59,16 @@ class Encoding:
             [
                 isinstance(distribution, CategoricalDistribution)
                 for distribution in self.distributions.values()
-            ]
+            ],
+            dtype=bool,  # also without a parameter
         )
         self._scales = _Scales.of(list(self.distributions.values()))
         self.near = np.array([self._belief(parameters, name) for name in self._names])
         self._has_belief = bool(np.isfinite(self.near).any())
         sizes = np.where(self.is_choice, self._scales.last.astype(int) + 1, 1)
-        self.is_conditional = np.array([bool(condition) for condition in self._conditions])
+        self.is_conditional = np.array(
+            [bool(condition) for condition in self._conditions], dtype=bool
+        )
         self.groups = np.repeat(np.arange(len(sizes)), sizes + self.is_conditional)
         # The first feature of each column, those of numbers, and those that state that a parameter
         # is absent.
