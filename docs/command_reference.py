@@ -9,11 +9,56 @@ import click
 from workbench.cli.entry import group
 from workbench.cli.exit_codes import MEANINGS
 
+GROUPS = {
+    "Define and start": [
+        "check",
+        "init",
+        "import",
+        "advise",
+        "what-if",
+        "sweep",
+        "automl",
+        "submit",
+    ],
+    "Watch and steer": [
+        "list",
+        "show",
+        "follow",
+        "set",
+        "enqueue",
+        "stop",
+        "resume",
+        "extend",
+        "replay",
+    ],
+    "Keep runs in order": ["rename", "tag", "note", "pin", "archive", "delete"],
+    "Use the results": ["report", "trace", "compare", "choose", "export", "ensemble", "predict"],
+    "Deploy": ["measure", "compress", "serve", "drift", "place"],
+    "Machines and storage": ["doctor", "shutdown", "cluster", "alerts", "backup", "restore"],
+}
+
 
 def pages() -> dict[str, str]:
-    """Return the generated parts of the page, by their marks."""
-    commands = "\n\n".join(_described(["workbench"], group))
+    """Return the generated parts of the page, by their marks.
+
+    Raises:
+        ValueError: If a command is in no group, or a group has a command that does not exist.
+    """
+    listed = {name for names in GROUPS.values() for name in names}
+    if difference := listed ^ set(group.list_commands(click.Context(group))):
+        raise ValueError(f"correct GROUPS in docs/command_reference.py: {sorted(difference)}")
+    commands = "\n\n".join(_grouped())
     return {"EXIT_CODES": _exit_codes(), "COMMANDS": commands}
+
+
+def _grouped() -> Iterator[str]:
+    context = click.Context(group)
+    for title, names in GROUPS.items():
+        yield f"## {title}"
+        for name in names:
+            command = group.get_command(context, name)
+            assert command is not None
+            yield from _described(["workbench", name], command)
 
 
 def _exit_codes() -> str:
@@ -24,7 +69,7 @@ def _exit_codes() -> str:
 def _described(words: list[str], command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=words[-1])
     if len(words) > 1:
-        yield f"{'#' * len(words)} {' '.join(words[1:])}"
+        yield f"{'#' * (len(words) + 1)} {' '.join(words[1:])}"
         usage = " ".join([*words, *command.collect_usage_pieces(context)])
         yield f"```text\n{usage}\n```"
         text, _, examples = (command.help or "").partition("\b\nExample:\n")
