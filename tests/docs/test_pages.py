@@ -72,6 +72,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
     monkeypatch.setenv("WORKBENCH_SETTINGS", str(tmp_path / "settings.yaml"))
+    (tmp_path / "settings.yaml").write_text("alerts: []\n", encoding="utf-8")
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
