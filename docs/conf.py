@@ -24,6 +24,10 @@ nitpicky = False  # types of other libraries are named without a link: nothing i
 
 html_theme = "furo"
 html_title = f"Workbench {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
+html_search_scorer = "_static/scorer.js"
 html_copy_source = False
 html_show_copyright = False
 
