@@ -215,7 +215,9 @@ def postgresql() -> Iterator[Server]:
     programs = find_programs()
     if programs is None:
         pytest.skip("needs PostgreSQL (apt-get install postgresql)")
-    pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
+    pytest.importorskip(
+        "psycopg", reason="needs psycopg (pip install 'tuning-workbench[postgresql]')"
+    )
     server = Server(programs)
     try:
         yield server

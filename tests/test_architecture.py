@@ -247,7 +247,7 @@ def test_every_dependency_is_pinned() -> None:
     needed = re.findall(
         r'^    "([A-Za-z0-9_.-]+)', text.split("[project.scripts]")[0], re.MULTILINE
     )
-    assert {name.lower().replace("_", "-") for name in needed} - {"workbench"} <= pinned
+    assert {name.lower().replace("_", "-") for name in needed} - {"tuning-workbench"} <= pinned
 
 
 def test_no_two_test_files_have_the_same_name() -> None:

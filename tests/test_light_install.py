@@ -1,5 +1,5 @@
-"""`pip install workbench` without its parts checks and submits experiments, shows runs and exports
-them.
+"""`pip install tuning-workbench` without extras checks and submits experiments, and it shows and
+exports runs.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from workbench.cli.doctor import find_packages
 from workbench.experiment import Experiment
 from workbench.foundation.errors import install_command
 from workbench.store.database import Store
+from workbench.version import DISTRIBUTION
 
 COMMANDS = """
 import contextlib, io, json, sys
@@ -43,7 +44,7 @@ Run = Callable[..., tuple[int, str, str]]
 def light(tmp_path: Path) -> Iterator[Run]:
     """Run commands in a process that can import only the packages that a light installation has."""
     environment = {
-        **installed_with(["workbench"], tmp_path),
+        **installed_with([DISTRIBUTION], tmp_path),
         "WORKBENCH_HOME": str(tmp_path / "home"),
         "WORKBENCH_STORE": str(tmp_path / "store.sqlite"),
         "WORKBENCH_CACHE": str(tmp_path / "cache"),
@@ -124,8 +125,8 @@ def test_what_needs_a_part_names_it(light: Run, run_id: str, tmp_path: Path) -> 
     findings = {
         item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]
     }
-    assert findings["workbench[train]"]["fix"] == install_command("train")
-    assert findings["workbench[lab]"]["state"] == "missing"
+    assert findings["tuning-workbench[train]"]["fix"] == install_command("train")
+    assert findings["tuning-workbench[lab]"]["state"] == "missing"
     assert "torch devices" not in findings
 
 

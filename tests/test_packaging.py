@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 import workbench
 from tests.builders.installations import installed_with
 from workbench.experiment.yaml_file import read_yaml_file
+from workbench.version import DISTRIBUTION
 
 ROOT = Path(__file__).parents[1]
 BUILT = {
@@ -75,8 +76,8 @@ def test_there_is_one_version(packages: Path) -> None:
     assert "version" in settings["project"]["dynamic"]
     assert front_end["version"] == locked["version"] == workbench.__version__
     assert {path.name for path in packages.iterdir()} >= {
-        f"workbench-{workbench.__version__}.tar.gz",
-        f"workbench-{workbench.__version__}-py3-none-any.whl",
+        f"tuning_workbench-{workbench.__version__}.tar.gz",
+        f"tuning_workbench-{workbench.__version__}-py3-none-any.whl",
     }
 
 
@@ -243,13 +244,13 @@ def test_the_changelog_has_the_version_and_fits_one_page() -> None:
 
 
 def own_requirements(*extras: str) -> list[str]:
-    """Return what `pip install 'workbench[EXTRAS]'` requires, as pyproject.toml states it."""
+    """Return what `pip install 'tuning-workbench[EXTRAS]'` requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found = list(project["dependencies"])
     for extra in extras:
         for text in project["optional-dependencies"][extra]:
             one = Requirement(text)
-            found += own_requirements(*one.extras) if one.name == "workbench" else [text]
+            found += own_requirements(*one.extras) if one.name == DISTRIBUTION else [text]
     return found
 
 

@@ -1,7 +1,7 @@
-"""The version of the workbench, also where it is imported from its folder without being
-installed.
-"""
+"""The version and the distribution's name, which an import from the folder also knows."""
 
 from __future__ import annotations
 
+DISTRIBUTION = "tuning-workbench"
+"""What pip installs. `workbench` is another project on the package index."""
 VERSION = "0.1.0"

@@ -44,7 +44,7 @@ CHART = re.compile("best so far 0")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     pip(sys.executable, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
-    return next(folder.glob("workbench-*.whl"))
+    return next(folder.glob("tuning_workbench-*.whl"))
 
 
 def pip(python: str, *words: str) -> None:

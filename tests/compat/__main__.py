@@ -1,7 +1,7 @@
 """Install the workbench at an end of its ranges and run the core of the suite there.
 
 `python -m tests.compat low` takes the lowest version of every package that `pyproject.toml` allows,
-`high` the newest, and `light` the newest of what `pip install workbench` needs, without its parts.
+`high` the newest, and `light` the newest that `pip install tuning-workbench` needs without extras.
 Each gets a virtual environment of its own, in a folder that is kept for the next time.
 
 The ends of Python are 3.10 and 3.13, where they are installed; `--python` names another.

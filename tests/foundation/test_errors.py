@@ -65,28 +65,32 @@ def test_the_drawn_tree_is_the_real_one() -> None:
 
 FOLDER = {"url": "file:///my%20code/workbench", "dir_info": {}}
 EDITABLE = {"url": "file:///my%20code/workbench", "dir_info": {"editable": True}}
-WHEEL = {"url": "file:///wheels/workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
-REMOTE = {"url": "https://here.org/workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
+WHEEL = {"url": "file:///wheels/tuning_workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
+REMOTE = {"url": "https://here.org/tuning_workbench-0.1.0-py3-none-any.whl", "archive_info": {}}
 CLONED = {"url": "https://here.org/workbench.git", "vcs_info": {"vcs": "git", "commit_id": "a1b2"}}
 
 
 @pytest.mark.parametrize(
     ("origin", "words"),
     [
-        (None, ["workbench[deploy]"]),
+        (None, ["tuning-workbench[deploy]"]),
         (FOLDER, ["/my code/workbench[deploy]"]),
         (EDITABLE, ["--editable", "/my code/workbench[deploy]"]),
-        (WHEEL, ["/wheels/workbench-0.1.0-py3-none-any.whl[deploy]"]),
-        (REMOTE, ["workbench[deploy] @ https://here.org/workbench-0.1.0-py3-none-any.whl"]),
-        (CLONED, ["workbench[deploy] @ git+https://here.org/workbench.git@a1b2"]),
+        (WHEEL, ["/wheels/tuning_workbench-0.1.0-py3-none-any.whl[deploy]"]),
+        (
+            REMOTE,
+            ["tuning-workbench[deploy] @ https://here.org/tuning_workbench-0.1.0-py3-none-any.whl"],
+        ),
+        (CLONED, ["tuning-workbench[deploy] @ git+https://here.org/workbench.git@a1b2"]),
     ],
 )
 def test_a_part_is_installed_from_where_the_workbench_was(
     origin: dict[str, Any] | None, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "workbench-0.1.0.dist-info"
+    folder = tmp_path / "tuning_workbench-0.1.0.dist-info"
     folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.4\nName: workbench\nVersion: 0.1.0\n")
+    metadata = "Metadata-Version: 2.4\nName: tuning-workbench\nVersion: 0.1.0\n"
+    (folder / "METADATA").write_text(metadata)
     if origin is not None:
         (folder / "direct_url.json").write_text(json.dumps(origin))
     monkeypatch.syspath_prepend(tmp_path)

@@ -126,8 +126,8 @@ _FOR = {
 @example(
     "workbench cluster template aws mine.yaml --machine g5.xlarge --nodes 4 --artifacts"
     " s3://bucket/runs \\",
-    "      --store postgresql://me@db/runs --package dist/workbench-0.1.0-py3-none-any.whl --to"
-    " aws.yaml",
+    "      --store postgresql://me@db/runs --package"
+    " dist/tuning_workbench-0.1.0-py3-none-any.whl --to aws.yaml",
     "workbench cluster template kubernetes mine.yaml --machine a2-highgpu-1g --image"
     " registry/mine:1 ...",
     "workbench cluster template slurm mine.yaml --environment /shared/venv --nodes 2 --gpus 4 ...",

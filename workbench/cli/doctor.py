@@ -45,12 +45,15 @@ from workbench.foundation.formatting import (
 )
 from workbench.store.history.failure_text import headline
 from workbench.training.programs.last_error import last_error
+from workbench.version import DISTRIBUTION
 
 if TYPE_CHECKING:
     from workbench.cluster.head.exposure import Listener
     from workbench.hardware.resources import Inventory
     from workbench.store.database import RunRow, Store
 
+OTHER_DISTRIBUTION = "workbench"
+"""Another project on the package index, with the import name of this one."""
 _LITTLE_DISK_BYTES = 2**30
 _OPTIONAL_PACKAGES = {
     "psycopg": "stores on PostgreSQL",
@@ -194,20 +197,39 @@ def find_packages() -> list[Finding]:
     the packages that train, is one line.
     """
     try:
-        own = importlib.metadata.metadata("workbench")
+        own = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         folder = Path(__file__).parents[2]
         text = f"not installed, but imported from {folder}: which packages it needs is not known"
-        return [Finding("workbench", "broken", text, f"pip install --editable {folder}")]
-    needed = [Requirement(text) for text in importlib.metadata.requires("workbench") or ()]
+        return [
+            Finding(DISTRIBUTION, "broken", text, f"pip install --editable {folder}"),
+            *_check_import_name(),
+        ]
+    needed = [Requirement(text) for text in importlib.metadata.requires(DISTRIBUTION) or ()]
     findings = [
         _check_python(own["Requires-Python"]),
-        Finding("workbench", "fine", own["Version"]),
+        Finding(DISTRIBUTION, "fine", own["Version"]),
+        *_check_import_name(),
     ]
     findings += _check_all_of([item for item in needed if item.marker is None], part=None)
     for part in _PARTS:
         findings += _check_all_of([item for item in needed if _extra_of(item) == part], part=part)
     return findings
+
+
+def _check_import_name() -> Iterator[Finding]:
+    """Yield the other project that is also imported as `workbench`, if it is installed."""
+    version = _version(OTHER_DISTRIBUTION)
+    if version is not None:
+        yield Finding(
+            OTHER_DISTRIBUTION,
+            "broken",
+            f"{version} is installed. It is another project with the same import name as"
+            f" {DISTRIBUTION}: the two overwrite each other's files, so only one can be in an"
+            " environment",
+            f"pip uninstall --yes {OTHER_DISTRIBUTION} && {install_command('all')}"
+            " --force-reinstall --no-deps",
+        )
 
 
 def _check_python(allowed: str) -> Finding:
@@ -227,7 +249,7 @@ def _check_all_of(requirements: Sequence[Requirement], part: str | None) -> Iter
     versions = {item.name: _version(item.name) for item in requirements}
     if part is not None and requirements and not versions.get(_PARTS[part][0]):
         text = f"not installed: this installation cannot {_PARTS[part][1]}"
-        yield Finding(f"workbench[{part}]", "missing", text, install_command(part))
+        yield Finding(f"{DISTRIBUTION}[{part}]", "missing", text, install_command(part))
         return
     for item in requirements:
         version, fix = versions[item.name], f"pip install '{item.name}{item.specifier}'"

@@ -35,6 +35,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import Self
 
+from workbench.version import DISTRIBUTION
+
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
 """Set for a command that another process of ours reads.
 
@@ -283,25 +285,26 @@ def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
 def install_command(part: str) -> str:
     """Return the command that adds a part to this installation, from where it was installed.
 
-    The name alone would not do for an installation from a folder or a URL: an index may have
-    another project of that name.
+    An installation from a folder or a URL gets the part from the same place, so that both have the
+    same version.
 
     Args:
         part: The extra of the package, such as deploy.
     """
     try:
-        text = importlib.metadata.distribution("workbench").read_text("direct_url.json")
+        text = importlib.metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:  # imported from its folder
         return _pip_install(f"{Path(__file__).parents[2]}[{part}]", is_editable=True)
     if text is None:
-        return _pip_install(f"workbench[{part}]")
+        return _pip_install(f"{DISTRIBUTION}[{part}]")
     origin = json.loads(text)
     url = urlsplit(origin["url"])
     if "vcs_info" in origin:
         vcs = origin["vcs_info"]
-        return _pip_install(f"workbench[{part}] @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}")
+        source = f"{vcs['vcs']}+{origin['url']}@{vcs['commit_id']}"
+        return _pip_install(f"{DISTRIBUTION}[{part}] @ {source}")
     if url.scheme != "file":
-        return _pip_install(f"workbench[{part}] @ {origin['url']}")
+        return _pip_install(f"{DISTRIBUTION}[{part}] @ {origin['url']}")
     is_editable = origin.get("dir_info", {}).get("editable", False)
     return _pip_install(f"{unquote(url.path)}[{part}]", is_editable=is_editable)
 

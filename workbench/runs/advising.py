@@ -28,6 +28,7 @@ from workbench.runs.experiment_file import read_experiment
 from workbench.runs.run import Run, open_store
 from workbench.runs.waiting import ended_like_interrupted, is_shown_in_this_cell, waiting_for
 from workbench.store.database import Command, RunWriter, Store
+from workbench.version import VERSION
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Advice, Goal
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIME_S = 60.0
 _OBJECTIVES = ("time", "money", "energy", "throughput")
-_VERSIONED = ("torch", "ray", "workbench")
+_VERSIONED = ("torch", "ray")
 
 
 def advise(
@@ -187,6 +188,7 @@ def _advise(
 ) -> Advice:
     session = _Session(run, writer, budget_s, listener)
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
+    versions["workbench"] = VERSION
     request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
     session.store(request, RunStateChanged(state="running"))
     try:

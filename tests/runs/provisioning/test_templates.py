@@ -62,7 +62,7 @@ def node_of_slurm(cpus: int = 8, gpus: int = 0) -> Machine:
     )
 
 
-def written(provider: str, package: str = "workbench==0.1.0", **changes: Any) -> str:
+def written(provider: str, package: str = "tuning-workbench==0.1.0", **changes: Any) -> str:
     return launcher_file(
         rental(MACHINES[provider], **changes),
         package,
@@ -186,12 +186,12 @@ def test_a_package_that_cannot_be_installed_is_refused(package: str, said: str) 
 @pytest.mark.parametrize(
     ("package", "installed"),
     [
-        ("workbench", "workbench[train]"),
-        ("workbench>=0.1", "workbench[train]>=0.1"),
-        ("workbench[cluster]>=0.1,<2", "workbench[cluster]>=0.1,<2"),
+        ("tuning-workbench", "tuning-workbench[train]"),
+        ("tuning-workbench>=0.1", "tuning-workbench[train]>=0.1"),
+        ("tuning-workbench[cluster]>=0.1,<2", "tuning-workbench[cluster]>=0.1,<2"),
         (
             "https://here/w-1-py3-none-any.whl",
-            "workbench[train] @ https://here/w-1-py3-none-any.whl",
+            "tuning-workbench[train] @ https://here/w-1-py3-none-any.whl",
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_what_pip_finds_by_itself_is_not_copied(package: str, installed: str) ->
 def test_a_wheel_is_copied_from_where_it_lies_whatever_folder_the_launcher_runs_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel = tmp_path / "workbench-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / "tuning_workbench-0.1.0-py3-none-any.whl"
     wheel.touch()
     monkeypatch.chdir(tmp_path)
     (document,) = read(written("aws", wheel.name))

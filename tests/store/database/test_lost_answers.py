@@ -16,7 +16,7 @@ from workbench.foundation.events import Noted
 from workbench.store.database import RunWriter, Store
 from workbench.sweeps import ledger
 
-pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
+pytest.importorskip("psycopg", reason="needs psycopg (pip install 'tuning-workbench[postgresql]')")
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from workbench.sweeps import ledger
 from workbench.sweeps.ledger import Ledger
 
 psycopg = pytest.importorskip(
-    "psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')"
+    "psycopg", reason="needs psycopg (pip install 'tuning-workbench[postgresql]')"
 )
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from workbench.runs.provisioning.cluster_request import (
     ray_image,
     versions,
 )
+from workbench.version import DISTRIBUTION
 
 PROVIDERS = ("aws", "gcp", "azure")
 _HEADS = {"aws": "m5.xlarge", "gcp": "n2-standard-4", "azure": "Standard_D4s_v3"}
@@ -166,7 +167,8 @@ def _wheel_of(package: str) -> Path | None:
         raise ArgumentError(
             f"{package!r} is neither a wheel nor a requirement that pip understands",
             field="--package",
-            allowed="the path of a wheel (.whl), a URL, or a requirement such as workbench==0.1.0",
+            allowed="the path of a wheel (.whl), a URL, or a requirement such as"
+            f" {DISTRIBUTION}==0.1.0",
         )
     return None
 
@@ -177,7 +179,7 @@ def _with_training(package: str) -> str:
     Extras that were written are left as they are.
     """
     if "://" in package:
-        return package if "@" in package else f"workbench[train] @ {package}"
+        return package if "@" in package else f"{DISTRIBUTION}[train] @ {package}"
     if package.endswith(".whl"):
         return f"{package}[train]"
     return package if "[" in package else re.sub(r"^[A-Za-z0-9._-]+", r"\g<0>[train]", package)
