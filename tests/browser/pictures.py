@@ -116,7 +116,7 @@ def draw_panel(browser: Any, jupyter: Jupyter, run_id: str, theme: str) -> None:
     open_lab(page, jupyter)
     if theme == "dark":
         execute(page, "apputils:change-theme", theme="JupyterLab Dark")
-        page.wait_for_selector("body[data-jp-theme-light=false]")
+        page.wait_for_selector("body[data-jp-theme-light=false]", state="attached")
         page.wait_for_timeout(2000)
     execute(page, "workbench:open", run=run_id)
     hide_sidebar(page)
