@@ -101,7 +101,7 @@ def needs_ray(page: Path) -> bool:
             and block.mode is None
             and re.search(r"wb\.(sweep|advise|automl)\(", block.code)
         )
-        or (block.mode == "run" and "workbench sweep" in block.code)
+        or (block.mode == "run" and re.search(r"workbench (sweep|automl|advise) ", block.code))
         for block in blocks_of(page)
     )
 
