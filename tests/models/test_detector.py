@@ -98,7 +98,7 @@ def test_answers_of_another_kind_are_refused():
     with pytest.raises(ExperimentError, match="answers in the shape"):
         detection_loss(torch.zeros(2, 10), torch.zeros(2, 3, 5))
     shapes = {"input_shape": (1, 16, 16), "num_outputs": 10}
-    with pytest.raises(ExperimentError, match="answers with boxes, and the data has none"):
+    with pytest.raises(ExperimentError, match="answers with boxes, but the data has none"):
         build_model("detector", {}, **shapes)
     with pytest.raises(ExperimentError, match="answers with boxes"):
         build_model("detector", {}, **shapes, target_shape=(16, 16))

@@ -148,5 +148,5 @@ def test_exits_are_refused_where_a_sample_has_not_one_class() -> None:
     check_task(found, "classification", ())
     check_task(found.model, "regression", ())
     for task, shape in (("regression", ()), ("classification", (8, 8))):
-        with pytest.raises(ExperimentError, match="probability of one class"):
+        with pytest.raises(ExperimentError, match="probability of its class"):
             check_task(found, task, shape)

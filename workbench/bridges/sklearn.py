@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from workbench.bridges import Bridge
-from workbench.models.stages import fit_stages, size_of
+from workbench.models.staged_fitting import fit_stages, size_of
 
 Estimator = TypeVar("Estimator")
 

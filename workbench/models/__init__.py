@@ -1,9 +1,10 @@
-"""The model zoo, the door for other people's models, and the losses and metrics that go with them.
+"""The model zoo, and what turns a name or your own code into a model, a loss or a metric.
 
-A model is built from a typed configuration (`zoo.py`, which needs no torch) or by a function of the
-user's own. Losses and metrics are small functions of (outputs, targets), by name or reference; what
-is known of each is declared in `workbench.experiment.metric_declarations`. Optimisers, the training
-loop and devices are left to training; data to the data room.
+A model is built from a typed configuration (`zoo.py`, which needs no torch) or by your own
+function. Losses and metrics are small functions of (outputs, targets), found by name or by
+reference. Their directions, units and tasks are declared in
+`workbench.experiment.metric_declarations`. Optimizers, the training loop and devices belong to
+`workbench.training`, data to `workbench.data`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MODELS = Registry(
         "text_encoder": "workbench.models.zoo:TextEncoderConfiguration",
         "unet": "workbench.models.zoo:UNetConfiguration",
         "detector": "workbench.models.zoo:DetectorConfiguration",
-        "one_of": "workbench.models.one_of:OneOfConfiguration",
+        "one_of": "workbench.models.zoo:OneOfConfiguration",
     },
     group="workbench.models",
 )

@@ -1,8 +1,7 @@
-"""From a name, a reference or a Python object to a torch model, a loss and metrics.
+"""Turns a name, a reference or a Python object into a torch model, a loss or metrics.
 
-Torch comes first: whatever the user provides must end as a `torch.nn.Module` and functions of
-tensors. Training that is not of this kind enters by another door: a function of (configuration,
-report).
+Everything ends as a `torch.nn.Module` or as a function of tensors. Training code that does not fit
+this is given as a function of (configuration, report) instead; see `workbench.training.functions`.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from workbench.models.metrics import (
     kind_read_by,
     mean_over_samples,
     with_pairing,
+    without_options,
 )
 from workbench.models.own_functions import as_loss, as_total, instance_of
 from workbench.models.pairing import UNKNOWN, Pairing
@@ -58,8 +58,8 @@ def build_model(
             function, the trial's whole configuration, passed as `construct` does.
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
-        vocabulary_size: Number of token ids where inputs are token ids.
-        target_shape: Shape of a sample's targets where it has several; see `Datasets`.
+        vocabulary_size: Number of token ids, if the inputs are token ids.
+        target_shape: Shape of a sample's targets, if it has several; see `Datasets`.
         field: The dotted path in which the user wrote the values.
 
     Returns:
@@ -90,12 +90,11 @@ def _call(model: ModelReference, configuration: Mapping[str, Any]) -> nn.Module:
         return FittedEstimator()
     built = construct(function, configuration)
     if not isinstance(built, nn.Module):
-        name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
         raise ExperimentError(
-            f"{name} returned {_describe(built)}",
+            f"{getattr(model, '__qualname__', model)} returned {_describe(built)}",
             field="model",
             allowed="a torch.nn.Module",
-            next_step="Return the module from the function; training it is left to the workbench.",
+            next_step="Return the module from the function. The workbench trains it.",
         )
     return built
 
@@ -112,12 +111,14 @@ def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None
         loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the
             default.
         task: The task of the data.
-        pairing: How outputs meet targets; None for a loss that is returned as it was found.
+        pairing: How outputs meet targets; None returns the loss exactly as it is defined.
 
     Returns:
         A function (outputs, targets) -> mean over the batch, a scalar tensor, or (total, count).
     """
-    function = _load(LOSSES, TASKS[task].loss if loss is None else loss, "loss")
+    if loss is None:
+        loss = TASKS[task].loss
+    function = _load(LOSSES, loss, "loss")
     if pairing is None:
         return function
     if kind_read_by(function) is not None:
@@ -138,14 +139,16 @@ def load_metrics(
         metrics: Names that `METRICS` knows or `package.module:function` references (the metric is
             then called like the function), or a mapping from names to these or to callables, or
             None for the defaults. A function of (outputs, targets) returns a number or (total,
-            count); what does not add up over the parts of an evaluation is measured of all its
+            count). If the parts of an evaluation do not add up to the whole, it receives all
             outputs at once. A class or object with `update` and `compute` sees the whole set.
         task: The task of the data.
-        target_scale: What the data divided its targets by; errors are then in the unit of the
-            target.
+        target_scale: What the data divided its targets by. Errors are multiplied by it, so that
+            they are in the unit of the target.
         pairing: How outputs meet targets.
     """
-    chosen = TASKS[task].metrics if metrics is None else metrics
+    if metrics is None:
+        metrics = TASKS[task].metrics
+    chosen = metrics
     if not isinstance(chosen, Mapping):
         chosen = {
             reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen
@@ -154,19 +157,20 @@ def load_metrics(
     for name, reference in chosen.items():
         loadable = _load(METRICS, reference, f"metrics.{name}")
         metric = with_pairing(_as_metric(loadable, name, pairing), pairing)
-        # A name is that of a declaration only where no object of the user's own stands behind it.
-        declaration = declaration_of(reference) if isinstance(reference, str) else None
-        if declaration is not None and isinstance(metric, BatchMetric):
-            metric = metric.times(target_scale**declaration.power_of_target)
+        # Only a name belongs to a declaration. Your own object of the same name has its own unit.
+        if isinstance(reference, str) and isinstance(metric, BatchMetric):
+            declaration = declaration_of(reference)
+            if declaration is not None:
+                metric = metric.times(target_scale**declaration.power_of_target)
         loaded[name] = metric
     return loaded
 
 
 def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
-    """Return the directions that metrics declare themselves, by the name that trials report.
+    """Return the directions that metrics declare themselves, by reported name.
 
     Args:
-        metrics: What is measured on validation, by name.
+        metrics: The metrics of the validation data, by name.
     """
     return {
         f"val_{name}": metric.goal for name, metric in metrics.items() if metric.goal is not None
@@ -174,8 +178,8 @@ def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
 
 
 def name_of(loaded: Any) -> str:
-    """Return what a loss or metric is called where it is defined."""
-    function = loaded.func if isinstance(loaded, functools.partial) else loaded
+    """Return the name with which a loss or metric is defined."""
+    function = without_options(loaded)
     return getattr(function, "__name__", type(function).__name__)
 
 
@@ -185,9 +189,12 @@ def _as_metric(loaded: AnyMetric | Callable[..., Any], name: str, pairing: Pairi
         return loaded
     if kind_read_by(loaded) is not None:  # a loss of the workbench
         return mean_over_samples(functools.partial(loaded, pairing=pairing))
-    kind = loaded.func if isinstance(loaded, functools.partial) else loaded
+    kind = without_options(loaded)
     if callable(getattr(kind, "update", None)) and callable(getattr(kind, "compute", None)):
-        make = loaded if inspect.isclass(kind) else functools.partial(copy.deepcopy, loaded)
+        make = loaded
+        if not inspect.isclass(kind):
+            # An object collects the batches of one evaluation, so each evaluation gets a copy.
+            make = functools.partial(copy.deepcopy, loaded)
         return WholeMetric(make, goal=goal)
 
     function = instance_of(loaded)
@@ -219,4 +226,6 @@ def _load(registry: Registry, reference: Any, field: str) -> Any:
 
 
 def _describe(value: Any) -> str:
-    return "None" if value is None else f"an object of type {type(value).__name__}"
+    if value is None:
+        return "None"
+    return f"an object of type {type(value).__name__}"

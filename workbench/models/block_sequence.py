@@ -1,8 +1,8 @@
-"""The blocks of a model that computes them one after another, found and verified by running it.
+"""Finds the blocks that a model computes one after another, and verifies them by running it.
 
-The forward pass itself is left as it is: a stage begins where the input of one block is
-overwritten, and ends where that of another one is seen. So what a model does between its blocks
-does not matter, as long as it depends on nothing but what a block was given.
+The forward pass itself stays unchanged. A stage starts by overwriting the input of one block and
+ends by reading the input of another. So it does not matter what the model does between its blocks,
+as long as that depends only on what a block was given.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _CONTAINERS = (nn.ModuleList, nn.Sequential)
 
 @dataclass(frozen=True)
 class BlockSequence:
-    """The blocks of one model, whose first argument is what the model computes on.
+    """The blocks of one model. The model computes on the first argument of each.
 
     Attributes:
-        names: Where each is in the model: `encoder.layers.0`.
+        names: The path of each block in the model, such as `encoder.layers.0`.
         input_shape: Shape of one sample.
-        vocabulary_size: Number of token ids; None where the inputs are numbers.
+        vocabulary_size: Number of token ids; None if the inputs are numbers.
     """
 
     names: tuple[str, ...]
@@ -41,16 +41,15 @@ class BlockSequence:
     ) -> BlockSequence:
         """Find the blocks of a model.
 
-        The members of that list or sequence with the most parameters.
+        These are the members of the list or sequence with the most parameters.
 
         Args:
             model: The model, in evaluation mode.
             input_shape: Shape of one sample.
-            vocabulary_size: Number of token ids where the inputs are token ids.
+            vocabulary_size: Number of token ids, if the inputs are token ids.
 
         Raises:
-            ExperimentError: If the model computes the members of no list or sequence one after
-                another.
+            ExperimentError: If no list or sequence of the model is computed in its order.
         """
         containers = {
             name: [f"{name}.{member}" if name else member for member, _ in module.named_children()]
@@ -59,7 +58,9 @@ class BlockSequence:
         }
         example = cls((), input_shape, vocabulary_size)
         names = [name for blocks in containers.values() for name in blocks]
-        called = [name for name, _ in _calls(model, names, example.zeros(2))] if names else []
+        called: list[str] = []
+        if names:
+            called = [name for name, _ in _calls(model, names, example.zeros(2))]
         called_in_order = [
             blocks
             for blocks in containers.values()
@@ -78,15 +79,17 @@ class BlockSequence:
 
     def zeros(self, number: Any) -> Tensor:
         """Return that many samples of zeros."""
-        dtype = torch.float32 if self.vocabulary_size is None else torch.int64
+        dtype = torch.int64
+        if self.vocabulary_size is None:
+            dtype = torch.float32
         return torch.zeros(number, *self.input_shape, dtype=dtype)
 
     def places(self, model: nn.Module) -> list[int]:
-        """Return the blocks before which the model can be cut, by number.
+        """Return the numbers of the blocks before which the model can be cut.
 
-        Such a block has weights, and what the model answers follows from its input alone: that is
-        tried with two random samples, of which the block gets what it got, while the model itself
-        is given zeros.
+        Such a block has weights, and the model's answer follows from the block's input alone. Two
+        random samples show this: the block receives what it received from them, while the model
+        itself receives zeros.
 
         Args:
             model: The model, in evaluation mode.
@@ -111,8 +114,8 @@ class BlockSequence:
             number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)
         ]
         if possible and self._is_output(model, drawn, answered, possible[-1]):
-            possible.pop()  # before it an exit would be what the model answers
-        if isinstance(answered, FakeTensor):  # it has no values: the model is only measured
+            possible.pop()  # an exit before the last block would compute the model's own answer
+        if isinstance(answered, FakeTensor):  # without values nothing can be compared
             return possible
         places = [
             number
@@ -122,8 +125,8 @@ class BlockSequence:
         if not places:
             raise _refusal(
                 model,
-                "what follows its blocks depends on more than the first argument of each, as on "
-                "a mask or on what was computed before them",
+                "the computation after its blocks depends on more than the first argument of each"
+                " block, such as a mask or a value that was computed before them",
             )
         return places
 
@@ -132,22 +135,28 @@ class BlockSequence:
 
         Args:
             model: The model.
-            first: The first block; 0 begins with the input of the model.
-            end: The block before which the stage ends; their number for the end of the model.
-            values: What the first block takes, or the input of the model.
+            first: The first block; 0 starts with the input of the model.
+            end: The block before which the stage ends; the number of blocks for the model's end.
+            values: The input of the first block, or of the model.
         """
-        replaced = {} if first == 0 else {self.names[first]: values}
-        inputs = values if first == 0 else self.zeros(values.shape[0]).to(values.device)
-        watched = [] if end == len(self.names) else [self.names[end]]
         seen: dict[str, Any] = {}
-        with _hooked(model, watched, seen, replaced):
-            answered = model(inputs)
-        return seen[watched[0]] if watched else answered
+        watched = list(self.names[end : end + 1])
+        if first == 0:
+            with _hooked(model, watched, seen, {}):
+                answered = model(values)
+        else:
+            # The blocks before the first one compute on zeros: their results are overwritten.
+            unused = self.zeros(values.shape[0]).to(values.device)
+            with _hooked(model, watched, seen, {self.names[first]: values}):
+                answered = model(unused)
+        if watched:
+            return seen[watched[0]]
+        return answered
 
     def pass_through(
         self, model: nn.Module, places: Sequence[int], inputs: Any
     ) -> tuple[list[Any], Any]:
-        """Return what some blocks are given, and what the model answers.
+        """Return the inputs of some blocks, and the answer of the model.
 
         Args:
             model: The model.
@@ -172,14 +181,14 @@ class BlockSequence:
         try:
             with torch.no_grad():
                 answer = self.compute(model, number, len(self.names), values)
-        except RuntimeError:  # what it takes is a view that cannot be written
+        except RuntimeError:  # the block's input is a view that cannot be written
             return False
         return answer.shape == answered.shape and torch.allclose(
             answer, answered, _TOLERANCE, _TOLERANCE
         )
 
     def _is_output(self, model: nn.Module, drawn: Tensor, answered: Tensor, number: int) -> bool:
-        """Return whether what a block returns is what the model returns."""
+        """Return whether the model returns exactly what a block returns."""
         returned: list[Any] = []
         handle = model.get_submodule(self.names[number]).register_forward_hook(
             lambda _module, _inputs, output: returned.append(output)
@@ -196,8 +205,13 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
 
     def record(name: str) -> Any:
         def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
-            first = given[0] if given else None
-            calls.append((name, first.clone() if isinstance(first, Tensor) else first))
+            first: Any = None
+            if given:
+                first = given[0]
+            # The model may change the tensor later.
+            if isinstance(first, Tensor):
+                first = first.clone()
+            calls.append((name, first))
 
         return enter
 
@@ -215,14 +229,12 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
 def _hooked(
     model: nn.Module, watched: Sequence[str], seen: dict[str, Any], replaced: Mapping[str, Tensor]
 ) -> Iterator[None]:
-    """Keep the first argument of some modules, and overwrite that of others, in one forward
-    pass.
-    """
+    """Keep the first argument of some modules, and overwrite others, in one forward pass."""
 
     def hook(name: str) -> Any:
         def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
             if name in replaced:
-                # In place, so that what is later added to what the block returns is replaced, too.
+                # In place, because the model may add the same tensor to the block's result later.
                 given[0].copy_(replaced[name])
             else:
                 seen[name] = given[0].clone()  # the block may change its input
@@ -242,16 +254,15 @@ def _hooked(
 
 def _refusal(model: nn.Module, why: str) -> ExperimentError:
     return ExperimentError(
-        f"{type(model).__name__} is not known to be a sequence, between whose parts there could be"
-        f" early exits: {why}",
+        f"{type(model).__name__} has no known sequence of parts with places for early exits: {why}",
         field="exits",
         allowed=(
-            "a torch.nn.Sequential, a model with a method pieces, or one that computes the members"
-            " of a ModuleList or Sequential in their order"
+            "a torch.nn.Sequential, a model with a method `pieces`, or one that computes the"
+            " members of a ModuleList or Sequential in their order"
         ),
         next_step=(
-            "Add a method pieces, which returns the parts of the model in order: a module each, or"
-            " a function with the modules that it uses, each of which takes what the one before it"
-            " returns."
+            "Add a method `pieces` that returns the parts of the model in order. A part is a"
+            " module, or a function followed by the modules that it uses. Each part takes what the"
+            " part before it returns."
         ),
     )

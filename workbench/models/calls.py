@@ -1,8 +1,7 @@
-"""How a model is called with a batch, and which part of what it returns is its output and which its
-loss.
+"""How a model is called with a batch, and how its output and its loss are found in the result.
 
-A batch is a tensor, a tuple of several inputs, or a mapping of named ones; a model may return a
-tensor, a tuple, a mapping or a dataclass. How samples become a batch is left to data and training.
+A batch is a tensor, a tuple of several inputs, or a mapping of named ones. A model may return a
+tensor, a tuple, a mapping or a dataclass. `workbench.data` turns samples into batches.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _OUTPUTS = (
     "y_pred",
     "y_hat",
 )
-"""The names of outputs beside others, such as those of an auxiliary classifier or hidden states."""
+"""Names that mark the output among other results, such as auxiliary outputs or hidden states."""
 Inputs = Any
 """A tensor, a tuple of inputs, or a mapping of named ones."""
 
@@ -38,63 +37,66 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
     """Call a model with a batch.
 
     Args:
-        model: The model, or what a strategy placed around it.
-        inputs: A tensor is the only argument, the members of a tuple are several. Of a mapping,
-            `forward` receives the entries that it names, or the whole as one argument where it
-            names none.
+        model: The model, perhaps wrapped by a strategy.
+        inputs: A tensor is the only argument, and the members of a tuple are several. From a
+            mapping, `forward` receives the entries that have the names of its parameters. If there
+            are none, it receives the mapping as its only argument.
     """
     if isinstance(inputs, Mapping):
         named = _named_arguments(model, inputs)
-        return model(inputs) if named is None else model(**named)
-    return model(*inputs) if isinstance(inputs, tuple | list) else model(inputs)
+        if named is not None:
+            return model(**named)
+    elif isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(inputs)
 
 
 def loss_in(outputs: Any) -> Tensor | None:
-    """Return the loss that a model returned; None where there is none.
+    """Return the loss that a model returned, or None.
 
-    It is the entry or attribute `loss`, the only scalar of a tuple, or the scalar that was
-    returned.
+    It is the entry or attribute `loss`, the only scalar of a tuple, or a scalar that is the whole
+    result.
     """
     if isinstance(outputs, Tensor):
-        return outputs if outputs.ndim == 0 else None
-    if isinstance(outputs, tuple | list) and not hasattr(outputs, "_fields"):
+        scalars = [outputs] if outputs.ndim == 0 else []
+    elif isinstance(outputs, tuple | list) and not hasattr(outputs, "_fields"):
         scalars = [item for item in outputs if isinstance(item, Tensor) and item.ndim == 0]
-        return scalars[0] if len(scalars) == 1 else None
-    loss = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
-    return loss if isinstance(loss, Tensor) else None
+    else:
+        scalars = [loss for loss in [_entry(outputs, "loss")] if isinstance(loss, Tensor)]
+    if len(scalars) != 1:
+        return None
+    return scalars[0]
 
 
 def output_in(outputs: Any) -> Any:
-    """Return what is compared with targets.
+    """Return the part of a model's result that is compared with targets.
 
-    `logits`, `out` or `pred`, else the first tensor with dimensions.
-
-    Anything without a tensor is returned as it is.
+    It is the entry `logits`, `out` or `pred`, otherwise the first tensor that is not a scalar.
+    A result without such a tensor is returned unchanged.
     """
     if isinstance(outputs, Tensor):
         return outputs
     for name in _OUTPUTS:
-        output = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+        output = _entry(outputs, name)
         if isinstance(output, Tensor) and (output.ndim > 0 or name == "logits"):
             return output
     return next((item for item in _tensors(outputs) if item.ndim > 0), outputs)
 
 
 def num_samples(batch: Any) -> int:
-    """Return the number of samples of inputs or targets.
-
-    The length of their first tensor or list.
-    """
+    """Return the number of samples in inputs or targets: the length of the first tensor or list."""
     if isinstance(batch, Mapping):
         batch = tuple(batch.values())
     if isinstance(batch, tuple):
         sizes = (num_samples(part) for part in batch)
         return next((size for size in sizes if size), 0)
-    return len(batch) if hasattr(batch, "__len__") and getattr(batch, "ndim", 1) else 0
+    if not hasattr(batch, "__len__") or getattr(batch, "ndim", 1) == 0:
+        return 0
+    return len(batch)
 
 
 def map_tensors(function: Any, batch: Any) -> Any:
-    """Return a batch with `function` applied to each of its tensors; what else it holds stays."""
+    """Return a batch with `function` applied to each of its tensors."""
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, Mapping):
@@ -107,9 +109,9 @@ def map_tensors(function: Any, batch: Any) -> Any:
 
 
 def map_outputs(function: Any, outputs: Any) -> Any:
-    """Return outputs as `map_tensors` does.
+    """Return outputs with `function` applied to each tensor.
 
-    A mapping keeps its type, as a loss may read attributes of it.
+    A mapping keeps its type, because a loss may read its attributes.
     """
     if isinstance(outputs, Mapping):
         return type(outputs)(map_tensors(function, outputs))  # type: ignore[call-arg]
@@ -117,7 +119,7 @@ def map_outputs(function: Any, outputs: Any) -> Any:
 
 
 def describe_inputs(inputs: Inputs) -> str:
-    """Return the types and shapes of inputs, the samples first."""
+    """Return the types and shapes of inputs in words, samples first."""
     if isinstance(inputs, Mapping):
         return ", ".join(f"{name}: {describe_inputs(part)}" for name, part in inputs.items())
     if isinstance(inputs, tuple | list):
@@ -130,6 +132,12 @@ def describe_inputs(inputs: Inputs) -> str:
     return f"an object of type {type(inputs).__name__}"
 
 
+def _entry(outputs: Any, name: str) -> Any:
+    if isinstance(outputs, Mapping):
+        return outputs.get(name)
+    return getattr(outputs, name, None)
+
+
 def _tensors(outputs: Any) -> Iterable[Tensor]:
     if dataclasses.is_dataclass(outputs) and not isinstance(outputs, Mapping | type):
         outputs = [getattr(outputs, field.name) for field in dataclasses.fields(outputs)]
@@ -137,8 +145,10 @@ def _tensors(outputs: Any) -> Iterable[Tensor]:
 
 
 def _named_arguments(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of `forward` by name; None where the whole mapping is its only one."""
-    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    """Return the arguments of `forward` by name; None if the mapping is its only argument."""
+    inner = model
+    if isinstance(model, DistributedDataParallel):
+        inner = model.module
     inner = getattr(inner, "_orig_mod", inner)
     parameters = list(inspect.signature(type(inner).forward).parameters.values())[1:]
     by_name = {
@@ -151,5 +161,7 @@ def _named_arguments(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, A
     needed = [
         item.name for item in parameters if item.default is item.empty and item.name in by_name
     ]
-    is_whole = not named or (len(needed) == 1 and needed[0] not in inputs)
-    return None if is_whole else named
+    takes_whole = len(needed) == 1 and needed[0] not in inputs
+    if not named or takes_whole:
+        return None
+    return named

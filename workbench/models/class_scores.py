@@ -1,7 +1,7 @@
-"""Scores of each class, and their mean over the classes: of numpy arrays.
+"""Scores of each class, and their mean over the classes, computed from numpy arrays.
 
-Most follow from counts; the area under the ROC curve needs the probabilities. What is counted, over
-batches or at once, is left to those that measure.
+Most scores follow from counts. The area under the ROC curve needs probabilities. The callers
+collect the counts, over batches or at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 ClassScore = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(right, predicted, wanted), each a count by class -> a score of each class, NaN for none."""
+"""(right, predicted, wanted), counts of each class -> the score of each class, NaN for none."""
 
 
 def intersection_over_union(
@@ -27,16 +27,16 @@ def f1(right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> np.ndarr
 
 
 def recall(right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the recall of each class, from counts; NaN for one that does not occur."""
+    """Return the recall of each class, from counts; NaN for a class that does not occur."""
     return np.divide(right, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
 
 
 def mean_score(score: ClassScore, counts: np.ndarray) -> float:
-    """Return the mean score of the classes that occur or were predicted; NaN where there are none.
+    """Return the mean score of the classes that occur or were predicted; NaN if there are none.
 
     Args:
         score: The score of a class.
-        counts: (3, classes) how often a class was right, predicted, and wanted.
+        counts: (3, classes): how often each class was right, predicted, and wanted.
 
     Example:
         >>> import numpy as np
@@ -45,7 +45,9 @@ def mean_score(score: ClassScore, counts: np.ndarray) -> float:
     """
     scores = score(*counts[:, counts[1:].sum(axis=0) > 0])
     known = scores[~np.isnan(scores)]
-    return float(known.mean()) if len(known) else float("nan")
+    if not len(known):
+        return float("nan")
+    return float(known.mean())
 
 
 def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
@@ -56,7 +58,7 @@ def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
         classes: The true class of each sample.
 
     Returns:
-        From 0 to 1; NaN where all samples are of one class. Classes without a sample are left out.
+        From 0 to 1; NaN if all samples are of one class. Classes without a sample do not count.
 
     Source: Mann-Whitney U, as in Hanley and McNeil (1982).
     """
@@ -68,8 +70,10 @@ def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
 
 
 def _area(scores: np.ndarray, is_class: np.ndarray) -> float:
+    # Equal scores share the mean of their ranks, so that a tie counts half.
     _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
     num_class = int(is_class.sum())
+    # The Mann-Whitney U: pairs in which the sample of the class has the higher score.
     above = ranks[is_class].sum() - num_class * (num_class + 1) / 2.0
     return float(above / (num_class * (len(scores) - num_class)))

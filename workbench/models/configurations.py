@@ -1,4 +1,4 @@
-"""What a configuration of a model is: typed, bounded, documented, and without torch.
+"""The configuration of a model: typed, bounded, documented, and without torch.
 
 It builds its model for the shape of the data, and torch is imported only then. The models of the
 workbench are in `zoo`; other packages add theirs by entry point. An early exit is an answer that a
@@ -31,8 +31,8 @@ Normalisation = Annotated[
     Literal["batch", "group"],
     Field(
         description=(
-            "Normalise over the samples of a batch, or over groups of channels of each sample"
-            " alone, as private training requires."
+            "Normalise over the samples of a batch, or over groups of channels of each single"
+            " sample, as private training requires."
         )
     ),
 ]
@@ -46,17 +46,17 @@ class ModelConfiguration(BaseModel, ABC):
 
     name: ClassVar[str]
     why_no_exits: ClassVar[str] = ""
-    """Why it has no early exits, where it has none."""
+    """Why it has no early exits; empty if it can have some."""
     convolves_images: ClassVar[bool] = False
     """Whether most of its steps are convolutions of images."""
 
     @property
     def fitted(self) -> FittedConfiguration | None:
-        """What is fitted to all samples at once; None where optimizer steps train the model."""
+        """What is fitted to all samples at once; None if optimizer steps train the model."""
         return None
 
     def module_settings(self) -> dict[str, Any]:
-        """Return what its module is built with, by field: early exits are added around it."""
+        """Return the arguments of its module. Early exits are added around it."""
         return self.model_dump(exclude={"exits", "exit_weight"})
 
     @abstractmethod
@@ -69,8 +69,8 @@ class ModelConfiguration(BaseModel, ABC):
             input_shape: Shape of one sample, without the batch: (features,), (channels, height,
                 width), (time, features), or (context,) for token ids.
             num_outputs: Classes, regression targets, or the vocabulary size for a language model.
-            vocabulary_size: Number of token ids, where the inputs are token ids. Where it equals
-                `num_outputs` the model is a language model and answers at every position.
+            vocabulary_size: Number of token ids, if the inputs are token ids. If it equals
+                `num_outputs`, the model is a language model and answers at every position.
 
         Returns:
             The model, on the CPU, in float32.
@@ -87,22 +87,23 @@ class ModelConfiguration(BaseModel, ABC):
         vocabulary_size: int | None,
         target_shape: tuple[int, ...],
     ) -> nn.Module:
-        """Build the model where each sample has several targets.
+        """Build the model for samples that have several targets.
 
         Args:
-            input_shape: As for `build`, as the others.
+            input_shape: Shape of one sample, as for `build`.
             num_outputs: Classes, or numbers to predict.
             vocabulary_size: Number of token ids.
-            target_shape: (height, width) or (context,) where each pixel or token has a class; for a
-                forecast (horizon, series), which are `num_outputs` flat numbers; (boxes, 5) for
-                boxes.
+            target_shape: (height, width) or (context,) if each pixel or token has a class;
+                (horizon, series) for a forecast, whose `num_outputs` numbers are flat; (boxes, 5)
+                for boxes.
 
         Raises:
             ExperimentError: If the model cannot answer in this shape.
         """
         if math.prod(target_shape) != num_outputs:
             raise ExperimentError(
-                f"{self.name} answers once for a sample, which has several targets: {target_shape}",
+                f"{self.name} answers once for a sample, but the targets of a sample have the shape"
+                f" {target_shape}",
                 field="model",
                 next_step=(
                     "Choose unet for masks, detector for boxes, or text_encoder for tagged texts."
@@ -115,12 +116,12 @@ class ModelConfiguration(BaseModel, ABC):
     def refuse(
         self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str
     ) -> NoReturn:
-        """Say that this model cannot take such inputs.
+        """Raise the error that this model cannot take such inputs.
 
         Args:
             input_shape: Shape of one sample.
             vocabulary_size: Number of token ids, or None for numbers.
-            allowed: What would have been right.
+            allowed: The inputs that it can take.
         """
         kind = "numbers" if vocabulary_size is None else "token ids"
         raise ExperimentError(
@@ -146,13 +147,13 @@ class SequenceConfiguration(ModelConfiguration):
         *,
         at_every_position: bool = False,
     ) -> nn.Module:
-        """Return the model with its early exits; the model itself where it has none.
+        """Return the model with its early exits, or the model itself if it has none.
 
         Args:
             model: The model.
-            input_shape: As for `build`, as the others.
+            input_shape: Shape of one sample, as for `build`.
             num_outputs: Number of outputs of every exit.
-            vocabulary_size: Number of token ids where the inputs are token ids.
+            vocabulary_size: Number of token ids, if the inputs are token ids.
             at_every_position: Whether the model answers at every position of its input.
 
         Raises:
@@ -162,11 +163,11 @@ class SequenceConfiguration(ModelConfiguration):
             return model
         if at_every_position:
             raise ExperimentError(
-                f"{self.name} answers at every position of this data, and an exit is left by one"
-                " answer",
+                f"{self.name} answers at every position of this data, but a sample leaves at an"
+                " exit with one answer",
                 field="exits",
                 allowed="0",
-                next_step="Choose data with a class of each sample.",
+                next_step="Choose data with one class for each sample.",
             )
         from workbench.models.exits import EarlyExits
 
@@ -181,7 +182,7 @@ class SequenceConfiguration(ModelConfiguration):
 
 
 class FittedConfiguration(ModelConfiguration):
-    """A model that no optimizer step trains: it is fitted to all samples at once, in rounds."""
+    """A model that is fitted to all samples at once, in rounds, instead of by optimizer steps."""
 
     @property
     def fitted(self) -> FittedConfiguration:
@@ -190,7 +191,7 @@ class FittedConfiguration(ModelConfiguration):
 
     @abstractmethod
     def describe(self, num_classes: int | None) -> str:
-        """Say what will be grown, without a full stop.
+        """Return what will be grown, as a phrase for messages.
 
         Args:
             num_classes: Number of classes; None for a regression.
@@ -212,7 +213,7 @@ class FittedConfiguration(ModelConfiguration):
             inputs: Train samples as (samples, features).
             targets: Class numbers, or numbers to predict.
             num_classes: Number of classes; None for a regression.
-            num_rounds: In how many parts the work is done, at most.
+            num_rounds: Number of parts into which the work is divided, at most.
             seed: Seed of everything random.
 
         Yields:
@@ -243,7 +244,8 @@ def configure(
         field: The dotted path in which the user wrote the values.
 
     Raises:
-        ExperimentError: If a key is unknown or a value is not allowed; it names `<field>.<key>`.
+        ExperimentError: If a key is unknown or a value is not allowed; its field is
+            `<field>.<key>`.
     """
     kind = configuration_type(model)
     for key in values:
@@ -269,8 +271,7 @@ def configure(
 
 
 def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
-    """Refuse a value that one parameter of a zoo model cannot have, whatever the other parameters
-    are.
+    """Reject a value that a parameter of a zoo model can never have.
 
     Args:
         model: A name that `MODELS` knows.
@@ -285,7 +286,6 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
     try:
         kind.model_validate({parameter: value})
     except ValidationError as error:
-        # An error of the whole configuration is about several parameters, and the others are not
-        # known here.
+        # An error about the whole configuration involves other parameters, which are unknown here.
         if any(details["loc"] for details in error.errors(include_url=False)):
             raise findings(error)[0].about(field) from error

@@ -1,10 +1,8 @@
-"""How a model of the user's own is made from a configuration.
+"""How your own model is made from a configuration: from the mapping as a whole, or by name.
 
-With the whole as a mapping, or by name.
-
-A function such as `build(config)` receives the configuration as its only argument. A usual
-constructor, such as `__init__(self, hidden=64)`, receives the values that its parameters name.
-Checking what is made is left to `adapters`.
+A function such as `build(config)` receives the configuration as its only argument. A constructor
+such as `__init__(self, hidden=64)` receives the values that have the names of its parameters.
+`adapters` checks the result.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from workbench.foundation.errors import ExperimentError
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
-"""Annotations of a parameter that holds one value, and no configuration."""
+"""Annotations of a parameter that takes a single value instead of the configuration."""
 
 
 def construct(
@@ -26,25 +24,26 @@ def construct(
 ) -> Any:
     """Call a function or a class with a configuration.
 
-    The first parameter receives the whole configuration as a mapping, unless the configuration has
-    a value of its name, or its default or annotation shows that it holds a single value. All other
-    parameters receive the values of their names; settings of the training that none names are left
-    out.
+    The first parameter receives the whole configuration as a mapping. It receives a single value
+    instead if the configuration has a value of its name, or if its default or annotation shows a
+    single value. All other parameters receive the values of their names. Settings of the training
+    that match no parameter are not passed.
 
     Args:
         function: What makes the model.
         configuration: The fixed options and the searched parameters.
-        field: The dotted path at which the function is named.
+        field: The dotted path of the function, for messages.
 
     Returns:
-        What it returned.
+        The result of the call.
 
     Raises:
         ExperimentError: If a parameter without a default has no value, or a value has no parameter.
     """
     parameters = _parameters_of(function)
     if parameters is None or _takes_mapping(parameters, configuration):
-        # A default in the place of a value would make another model than the configuration says.
+        # A later parameter of a known name gets its value too. With its default, the function would
+        # build another model than the configuration says.
         _, *others = parameters or [None]
         named = {item.name for item in others if item is not None and item.kind in _BY_NAME}
         return function(
@@ -72,11 +71,11 @@ def construct(
     ]
     if missing:
         raise ExperimentError(
-            f"{name} needs {', '.join(missing)}, of which the configuration has no value",
+            f"{name} needs {', '.join(missing)}, which the configuration does not set",
             field=field,
             next_step=(
-                f"Search it, or set it beside the name of the model: {missing[0]}: VALUE. A"
-                " function of the whole configuration takes it as its first parameter:"
+                f"Search it, or set it next to the name of the model: {missing[0]}: VALUE. If the"
+                " function takes the whole configuration, make that its first parameter:"
                 " build(config)."
             ),
         )
@@ -84,7 +83,7 @@ def construct(
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters; None where Python does not know them."""
+    """Return the parameters; None if Python does not know them."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -93,8 +92,10 @@ def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | No
 
 def _takes_mapping(parameters: list[inspect.Parameter], configuration: Mapping[str, Any]) -> bool:
     """Return whether the first parameter is the configuration."""
-    first = parameters[0] if parameters else None
-    if first is None or first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
+    if not parameters:
+        return False
+    first = parameters[0]
+    if first.kind in (first.KEYWORD_ONLY, first.VAR_KEYWORD):
         return False
     if first.kind is not first.POSITIONAL_OR_KEYWORD:
         return True

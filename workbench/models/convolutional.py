@@ -1,8 +1,8 @@
 """Networks of convolutions for images: a plain one, a residual one, and one for each pixel.
 
 A plain network takes images from 8x8 upwards. The residual one is in the style for CIFAR: three
-stages of basic blocks, and shortcuts without parameters. In a U-Net, what convolutions find in
-small images is put beside what they see at full size; it has padding and batch normalisation.
+stages of basic blocks, and shortcuts without parameters. A U-Net joins what its convolutions see in
+small images with what they see at full size. It uses padding and batch normalisation.
 
 Sources: He et al., Deep Residual Learning for Image Recognition (2016), section 4.2, option A;
 Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation (2015).
@@ -23,10 +23,7 @@ _MAX_GROUPS = 8
 
 
 class ConvNet(nn.Module):
-    """Blocks of convolution, normalisation and activation.
-
-    The mean over positions feeds a linear output.
-    """
+    """Blocks of convolution, normalisation and activation, then a linear output of their mean."""
 
     def __init__(
         self, *, input_shape: tuple[int, ...], num_outputs: int, dropout: float, **blocks: Any
@@ -46,7 +43,7 @@ class ConvNet(nn.Module):
         self.output = nn.Linear(channels, num_outputs)
 
     def pieces(self) -> list[Any]:
-        """Return the layers and the output, between which the model can be cut into stages."""
+        """Return the layers and the output; the model can be cut into stages between them."""
         return [*self.features, (self._predict, self.dropout, self.output)]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -68,7 +65,7 @@ def convolutions(
 ) -> tuple[list[nn.Module], int]:
     """Return the layers up to the last block, and their number of channels.
 
-    A block halves the image unless fewer than two rows or columns would be left.
+    A block halves the image, unless that would leave fewer than two rows or columns.
     """
     channels, num_rows, num_columns = input_shape
     layers: list[nn.Module] = []
@@ -91,14 +88,15 @@ def convolutions(
 def _normalisation(kind: str, num_channels: int) -> nn.Module:
     if kind == "batch":
         return nn.BatchNorm2d(num_channels)
+    # The number of groups must divide the number of channels.
     return nn.GroupNorm(math.gcd(_MAX_GROUPS, num_channels), num_channels)
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut that skips pixels and pads channels as it must."""
+    """Two 3x3 convolutions, added to a shortcut that skips pixels and pads channels as needed."""
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        """Build it; it starts as the identity, as its last batch norm starts at zero."""
+        """Build it. It starts as the identity, because its last batch norm starts at zero."""
         super().__init__()
         self.conv1 = nn.Conv2d(
             in_channels, channels, kernel_size=3, stride=stride, padding=1, bias=False
@@ -150,7 +148,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def pieces(self) -> list[Any]:
-        """Return stem, blocks and output, between which the model can be cut into stages."""
+        """Return stem, blocks and output; the model can be cut into stages between them."""
         stem = (self._begin, self.conv, self.norm)
         return [stem, *self.blocks, (self._predict, self.dropout, self.output)]
 
@@ -166,7 +164,7 @@ class ResNet(nn.Module):
 
 
 class UNet(nn.Module):
-    """Pairs of convolutions, at halved sizes and back, and scores of classes for each pixel."""
+    """Pairs of convolutions at halved sizes and back, with scores of the classes for each pixel."""
 
     def __init__(
         self,
@@ -194,22 +192,24 @@ class UNet(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, height, width, num_outputs)."""
-        seen: list[Tensor] = []
+        at_size: list[Tensor] = []
         features = inputs
         for level, pair in enumerate(self.down):
-            features = pair(features if level == 0 else functional.max_pool2d(features, 2))
-            seen.append(features)
-        for pair, beside in zip(self.up, reversed(seen[:-1]), strict=True):
-            larger = functional.interpolate(features, size=beside.shape[2:], mode="nearest")
-            features = pair(torch.cat([larger, beside], dim=1))
+            if level > 0:
+                features = functional.max_pool2d(features, 2)
+            features = pair(features)
+            at_size.append(features)
+        for pair, skipped in zip(self.up, reversed(at_size[:-1]), strict=True):
+            larger = functional.interpolate(features, size=skipped.shape[2:], mode="nearest")
+            features = pair(torch.cat([larger, skipped], dim=1))
         return self.output(self.dropout(features)).permute(0, 2, 3, 1)
 
 
 def _pair(before: int, channels: int, activation: type[nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for given in (before, channels):
+    for num_inputs in (before, channels):
         layers += [
-            nn.Conv2d(given, channels, kernel_size=3, padding=1, bias=False),
+            nn.Conv2d(num_inputs, channels, kernel_size=3, padding=1, bias=False),
             nn.BatchNorm2d(channels),
             activation(),
         ]

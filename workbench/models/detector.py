@@ -1,9 +1,9 @@
 """A small detector: every cell of a coarse grid answers with a box and a score of each class.
 
-Without anchors, and with one size of cells. Sources: Tian et al., FCOS (2019), for the cells that a
-box is learned by; Lin et al., Focal Loss for Dense Object Detection (2017); Rezatofighi et al.,
-Generalized Intersection over Union (2019). What was found follows from the answers by
-`found_boxes`.
+It has no anchors, and one size of cells. `found_boxes` turns its answers into boxes.
+
+Sources: Tian et al., FCOS (2019), for the cells that learn a box; Lin et al., Focal Loss for Dense
+Object Detection (2017); Rezatofighi et al., Generalized Intersection over Union (2019).
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_a
 from workbench.models.metrics import WholeMetric
 
 _FIRST_SCORE = 0.01
-"""Of every class before training, so that the many cells without a box do not dominate its
-beginning.
-"""
+"""Score of every class before training, so that the many empty cells do not dominate the start."""
 _NEAR = 1.0
-"""How far from the centre of a box its cells may be, in cells."""
+"""How far from the centre of a box the cells that learn it may be, in cells."""
 _ALPHA, _GAMMA = 0.25, 2.0
+"""Weight of a box against an empty cell, and how much less an easy cell counts, as in the paper."""
 
 
 class Detector(nn.Module):
-    """Convolutions as in a convnet, one more on the grid, and four edges and the classes for each
-    cell.
-    """
+    """Convolutions as in a convnet, then one that gives each cell four edges and the classes."""
 
     def __init__(
         self, *, input_shape: tuple[int, ...], num_outputs: int, dropout: float, **blocks: Any
@@ -58,8 +55,8 @@ class Detector(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, rows, columns, 4 + num_outputs).
 
-        Of each cell, the left, top, right and bottom edge of its box as shares of the image, which
-        may lie outside it, and a score of each class before the logistic function.
+        A cell holds the left, top, right and bottom edge of its box, as shares of the image, and a
+        score of each class before the logistic function. A box may reach outside the image.
         """
         answers = self.layers(inputs).permute(0, 2, 3, 1)
         rows, columns = answers.shape[1:3]
@@ -71,10 +68,7 @@ class Detector(nn.Module):
 
 
 def centres(rows: int, columns: int) -> Tensor:
-    """Return the centre of each cell of a grid, (rows, columns, 2).
-
-    X and y as shares of the image.
-    """
+    """Return the centre of each cell, (rows, columns, 2): x and y as shares of the image."""
     y, x = torch.meshgrid(
         (torch.arange(rows) + 0.5) / rows, (torch.arange(columns) + 0.5) / columns, indexing="ij"
     )
@@ -85,12 +79,12 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean over the images of the focal loss of the scores and the loss of the boxes.
 
     Args:
-        outputs: (batch, rows, columns, 4 + classes), as of a Detector.
-        targets: (batch, boxes, 5): class, left, top, right, bottom as shares of the image; below 0
-            for none.
+        outputs: (batch, rows, columns, 4 + classes), from a Detector.
+        targets: (batch, boxes, 5): class, left, top, right, bottom as shares of the image. A class
+            below 0 means that there is no box.
 
     Raises:
-        ExperimentError: If the outputs are not of this kind.
+        ExperimentError: If the outputs have another shape.
     """
     if outputs.ndim != 4 or outputs.shape[-1] <= NUM_EDGES:
         raise ExperimentError(
@@ -112,12 +106,10 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
-    """Return by which box each cell learns, (batch, cells).
+    """Return the box that each cell learns, (batch, cells); -1 for none.
 
-    -1 for none, and the smallest of several.
-
-    A box has the cell that holds its centre, and the cells near that one whose centres lie in the
-    box.
+    A box is learned by the cell that holds its centre, and by cells near that one whose centres lie
+    in the box. If a cell has several boxes, it learns the smallest.
     """
     size = targets.new_tensor([1 / columns, 1 / rows])
     places = centres(rows, columns).to(targets).flatten(0, 1)
@@ -132,10 +124,7 @@ def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def focal_loss(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Return the focal loss of each score, before the logistic function, for what is wanted.
-
-    0 or 1.
-    """
+    """Return the focal loss of each score before the logistic function; `wanted` is 0 or 1."""
     cross_entropy = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none")
     chance = scores.sigmoid()
     missed = wanted * (1 - chance) + (1 - wanted) * chance
@@ -144,11 +133,9 @@ def focal_loss(scores: Tensor, wanted: Tensor) -> Tensor:
 
 
 def generalised_overlap(edges: Tensor, others: Tensor) -> Tensor:
-    """Return the generalised intersection over union of boxes, from -1 to 1.
-
-    1 where they are equal.
-    """
-    area, other_area = (_area(each[..., :2], each[..., 2:]) for each in (edges, others))
+    """Return the generalised intersection over union of boxes, from -1 to 1 (equal boxes)."""
+    area = _area(edges[..., :2], edges[..., 2:])
+    other_area = _area(others[..., :2], others[..., 2:])
     common = _area(
         torch.maximum(edges[..., :2], others[..., :2]),
         torch.minimum(edges[..., 2:], others[..., 2:]),
@@ -167,16 +154,17 @@ def _area(low: Tensor, high: Tensor) -> Tensor:
 
 
 class MeanAveragePrecision:
-    """Collects what was found in each image, and what was to be found."""
+    """Collects the boxes that were found in each image, and the true ones."""
 
     def __init__(self) -> None:
-        """Begin without images."""
+        """Start without images."""
         self._found: list[Sequence[FoundBox]] = []
         self._wanted: list[np.ndarray] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch; arguments as of `detection_loss`."""
-        edges, scores = outputs[..., :NUM_EDGES].float(), outputs[..., NUM_EDGES:].float().sigmoid()
+        """Add a batch; the arguments are those of `detection_loss`."""
+        edges = outputs[..., :NUM_EDGES].float()
+        scores = outputs[..., NUM_EDGES:].float().sigmoid()
         self._found += [find_boxes(cells) for cells in torch.cat([edges, scores], dim=-1).numpy()]
         self._wanted += list(targets.numpy())
 

@@ -1,8 +1,8 @@
 """Greedy ensemble selection: combine the models whose mean prediction has the least loss.
 
 Source: Caruana et al., Ensemble Selection from Libraries of Models (2004): with replacement,
-starting from the best few; the step with the least loss is kept. Pure functions of numpy arrays:
-what predicts is left to others.
+starting from the best few; the step with the least loss is kept. Only numpy arrays go in: callers
+make the predictions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 MAX_STEPS = 30
 NUM_STARTING = 3
-# A smaller relative improvement on validation is as likely luck as a gain.
+# A smaller relative improvement on validation is as likely to be luck as a gain.
 MIN_GAIN = 0.01
 
 
@@ -32,40 +32,49 @@ def select(
         loss: The loss of a prediction; less is better, and NaN is the worst.
         max_steps: Maximum number of picks; a model may be picked again.
         max_members: Maximum number of models with a weight, from 1; None for any number.
-        min_gain: By which share of its loss the mean must be better than the best model; from 0 to
-            1. Other values than 0 need a loss that is not negative.
+        min_gain: By which share of its loss the mean must be better than the best model, from 0 to
+            1. A value above 0 needs a loss that is not negative.
 
     Returns:
-        Weights that are not negative and sum to 1. The weighted mean is not worse on these samples
-        than the best single model; unless it is better by `min_gain`, that model has all the
-        weight.
+        Weights that are not negative and sum to 1. The weighted mean is never worse on these
+        samples than the best single model. If it is not better by `min_gain`, that model has all
+        the weight.
     """
 
     def loss_of(predicted: np.ndarray) -> float:
-        found = loss(predicted)
-        return found if found == found else np.inf
+        value = loss(predicted)
+        if value != value:
+            return np.inf
+        return value
 
     num_models = len(predictions)
-    most = num_models if max_members is None else max_members
-    losses = np.array([loss_of(each) for each in predictions])
-    best = int(losses.argmin())
+    if max_members is None:
+        max_members = num_models
+    losses = np.array([loss_of(predicted) for predicted in predictions])
+    best_model = int(losses.argmin())
     single = np.zeros(num_models)
-    single[best] = 1.0
-    picked = [int(index) for index in np.argsort(losses, kind="stable")[: min(NUM_STARTING, most)]]
+    single[best_model] = 1.0
+    num_starting = min(NUM_STARTING, max_members)
+    picked = [int(index) for index in np.argsort(losses, kind="stable")[:num_starting]]
     total = np.sum([predictions[index] for index in picked], axis=0)
-    found, found_loss = single, float(losses[best])
+    best_weights = single
+    best_loss = float(losses[best_model])
     while True:
         loss_now = loss_of(total / len(picked))
-        if loss_now < found_loss:
-            found = np.bincount(picked, minlength=num_models) / len(picked)
-            found_loss = loss_now
+        if loss_now < best_loss:
+            best_weights = np.bincount(picked, minlength=num_models) / len(picked)
+            best_loss = loss_now
         if len(picked) >= max_steps:
             break
-        allowed = sorted(set(picked)) if len(set(picked)) >= most else range(num_models)
+        allowed = list(range(num_models))
+        if len(set(picked)) >= max_members:
+            allowed = sorted(set(picked))
         tried = [loss_of((total + predictions[index]) / (len(picked) + 1)) for index in allowed]
         picked.append(allowed[int(np.argmin(tried))])
         total = total + predictions[picked[-1]]
-    return found if found_loss < (1.0 - min_gain) * float(losses[best]) else single
+    if best_loss < (1.0 - min_gain) * float(losses[best_model]):
+        return best_weights
+    return single
 
 
 def weighted_mean(predictions: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:

@@ -1,10 +1,8 @@
-"""Classes of scikit-learn's kind as models.
+"""Classes with `fit` and `predict`, like scikit-learn's, as models for any data.
 
-With `fit` and `predict`, on any data, judged after each stage.
-
-The fitted object is kept as bytes in a torch module, so that checkpoints, bundles and predictions
-are as for all other models. The bytes are a pickle: like the user's code, they are for those who
-trust the run.
+They are evaluated after each stage of the fit. The fitted object is kept as bytes in a torch
+module, so checkpoints, bundles and predictions work as for all other models. The bytes are a
+pickle: like your own code, load them only if you trust the run.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment import Component
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
-from workbench.models.stages import fit_stages, way_of
+from workbench.models.staged_fitting import fit_stages, stage_method_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
 _RENAMED = {"lr": "learning_rate"}
-"""Names of an experiment, and what they were before it resolved its aliases."""
+"""Names in an experiment, and the names before its aliases were resolved."""
 
 
 def is_from_library(model: Component) -> bool:
@@ -42,13 +40,13 @@ def is_estimator(kind: Any) -> bool:
 
 
 class EstimatorConfiguration(FittedConfiguration):
-    """A class with `fit` and `predict`, and what it is made with."""
+    """A class with `fit` and `predict`, and its arguments."""
 
     name = "a class with fit and predict"
 
     model: Component
     values: dict[str, Any]
-    """Its own options and the searched parameters; those of the training among them."""
+    """Its own options and the searched parameters, including those of the training."""
     training_names: frozenset[str]
 
     def build(
@@ -62,8 +60,10 @@ class EstimatorConfiguration(FittedConfiguration):
         return FittedEstimator()
 
     def describe(self, num_classes: int | None) -> str:
-        """Say what will be fitted; see FittedConfiguration.describe."""
-        how = "at once" if way_of(self._make(0, num_classes)) == "at once" else "in stages"
+        """Return what will be fitted; see FittedConfiguration.describe."""
+        how = "in stages"
+        if stage_method_of(self._make(0, num_classes)) == "at once":
+            how = "at once"
         return f"{self.model.short_name}, fitted {how}"
 
     def grow(
@@ -79,10 +79,9 @@ class EstimatorConfiguration(FittedConfiguration):
         from workbench.models.fitted_estimator import FittedEstimator
 
         estimator = self._make(seed, num_classes)
-        is_column = targets.ndim == 2 and targets.shape[1] == 1
-        for _ in fit_stages(
-            estimator, inputs, targets[:, 0] if is_column else targets, num_stages=num_rounds
-        ):
+        if targets.ndim == 2 and targets.shape[1] == 1:  # scikit-learn warns about a single column
+            targets = targets[:, 0]
+        for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
             yield FittedEstimator.of(estimator, num_classes)
 
     def _make(self, seed: int, num_classes: int | None) -> Any:
@@ -104,14 +103,16 @@ class EstimatorConfiguration(FittedConfiguration):
 def _arguments_of(
     kind: type, values: Mapping[str, Any], training_names: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the arguments that a class is made with; unknown ones are refused."""
+    """Return the arguments of a class; an unknown one is an error."""
     parameters = inspect.signature(kind).parameters
     takes_any = any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
     )
     arguments = {}
     for name, value in values.items():
-        own_name = name if name in parameters else _RENAMED.get(name, name)
+        own_name = name
+        if name not in parameters:
+            own_name = _RENAMED.get(name, name)
         if own_name in parameters or (takes_any and own_name not in training_names):
             arguments[own_name] = value
         elif own_name not in training_names:
@@ -124,15 +125,17 @@ def _arguments_of(
 
 
 def _check_task(estimator: Any, num_classes: int | None, title: str) -> None:
-    """Refuse a classifier where numbers are predicted, and the other way round."""
+    """Reject a classifier for numbers, and a regressor for classes."""
     from sklearn.base import is_classifier, is_regressor
 
+    needed, is_other_kind = "a regressor", is_classifier
+    if num_classes:
+        needed, is_other_kind = "a classifier", is_regressor
     try:
-        wrong = is_regressor(estimator) if num_classes else is_classifier(estimator)
-    except (AttributeError, TypeError):  # it does not say which it is
+        is_wrong = is_other_kind(estimator)
+    except (AttributeError, TypeError):  # the estimator does not say which it is
         return
-    if wrong:
-        needed = "a classifier" if num_classes else "a regressor"
+    if is_wrong:
         raise ExperimentError(
             f"{title} does not fit the task of the data", field="model", allowed=needed
         )

@@ -1,10 +1,9 @@
-"""Early exits: a model that is a sequence answers after some of its pieces, too, and is trained
-jointly.
+"""Early exits: a model that is a sequence also answers after some of its pieces.
 
-While it trains it returns the outputs of every exit, and `joint` weighs their losses; else it is
-the model that it holds. The pieces of a user's own model are found by `block_sequence`.
-Calibration, thresholds and what is exported are left to `workbench.tiers.placement`, exits of trees
-to `tree_exits`.
+All exits are trained jointly. In training the model returns the outputs of every exit, and `joint`
+weighs their losses; otherwise it is the model that it holds. `block_sequence` finds the pieces of
+your own model. `workbench.tiers.placement` calibrates exits and sets their thresholds. Exits of
+trees are in `trees`.
 
 Source: Teerapittayanon et al., BranchyNet (2016).
 """
@@ -35,7 +34,7 @@ class EarlyExits(nn.Module):
         model: The model as it is without exits.
         heads: The output of each early exit, in their order.
         begins: The number of the first piece of each stage, and the number of pieces.
-        weight: Factor of the loss of an early exit; that of the last exit has 1.
+        weight: Factor of the loss of each early exit; the loss of the last exit has 1.
     """
 
     def __init__(
@@ -48,11 +47,11 @@ class EarlyExits(nn.Module):
         weight: float,
         vocabulary_size: int | None = None,
     ) -> None:
-        """Add exits before pieces with weights, evenly over all of these.
+        """Add exits before pieces with weights, spread evenly over them.
 
-        A model may state its outputs at an exit by a method `exit_head`, which takes their number
-        and returns a module; else they are linear, of images and series after a mean over parts of
-        them.
+        A model may define its outputs at an exit with a method `exit_head`, which takes their
+        number and returns a module. Otherwise they are linear. For images and series they follow a
+        mean over parts of the sample.
 
         Args:
             model: A `torch.nn.Sequential`, a model with a method `pieces`, as for a pipeline, or
@@ -61,7 +60,7 @@ class EarlyExits(nn.Module):
             num_outputs: Number of outputs of every exit.
             num_exits: Number of early exits.
             weight: Factor of the loss of an early exit.
-            vocabulary_size: Number of token ids where the inputs are token ids.
+            vocabulary_size: Number of token ids, if the inputs are token ids.
 
         Raises:
             ExperimentError: If the model is not a sequence, or has too few pieces.
@@ -71,14 +70,16 @@ class EarlyExits(nn.Module):
         self.weight = weight
         was_training = model.training
         model.eval()
-        if _states_pieces(model):
-            self._blocks: BlockSequence | None = None
+        self._blocks: BlockSequence | None = None
+        if _has_pieces(model):
             values = _example(input_shape, vocabulary_size)
-            possible, num_pieces = _places(model), len(_pieces(model))
+            possible = _places(model)
+            num_pieces = len(_pieces(model))
         else:
             self._blocks = BlockSequence.of(model, input_shape, vocabulary_size)
             values = self._blocks.zeros(2)
-            possible, num_pieces = self._blocks.places(model), len(self._blocks.names)
+            possible = self._blocks.places(model)
+            num_pieces = len(self._blocks.names)
         self.begins = [0, *_chosen(model, possible, num_exits), num_pieces]
         self.heads = nn.ModuleList()
         with torch.no_grad():
@@ -93,7 +94,7 @@ class EarlyExits(nn.Module):
         return len(self.begins) - 1
 
     def stage(self, number: int, values: Any) -> Any:
-        """Compute the pieces of one stage from what the stage before it returned."""
+        """Compute the pieces of one stage from the result of the stage before it."""
         first, end = self.begins[number], self.begins[number + 1]
         if self._blocks is not None:
             return self._blocks.compute(self.model, first, end, values)
@@ -102,18 +103,19 @@ class EarlyExits(nn.Module):
         return values
 
     def exit_outputs(self, inputs: Any) -> list[Tensor]:
-        """Return what each exit answers, that of the last one included."""
+        """Return the answer of each exit, including the last one."""
         if self._blocks is not None:
             early, last = self._blocks.pass_through(self.model, self.begins[1:-1], inputs)
-            return [*(head(each) for head, each in zip(self.heads, early, strict=True)), last]
-        found, values = [], inputs
+            return [*(head(state) for head, state in zip(self.heads, early, strict=True)), last]
+        outputs = []
+        values = inputs
         for number, head in enumerate(self.heads):
             values = self.stage(number, values)
-            found.append(head(values))
-        return [*found, self.stage(self.num_stages - 1, values)]
+            outputs.append(head(values))
+        return [*outputs, self.stage(self.num_stages - 1, values)]
 
     def forward(self, inputs: Any) -> Any:
-        """Return the outputs of the last exit; while it trains, those of all exits."""
+        """Return the outputs of the last exit; in training, those of all exits."""
         if not self.training:
             return self.model(inputs)
         *early, last = self.exit_outputs(inputs)
@@ -121,10 +123,7 @@ class EarlyExits(nn.Module):
 
 
 class LastPosition(nn.Module):
-    """What an exit of a model that reads a sequence answers from.
-
-    The state at its last position.
-    """
+    """The state at the last position, from which an exit of a sequence model answers."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (batch, time, width) to (batch, width)."""
@@ -132,29 +131,29 @@ class LastPosition(nn.Module):
 
 
 def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> None:
-    """Refuse early exits of a model for data whose samples have not one class each.
+    """Reject early exits if the samples of the data do not have exactly one class each.
 
     Args:
         model: The model.
         task: The task of the data.
-        target_shape: The shape of the targets of a sample, where it has several.
+        target_shape: The shape of the targets of a sample, if it has several.
 
     Raises:
-        ExperimentError: If it has exits, and none of its answers is left by a probability.
+        ExperimentError: If the model has exits that no sample could leave by a probability.
     """
     has_exits = isinstance(model, EarlyExits) or getattr(model, "num_exits", 0) > 0
     if has_exits and (task != "classification" or target_shape):
         raise ExperimentError(
-            "an early exit is left by the probability of one class of a sample, which this data"
-            " has not",
+            "a sample leaves at an early exit by the probability of its class, but the samples of"
+            " this data do not have one class each",
             field="exits",
             allowed="0",
-            next_step="Remove the exits, or choose data of a classification.",
+            next_step="Remove the exits, or choose data for a classification.",
         )
 
 
 def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a loss that adds those of early exits, where a model returned them.
+    """Return a loss that adds the losses of early exits, if a model returned them.
 
     Args:
         loss: The loss of one exit: a mean, or a total and a count.
@@ -164,13 +163,12 @@ def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def total(outputs: Any, targets: Any) -> Any:
         if not isinstance(outputs, dict) or _EXITS not in outputs:
             return loss(outputs, targets)
-        last, early = (
-            loss(outputs["logits"], targets),
-            [loss(each, targets) for each in outputs[_EXITS]],
-        )
-        if isinstance(last, tuple):  # a total and a count, which is that of all exits
-            return last[0] + outputs[_WEIGHT] * _sum(each[0] for each in early), last[1]
-        return last + outputs[_WEIGHT] * _sum(early)
+        last = loss(outputs["logits"], targets)
+        early = [loss(output, targets) for output in outputs[_EXITS]]
+        weight = outputs[_WEIGHT]
+        if isinstance(last, tuple):  # a total and a count; the count is that of every exit
+            return last[0] + weight * _sum(part for part, _ in early), last[1]
+        return last + weight * _sum(early)
 
     return total
 
@@ -180,13 +178,14 @@ def _sum(losses: Iterable[Tensor]) -> Tensor:
 
 
 def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tensor:
-    return torch.zeros(
-        2, *input_shape, dtype=torch.float32 if vocabulary_size is None else torch.int64
-    )
+    dtype = torch.int64
+    if vocabulary_size is None:
+        dtype = torch.float32
+    return torch.zeros(2, *input_shape, dtype=dtype)
 
 
 def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[int]:
-    """Return the pieces before which exits are, evenly over those that may begin a stage."""
+    """Return the pieces before which exits are, spread evenly over the possible ones."""
     if num_exits > len(possible):
         raise ExperimentError(
             f"{type(model).__name__} has no places for {num_exits} early exits",
@@ -200,12 +199,10 @@ def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[i
 
 
 def _places(model: nn.Module) -> list[int]:
-    """Return the pieces that may begin a stage.
+    """Return the pieces that may start a stage: those with weights, but the first and the last.
 
-    Those with weights, but for the first and the last of them.
-
-    The first one begins the model, and before the last one an exit would be what the model answers.
-    An embedding is no beginning: what a token is shows nothing of a text.
+    The first one starts the model, and an exit before the last one would compute the model's own
+    answer. An embedding does not count, because a single token shows nothing of a text.
     """
     weighted = [
         number
@@ -218,18 +215,24 @@ def _places(model: nn.Module) -> list[int]:
 def _has_weights(module: nn.Module) -> bool:
     if isinstance(module, nn.Embedding):
         return False
-    return any(each.ndim > 1 for each in module.parameters(recurse=False))
+    return any(parameter.ndim > 1 for parameter in module.parameters(recurse=False))
 
 
-def _states_pieces(model: nn.Module) -> bool:
+def _has_pieces(model: nn.Module) -> bool:
     return isinstance(model, nn.Sequential) or callable(getattr(model, "pieces", None))
 
 
 def _pieces(model: nn.Module) -> list[tuple[Callable[[Any], Any], Sequence[nn.Module]]]:
-    stated = model.pieces() if callable(getattr(model, "pieces", None)) else list(model)  # type: ignore
-    return [
-        (each, (each,)) if isinstance(each, nn.Module) else (each[0], each[1:]) for each in stated
-    ]
+    declared: Iterable[Any] = model  # type: ignore[assignment]
+    if callable(getattr(model, "pieces", None)):
+        declared = model.pieces()  # type: ignore[operator]
+    pieces = []
+    for piece in declared:
+        if isinstance(piece, nn.Module):
+            pieces.append((piece, (piece,)))
+        else:
+            pieces.append((piece[0], piece[1:]))
+    return pieces
 
 
 def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
@@ -237,10 +240,7 @@ def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
 
 
 def _head(model: nn.Module, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    """Return the output of an exit.
-
-    The model's own, or a linear one, after a mean over parts of an image.
-    """
+    """Return the output of an exit: the model's own, or a linear one after a mean over parts."""
     if callable(getattr(model, "exit_head", None)):
         return model.exit_head(num_outputs)  # type: ignore[operator]
     layers: list[nn.Module] = []

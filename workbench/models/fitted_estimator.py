@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# A class that an estimator rules out is unlikely, not impossible.
+# An estimator that gives a class the probability 0 is too sure: the class is only unlikely.
 _MIN_PROBABILITY = 1e-6
 
 
@@ -45,11 +45,10 @@ class FittedEstimator(nn.Module):
         fitted = self._fitted or pickle.loads(self.pickled.cpu().numpy().tobytes())
         self._fitted, (estimator, num_classes) = fitted, fitted
         rows = inputs.detach().flatten(1).cpu().numpy()
-        outputs = (
-            _numbers(estimator, rows)
-            if num_classes is None
-            else _scores(estimator, rows, num_classes)
-        )
+        if num_classes is None:
+            outputs = _numbers(estimator, rows)
+        else:
+            outputs = _scores(estimator, rows, num_classes)
         return torch.from_numpy(np.ascontiguousarray(outputs, dtype=np.float32)).to(inputs.device)
 
 
@@ -58,10 +57,7 @@ def _numbers(estimator: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return logarithms of probabilities.
-
-    The estimator may know fewer classes than the data has.
-    """
+    """Return logarithms of probabilities, also of classes that the estimator has never seen."""
     shares = np.zeros((len(rows), num_classes))
     if hasattr(estimator, "predict_proba"):
         probabilities = np.asarray(estimator.predict_proba(rows))
@@ -75,14 +71,14 @@ def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _write_bytes(model: FittedEstimator, *_: Any) -> None:
-    """Bring the bytes up to date, once a checkpoint is written: not after each stage."""
+    """Update the bytes when a checkpoint is written, rather than after each stage."""
     if model._fitted is not None:
         content = bytearray(cloudpickle.dumps(model._fitted, protocol=pickle.HIGHEST_PROTOCOL))
         model.pickled = torch.frombuffer(content, dtype=torch.uint8)
 
 
 def _make_room(model: FittedEstimator, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    """Let a model take as many bytes as its new state has."""
+    """Give a model room for the bytes of its new state."""
     if f"{prefix}pickled" in state:
         model.pickled = torch.empty_like(state[f"{prefix}pickled"])
         model._fitted = None

@@ -1,7 +1,6 @@
-"""What a detector found, from its scores for every cell: the best boxes of different things.
+"""The boxes that a detector found: the best ones, selected from its scores for every cell.
 
-Needs numpy only, as an exported model is read without torch. What a detector computes is left to
-`detector`.
+Needs only numpy, because exported models run without torch. `detector` computes the scores.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import numpy as np
 NUM_EDGES = 4
 """Numbers before the scores of a cell: the edges of its box."""
 MIN_SCORE = 0.05
-"""Boxes with a lower score are left out."""
+"""Boxes with a lower score are dropped."""
 MAX_OVERLAP = 0.5
-"""Of two boxes of one class with a larger intersection over union, only the better one is kept."""
+"""If two boxes of a class have a larger intersection over union, only the better one is kept."""
 MAX_BOXES = 100
-"""Boxes in an image, at most."""
+"""Maximum number of boxes in an image."""
 
 
 class FoundBox(NamedTuple):
@@ -33,11 +32,11 @@ class FoundBox(NamedTuple):
 
 
 def find_boxes(cells: np.ndarray) -> list[FoundBox]:
-    """Return what was found in one image, the best first.
+    """Return the boxes that were found in one image, the best first.
 
     Args:
-        cells: For every cell the left, top, right and bottom edge of a box, and from 0 to 1 the
-            score of each class: any shape whose last dimension these are.
+        cells: For every cell the left, top, right and bottom edge of a box, and the score of each
+            class from 0 to 1. These are the last dimension, and there may be any others.
 
     Example:
         >>> cells = [[0.1, 0.1, 0.4, 0.4, 0.9, 0.01], [0.1, 0.1, 0.5, 0.4, 0.7, 0.2]]
@@ -51,6 +50,7 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
     kept: list[int] = []
     places, numbers = np.divmod(order, scores.shape[1])
     is_left = np.ones(len(order), dtype=bool)
+    # Non-maximum suppression: the best box that is left drops those of its class that overlap it.
     while len(kept) < MAX_BOXES and is_left.any():
         best = int(is_left.argmax())
         kept.append(best)
@@ -59,11 +59,11 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
         is_left[best] = False
     return [
         FoundBox(
-            int(numbers[one]),
-            float(scores[places[one], numbers[one]]),
-            *edges[places[one]].tolist(),
+            int(numbers[rank]),
+            float(scores[places[rank], numbers[rank]]),
+            *edges[places[rank]].tolist(),
         )
-        for one in kept
+        for rank in kept
     ]
 
 
@@ -72,7 +72,7 @@ def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
 
     Args:
         edges: Left, top, right and bottom.
-        others: The same of each, (boxes, 4).
+        others: Left, top, right and bottom of each other box, (boxes, 4).
 
     Example:
         >>> others = np.array([[0.0, 0.0, 1.0, 0.5], [1.0, 0.0, 2.0, 1.0]])
@@ -90,23 +90,27 @@ def mean_average_precision(
 ) -> float:
     """Return the mean over the classes of the area under precision and recall.
 
-    NaN where there are no boxes.
-
-    A box is right if it overlaps one of its class by at least one half that no better box has
-    found.
+    A box is right if it overlaps a true box of its class by at least one half, unless a better box
+    has found that one already.
 
     Args:
-        found: What was found in each image.
-        wanted: The boxes of each image, (boxes, 5): class, left, top, right, bottom; below 0 for
-            none.
+        found: The boxes that were found in each image.
+        wanted: The true boxes of each image, (boxes, 5): class, left, top, right, bottom. A class
+            below 0 means that there is no box.
+
+    Returns:
+        From 0 to 1; NaN if there are no true boxes.
 
     Source: Everingham et al., The PASCAL Visual Object Classes Challenge (2010); all points of the
     curve.
     """
     real = [boxes[boxes[:, 0] >= 0] for boxes in wanted]
-    numbers = np.unique(np.concatenate([boxes[:, 0] for boxes in real])) if real else np.array([])
-    scores = [_average_precision(int(number), found, real) for number in numbers]
-    return float(np.mean(scores)) if scores else float("nan")
+    if not real:
+        return float("nan")
+    numbers = np.unique(np.concatenate([boxes[:, 0] for boxes in real]))
+    if not len(numbers):
+        return float("nan")
+    return float(np.mean([_average_precision(int(number), found, real) for number in numbers]))
 
 
 def _average_precision(
@@ -131,5 +135,6 @@ def _average_precision(
             is_right[rank] = 1.0
     right = is_right.cumsum()
     precision = right / np.arange(1, len(ranked) + 1)
+    # At each recall the best precision at that recall or a higher one counts.
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     return float((envelope * is_right).sum() / sum(map(len, of_class)))

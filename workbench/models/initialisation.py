@@ -1,8 +1,8 @@
-"""How a model begins, before anything counts, shares or trains its parameters.
+"""How the weights of a model start, before its parameters are counted, shared or trained.
 
 Lazy modules, such as `torch.nn.LazyLinear`, get their shapes from the first input that they
-receive. Weights are drawn anew where an experiment chooses how they begin. Where the input comes
-from is left to training.
+receive. Weights are drawn again if an experiment chooses how they start. The training supplies the
+input.
 
 Sources: He et al., Delving Deep into Rectifiers (2015); Glorot and Bengio, Understanding the
 Difficulty of Training Deep Feedforward Neural Networks (2010); Saxe et al., Exact Solutions to the
@@ -38,7 +38,7 @@ def set_up_lazy(
 ) -> None:
     """Send a batch through a model, so that its lazy modules get their shapes and initial values.
 
-    The batch changes nothing else: statistics and modes stay as they are.
+    The batch changes nothing else: statistics and modes stay the same.
 
     Args:
         model: The model.
@@ -76,11 +76,10 @@ def set_up_lazy(
 
 
 def make_fake(model: nn.Module, mode: FakeTensorMode) -> dict[Tensor, Tensor]:
-    """Replace the parameters and buffers of a model by fake ones of the same shape, shared ones
-    once.
+    """Replace the parameters and buffers of a model by fake ones of the same shape.
 
     Returns:
-        The fake ones by those that they replace.
+        The fake tensors, by the tensors that they replace. A shared tensor has one.
     """
     known: dict[Tensor, Tensor] = {}
     for module in model.modules():
@@ -102,13 +101,14 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def initialise(model: nn.Module, way: str) -> None:
-    """Draw the weights of all linear and convolutional layers anew, in place.
+    """Draw the weights of all linear and convolutional layers again, in place.
 
-    Biases, normalisations, embeddings, and weights that a layer shares with another module stay.
+    Biases, normalisations and embeddings stay, and so do weights that a layer shares with another
+    module.
 
     Args:
         model: Any model.
-        way: `he`, `xavier` or `orthogonal`; `default` leaves the model as it is.
+        way: `he`, `xavier` or `orthogonal`; `default` changes nothing.
     """
     if way == "default":
         return

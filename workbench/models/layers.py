@@ -1,9 +1,6 @@
-"""The layers of a model as one forward pass meets them.
+"""The layers of a model in the order of a forward pass, with output shapes and parameters.
 
-What each is, what comes out, what it holds.
-
-Works on any `torch.nn.Module` and on torch's fake tensors. Where inputs come from is left to
-training.
+Works on any `torch.nn.Module` and on torch's fake tensors. The training supplies the inputs.
 """
 
 from __future__ import annotations
@@ -24,14 +21,14 @@ class Layer:
     """One module of a model.
 
     Attributes:
-        name: Where it is: `blocks.0.attention`.
+        name: Its path, such as `blocks.0.attention`.
         kind: The name of its class.
-        depth: How many modules it lies in, beside the model itself.
-        output_shape: Shape of what it returns for one sample, or of all samples where they do not
-            come first; None where it returns no tensor, or is not called itself.
-        num_parameters: Parameters of it and of what lies in it, shared ones only where they come
-            first.
-        shares: The module whose parameters it uses, too; "" where it has its own.
+        depth: How many modules contain it, not counting the model itself.
+        output_shape: Shape of its result for one sample. If the samples do not come first, the
+            shape for all of them. None if it returns no tensor, or is never called itself.
+        num_parameters: Parameters of the module and of all modules in it. Shared parameters count
+            only at their first place.
+        shares: The module that owns the parameters that it uses; "" if they are its own.
     """
 
     name: str
@@ -45,8 +42,7 @@ class Layer:
 def describe_layers(
     model: nn.Module, inputs: Inputs, call: Callable[[nn.Module, Inputs], Any] = call_model
 ) -> list[Layer]:
-    """Send a batch through a model and describe its modules, in the order in which they were
-    defined.
+    """Send a batch through a model and describe its modules in the order of their definition.
 
     Args:
         model: The model.
@@ -54,7 +50,7 @@ def describe_layers(
         call: How it is called with the batch.
 
     Raises:
-        ExperimentError: If the model cannot take it; it names the module that could not.
+        ExperimentError: If the model cannot take the batch; the message says which module failed.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     inside: list[str] = []
@@ -72,7 +68,9 @@ def describe_layers(
     except (WorkbenchError, *needs_values()):
         raise
     except Exception as error:  # user code
-        raise refuse_inputs(error, inputs, f"{inside[-1]}, " if inside else "") from error
+        # `inside` ends with the module whose forward pass did not return.
+        where = "".join(f"{name}, " for name in inside[-1:])
+        raise refuse_inputs(error, inputs, where) from error
     finally:
         for handle in handles:
             handle.remove()
@@ -80,7 +78,7 @@ def describe_layers(
 
 
 def needs_values() -> tuple[type[Exception], ...]:
-    """Return what torch raises where code reads the values of fake tensors."""
+    """Return the errors that torch raises if code reads the values of fake tensors."""
     from torch._subclasses import fake_tensor
 
     return (
@@ -128,7 +126,8 @@ def _layers(
     model: nn.Module, modules: dict[str, nn.Module], shapes: dict[str, tuple[int, ...]], size: int
 ) -> Iterator[Layer]:
     owners: dict[int, str] = {}
-    held, shares = dict.fromkeys(modules, 0), dict.fromkeys(modules, "")
+    held = dict.fromkeys(modules, 0)
+    shares = dict.fromkeys(modules, "")
     for name, module in [("", model), *modules.items()]:
         for parameter in module.parameters(recurse=False):
             owner = owners.setdefault(id(parameter), name)
@@ -145,7 +144,7 @@ def _layers(
 
 
 def _outwards(name: str) -> Iterator[str]:
-    """Yield a module's name and those of all that it lies in."""
+    """Yield a module's name and the names of all modules that contain it."""
     while name:
         yield name
         name = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
 """Losses: the mean over the predictions of a batch, as a function of (outputs, targets).
 
-How outputs and targets of which shapes are understood is decided in `pairing`. Of a model that
-returns more than one tensor, `models.calls.output_in` chooses.
+`pairing` decides how outputs and targets of different shapes belong together. If a model returns
+more than one tensor, `calls.output_in` chooses the one to compare.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.calls import loss_in
-from workbench.models.pairing import IGNORED, UNKNOWN, Pairing, is_readable, reads
+from workbench.models.pairing import UNKNOWN, Pairing, is_readable, num_predictions, reads
 
 
 @reads("classes")
@@ -30,19 +30,15 @@ def cross_entropy(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Ten
 def cross_entropy_in_parts(
     outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
 ) -> tuple[Tensor, Any]:
-    """Return the total of `cross_entropy` and of how many targets it is.
-
-    Those that are not left out.
-    """
+    """Return the total of `cross_entropy`, and the number of targets that are not ignored."""
     scores, wanted = pairing.classes(outputs, targets, reader="cross_entropy", checks_numbers=False)
-    count = len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
     with _naming_classes(pairing, targets):
-        return functional.cross_entropy(scores, wanted, reduction="sum"), count
+        return functional.cross_entropy(scores, wanted, reduction="sum"), num_predictions(wanted)
 
 
 @contextlib.contextmanager
 def _naming_classes(pairing: Pairing, targets: Any) -> Iterator[None]:
-    """Say which class it is that the model has no score for, where torch states its number."""
+    """Explain which class has no score in the model, when torch raises only its number."""
     try:
         yield
     except IndexError:
@@ -73,7 +69,7 @@ def of_model(outputs: Any, targets: Any) -> Tensor:
     """Return the loss that the model computed itself.
 
     Raises:
-        ExperimentError: If it returned none.
+        ExperimentError: If the model returned no loss.
     """
     loss = loss_in(outputs)
     if loss is None:
@@ -83,6 +79,6 @@ def of_model(outputs: Any, targets: Any) -> Tensor:
             allowed=(
                 "a model that returns `loss` as an attribute, as an entry, or as the only scalar"
             ),
-            next_step="Return it, or name a loss.",
+            next_step="Return the loss from the model, or set loss to a function or a name.",
         )
     return loss

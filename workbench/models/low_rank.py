@@ -1,8 +1,7 @@
 """Low-rank additions to the linear layers of a model (LoRA), made by peft.
 
-The model itself stays frozen.
-
-peft is loaded when an experiment has an adapter, and is not a dependency.
+The model itself stays frozen. peft is an optional package, loaded only if an experiment has an
+adapter.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _SHOWN = 6
 
 
 def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD) -> nn.Module:
-    """Add trained low-rank matrices to layers of a model, and freeze all else.
+    """Add trained low-rank matrices to layers of a model, and freeze everything else.
 
     Args:
-        model: The model; it is changed, and keeps its class and how it is called.
-        adapter: What is added.
-        field: The dotted path in which the user wrote it.
+        model: The model. It is changed, but keeps its class and is called as before.
+        adapter: Rank, layers and the other settings of the addition.
+        field: The dotted path of the adapter, for messages.
 
     Returns:
         The model.
@@ -47,7 +46,7 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
     trained = [name for name, _ in model.named_parameters() if _fits(name, adapter.unfrozen)]
     if adapter.unfrozen and not trained:
         raise ExperimentError(
-            "fits no parameter",
+            "matches no parameter of the model",
             field=f"{field}.unfrozen",
             allowed=_first([name for name, _ in model.named_parameters()]),
         )
@@ -60,9 +59,8 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
             raise ExperimentError("the model has no linear layer to add to", field=field)
     if "" in linear:
         raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
-    alpha: Any = (
-        adapter.alpha or 2 * adapter.rank
-    )  # declared as a whole number there, but only divided
+    # peft declares a whole number, but only divides by the rank.
+    alpha: Any = adapter.alpha or 2 * adapter.rank
     config = LoraConfig(
         r=adapter.rank,
         lora_alpha=alpha,
@@ -73,13 +71,13 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         inject_adapter_in_model(config, model)
     except ValueError as error:
         raise ExperimentError(
-            f"peft refuses the layers {_first(adapter.targets)}: {error}",
+            f"peft cannot change the layers {_first(adapter.targets)}: {error}",
             field=f"{field}.targets",
             allowed=_first(linear),
         ) from error
     by_name = dict(model.named_parameters())
     for name in trained:
-        if name in by_name:  # a layer that was added to has other names
+        if name in by_name:  # peft renames the parameters of a layer that it changes
             by_name[name].requires_grad_(True)
     return model
 
@@ -89,5 +87,9 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _first(names: Any) -> str:
-    names = [names] if isinstance(names, str) else list(names)
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    if isinstance(names, str):
+        names = [names]
+    shown = list(names)[:_SHOWN]
+    if len(names) > _SHOWN:
+        shown.append("...")
+    return ", ".join(shown)

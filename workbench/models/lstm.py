@@ -13,8 +13,7 @@ from workbench.models.exits import LastPosition
 class LSTM(nn.Module):
     """An embedding for tokens, LSTM layers, and a linear output of every position or the last.
 
-    It is a language model, and answers at every position, where it has one output for each token
-    id.
+    With one output for each token id it is a language model, which answers at every position.
     """
 
     def __init__(
@@ -29,7 +28,7 @@ class LSTM(nn.Module):
         dropout: float,
         has_exits: bool,
     ) -> None:
-        """Build it; forget gates start half open, as remembering must be learnt otherwise."""
+        """Build it. Forget gates start half open, because remembering would be hard to learn."""
         super().__init__()
         self.embedding: nn.Module = nn.Identity()
         num_features = input_shape[-1]
@@ -38,24 +37,30 @@ class LSTM(nn.Module):
             self.embedding = nn.Embedding(vocabulary_size, num_features)
         self.layers: nn.Module
         if has_exits:
-            # Between layers that PyTorch computes as one there is no place for an exit.
-            self.layers = nn.ModuleList(
-                nn.LSTM(hidden_width if number else num_features, hidden_width, batch_first=True)
-                for number in range(num_layers)
-            )
+            # PyTorch computes several layers as one, without a place for an exit between them.
+            layers: list[nn.Module] = []
+            for _ in range(num_layers):
+                layers.append(nn.LSTM(num_features, hidden_width, batch_first=True))
+                num_features = hidden_width
+            self.layers = nn.ModuleList(layers)
         else:
-            # PyTorch drops between layers only and warns where there is nothing between.
+            # PyTorch applies dropout only between layers, and warns about it for a single layer.
+            if num_layers == 1:
+                dropout_between = 0.0
+            else:
+                dropout_between = dropout
             self.layers = nn.LSTM(
                 num_features,
                 hidden_width,
                 num_layers=num_layers,
-                dropout=dropout if num_layers > 1 else 0.0,
+                dropout=dropout_between,
                 batch_first=True,
             )
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(hidden_width, num_outputs)
         self.at_every_position = num_outputs == vocabulary_size
         for name, parameter in self.layers.named_parameters():
+            # PyTorch adds two biases, so a one in the first of them opens the forget gate.
             if "bias_ih" in name:
                 forget = slice(hidden_width, 2 * hidden_width)
                 nn.init.ones_(parameter.data[forget])
@@ -68,8 +73,10 @@ class LSTM(nn.Module):
         return states
 
     def pieces(self) -> list[Any]:
-        """Return embedding, layers and output, between which the model can be cut into stages."""
-        layers = list(self.layers) if isinstance(self.layers, nn.ModuleList) else [self.layers]
+        """Return embedding, layers and output; the model can be cut into stages between them."""
+        layers: list[nn.Module] = [self.layers]
+        if isinstance(self.layers, nn.ModuleList):
+            layers = list(self.layers)
         computed = [
             (functools.partial(self._compute, layer, drops=number > 0), layer)
             for number, layer in enumerate(layers)
@@ -85,7 +92,11 @@ class LSTM(nn.Module):
         return nn.Sequential(LastPosition(), nn.Linear(self.output.in_features, num_outputs))
 
     def _compute(self, layer: nn.Module, states: Tensor, *, drops: bool) -> Tensor:
-        return layer(self.dropout(states) if drops else states)[0]
+        if drops:
+            states = self.dropout(states)
+        return layer(states)[0]
 
     def _predict(self, states: Tensor) -> Tensor:
-        return self.output(self.dropout(states if self.at_every_position else states[:, -1]))
+        if not self.at_every_position:
+            states = states[:, -1]
+        return self.output(self.dropout(states))

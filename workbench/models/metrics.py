@@ -1,9 +1,9 @@
 """Metrics that are exact over an evaluation set, however it is cut into batches and workers.
 
-A metric measures a batch as (total, count): the sum over its predictions and how many there were.
-Totals and counts are added over batches and workers, and only the quotient is finished (a root, an
-exponential). So the last, smaller batch weighs what it should, and every worker may hold a
-different number of samples.
+A metric measures a batch as (total, count): the sum over its predictions, and how many there were.
+Totals and counts are added over batches and workers. Only their quotient is finished, by a root or
+an exponential for example. So a smaller last batch has its true weight, and workers may hold
+different numbers of samples.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from workbench.foundation.reported_values import result_of, side_value_of, why_n
 from workbench.models import class_scores
 from workbench.models.calls import num_samples
 from workbench.models.class_scores import macro_roc_auc
-from workbench.models.pairing import IGNORED, UNKNOWN, Kind, Pairing, class_numbers, reads
+from workbench.models.pairing import (
+    IGNORED,
+    UNKNOWN,
+    Kind,
+    Pairing,
+    class_numbers,
+    num_predictions,
+    reads,
+)
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -45,14 +53,14 @@ class BatchMetric:
     """A quantity to measure on an evaluation set.
 
     Attributes:
-        measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor
-            that stays on the device, so that an evaluation waits for the device only once, and so
-            may the count be.
-        finish: What turns the mean over all predictions into the metric.
-        goal: In which direction a metric of another package is better; what is known of those of
-            the workbench is declared in `experiment.metric_declarations`.
+        measure: (outputs, targets) -> (total, count) of one batch. The total is a scalar tensor
+            that stays on the device, so that an evaluation waits for the device only once. The
+            count may be such a tensor too.
+        finish: Turns the mean over all predictions into the metric.
+        goal: Which direction is better, for a metric of another package. The workbench's own are
+            declared in `experiment.metric_declarations`.
         adds_up: Whether totals and counts of the parts of an evaluation add up to those of the
-            whole; None where that is unknown. What does not is measured of all outputs at once.
+            whole; None if unknown. If they do not, the metric receives all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
@@ -61,7 +69,7 @@ class BatchMetric:
     adds_up: bool | None = True
 
     def times(self, factor: float) -> BatchMetric:
-        """Return the metric multiplied by a factor, such as that of standardised targets."""
+        """Return the metric multiplied by a factor, such as the scale of standardised targets."""
         if factor == 1.0:
             return self
         return replace(self, finish=lambda mean: factor * self.finish(mean))
@@ -74,11 +82,10 @@ class WholeMetric:
     Attributes:
         make: Makes an object with `update(outputs, targets)`, called for each batch, and
             `compute()`.
-        reads_classes: Whether the predicted classes are enough in place of outputs, which are much
-            larger.
-        goal: As that of `Metric`.
-        reads: As what it reads outputs and targets, where `make` takes a `pairing`; None for
-            anything else.
+        reads_classes: Whether the predicted classes are enough. Outputs are much larger.
+        goal: Which direction is better, as for `BatchMetric`.
+        reads: What it takes outputs and targets for, if `make` has a parameter `pairing`; otherwise
+            None.
         pairing: How outputs meet targets.
     """
 
@@ -90,7 +97,9 @@ class WholeMetric:
 
     def begin(self) -> Any:
         """Return an object that has seen no batch yet."""
-        return self.make() if self.reads is None else self.make(pairing=self.pairing)
+        if self.reads is None:
+            return self.make()
+        return self.make(pairing=self.pairing)
 
     def compute(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Return the value over some batches of outputs and targets.
@@ -100,7 +109,7 @@ class WholeMetric:
         """
         made = self.begin()
         if hasattr(made, "sync_on_compute"):
-            # That of torchmetrics would gather what was gathered already.
+            # torchmetrics would gather the values of all workers, but they are gathered already.
             made.sync_on_compute = False
         for outputs, targets in batches:
             made.update(outputs, targets)
@@ -137,38 +146,36 @@ def mean_over_samples(function: Loss) -> BatchMetric:
 
 
 def as_measured(value: Any, name: str) -> Tensor:
-    """Return what code of the user measured as a tensor; a boolean is a share of 0 or 1.
+    """Return a value that your code measured as a tensor; a boolean is a share of 0 or 1.
 
     Args:
-        value: A number of any library, or a tensor of one, for which the device is not waited for.
-        name: What measured it.
+        value: A number of any library, or a tensor of one number. A tensor stays on its device, so
+            that nothing waits for it.
+        name: The function that measured it.
 
     Raises:
-        ExperimentError: If it is masked, complex, missing or anything else that is not one number.
+        ExperimentError: If it is not a single number, or is masked or complex.
     """
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return value.detach().reshape(())
     number = side_value_of(value)
     if number is None:
-        has_several = getattr(value, "ndim", 0) > 0
+        step = None
+        if getattr(value, "ndim", 0) > 0:
+            step = "Return its mean over the samples: .mean()."
         raise ExperimentError(
             f"{name} returned an object of type {type(value).__name__}: {why_no_result(value)}",
             field="metrics",
             allowed="one number, the mean over the samples, or a total and a count",
-            next_step="Return its mean over the samples: .mean()." if has_several else None,
+            next_step=step,
         )
     return torch.tensor(number, dtype=torch.float64)
-
-
-def _num_counted(wanted: Tensor) -> int | Tensor:
-    """Return how many targets count, on the device: those that a loss ignores, too, do not."""
-    return len(wanted) if wanted.is_floating_point() else (wanted != IGNORED).sum()
 
 
 @reads("classes")
 def _correct(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> tuple[Tensor, int | Tensor]:
     scores, wanted = pairing.classes(outputs, targets, reader="accuracy")
-    return (scores.argmax(dim=-1) == class_numbers(wanted)).sum(), _num_counted(wanted)
+    return (scores.argmax(dim=-1) == class_numbers(wanted)).sum(), num_predictions(wanted)
 
 
 @reads("classes")
@@ -177,7 +184,8 @@ def _correct_in_five(
 ) -> tuple[Tensor, int | Tensor]:
     scores, wanted = pairing.classes(outputs, targets, reader="top5_accuracy")
     best = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
-    return (best == class_numbers(wanted).unsqueeze(-1)).any(dim=-1).sum(), _num_counted(wanted)
+    is_right = (best == class_numbers(wanted).unsqueeze(-1)).any(dim=-1)
+    return is_right.sum(), num_predictions(wanted)
 
 
 @reads("numbers")
@@ -197,7 +205,8 @@ def _negative_log_likelihood(
     outputs: Any, targets: Any, pairing: Pairing = UNKNOWN
 ) -> tuple[Tensor, int | Tensor]:
     scores, wanted = pairing.classes(outputs, targets, reader="perplexity")
-    return functional.cross_entropy(scores.float(), wanted, reduction="sum"), _num_counted(wanted)
+    total = functional.cross_entropy(scores.float(), wanted, reduction="sum")
+    return total, num_predictions(wanted)
 
 
 def predicted_classes(
@@ -206,18 +215,17 @@ def predicted_classes(
     """Return the predicted and the right class of each prediction, in one dimension.
 
     Args:
-        outputs: What a model returned.
-        targets: Of the same samples.
+        outputs: The result of a model.
+        targets: The targets of the same samples.
         pairing: How the two meet.
-        reader: What compares them, for messages.
+        reader: Name of the metric that compares them, for messages.
     """
     scores, wanted = pairing.classes(outputs, targets, reader=reader)
     return scores.argmax(dim=-1), class_numbers(wanted)
 
 
 class ClassCounts:
-    """Counts how often each class is predicted where another or the same is right, over a whole
-    set.
+    """Counts over a whole set how often each class is right, predicted and wanted.
 
     Example:
         >>> import torch
@@ -228,19 +236,20 @@ class ClassCounts:
     """
 
     def __init__(self, score: class_scores.ClassScore, pairing: Pairing = UNKNOWN) -> None:
-        """Begin without counts.
+        """Start without counts.
 
         Args:
             score: The score of a class.
             pairing: How outputs meet targets.
         """
-        self._score, self._pairing = score, pairing
+        self._score = score
+        self._pairing = pairing
         self._counts = torch.zeros(3, 0, dtype=torch.float64)
 
     def update(self, outputs: Any, targets: Any) -> None:
         """Add a batch of outputs, or of whole numbers, which are the predicted classes.
 
-        -100 is left out.
+        The target -100 does not count.
         """
         is_whole = isinstance(outputs, Tensor) and not outputs.is_floating_point()
         if is_whole and outputs.shape == targets.shape:
@@ -261,16 +270,12 @@ class ClassCounts:
         self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
 
     def compute(self) -> float:
-        """Return the mean score of the classes that occur or were predicted.
-
-        NaN where there are none.
-        """
+        """Return the mean score of the classes that occur or are predicted; NaN for none."""
         return class_scores.mean_score(self._score, self._counts.numpy())
 
 
 class RocAuc:
-    """Keeps the probabilities of a whole set, and measures how well they separate each class from
-    the rest.
+    """Keeps the probabilities of a whole set, to measure how well they separate the classes.
 
     Example:
         >>> import torch
@@ -281,7 +286,7 @@ class RocAuc:
     """
 
     def __init__(self, pairing: Pairing = UNKNOWN) -> None:
-        """Begin without samples.
+        """Start without samples.
 
         Args:
             pairing: How outputs meet targets.
@@ -291,7 +296,7 @@ class RocAuc:
         self._classes: list[Tensor] = []
 
     def update(self, outputs: Any, targets: Any) -> None:
-        """Add a batch of outputs and the true classes; -100 is left out."""
+        """Add a batch of outputs and the true classes; the target -100 does not count."""
         scores, wanted = self._pairing.classes(outputs, targets, reader="roc_auc")
         numbers = class_numbers(wanted)
         is_counted = numbers != IGNORED
@@ -299,7 +304,7 @@ class RocAuc:
         self._classes.append(numbers[is_counted].cpu())
 
     def compute(self) -> float:
-        """Return the mean over the classes that occur; NaN where there are fewer than two."""
+        """Return the mean over the classes that occur; NaN if there are fewer than two."""
         return macro_roc_auc(
             torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy()
         )
@@ -310,8 +315,7 @@ def _of_classes(score: class_scores.ClassScore) -> WholeMetric:
 
 
 def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
-    """Return a metric that knows how outputs meet targets, where it reads them as classes or
-    numbers.
+    """Return a metric that uses a pairing, if it reads outputs and targets as classes or numbers.
 
     Args:
         metric: The metric.
@@ -325,14 +329,27 @@ def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
     return replace(metric, measure=functools.partial(measure, pairing=pairing))
 
 
-def kind_read_by(found: Any) -> Kind | None:
-    """Return as what a loss or metric reads outputs and targets; None for as they are."""
-    if isinstance(found, WholeMetric):
-        return found.reads
-    function = found.measure if isinstance(found, BatchMetric) else found
+def kind_read_by(loss_or_metric: Any) -> Kind | None:
+    """Return what a loss or metric takes outputs and targets for; None if it takes them as is."""
+    if isinstance(loss_or_metric, WholeMetric):
+        return loss_or_metric.reads
+    function = loss_or_metric
+    if isinstance(function, BatchMetric):
+        function = function.measure
+    return getattr(without_options(function), "reads", None)
+
+
+def without_options(function: Any) -> Any:
+    """Return the function or class to which `functools.partial` added options."""
     while isinstance(function, functools.partial):
         function = function.func
-    return getattr(function, "reads", None)
+    return function
+
+
+def _root(mean: float) -> float:
+    if mean < 0:  # a metric of a user's may be negative; it is shown as it is
+        return mean
+    return math.sqrt(mean)
 
 
 MEAN_IOU = _of_classes(class_scores.intersection_over_union)
@@ -342,8 +359,6 @@ ROC_AUC = WholeMetric(RocAuc, reads="classes")
 ACCURACY = BatchMetric(_correct)
 TOP5_ACCURACY = BatchMetric(_correct_in_five)
 MEAN_SQUARED_ERROR = BatchMetric(_squared_error)
-ROOT_MEAN_SQUARED_ERROR = BatchMetric(
-    _squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean
-)
+ROOT_MEAN_SQUARED_ERROR = BatchMetric(_squared_error, finish=_root)
 MEAN_ABSOLUTE_ERROR = BatchMetric(_absolute_error)
 PERPLEXITY = BatchMetric(_negative_log_likelihood, finish=_exponential)

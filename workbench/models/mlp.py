@@ -47,11 +47,11 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def pieces(self) -> list[nn.Module]:
-        """Return the layers, between which the model can be cut into stages."""
+        """Return the layers; the model can be cut into stages between them."""
         return list(self.layers)
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, and the blocks in rows of the first."""
+        """Return pairs of layers that workers can divide, and the blocks in rows of the first."""
         linear = [
             f"layers.{name}"
             for name, layer in self.layers.named_children()
@@ -80,7 +80,7 @@ class Forecaster(nn.Module):
         dropout: float,
         activation: str,
     ) -> None:
-        """Build it; it starts as the linear forecast, and that as the mean of the window."""
+        """Build it. It starts as the linear forecast, which starts as the mean of the window."""
         super().__init__()
         time, num_features = input_shape
         self.num_series = num_series

@@ -1,8 +1,8 @@
-"""What a user's loss or metric may return, and whether it compares what belongs together.
+"""Checks what your own loss or metric returns, and that it compares outputs of the same samples.
 
-Such a function receives outputs and targets as they are. The form of what it returns is decided
-here, and so is whether a shape of its arguments makes it broadcast every sample against every
-other.
+Such a function receives outputs and targets unchanged. It may return a number, or a total and a
+count. If the shapes of its arguments make it broadcast every sample against every other, that is an
+error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError, first_line_of
 from workbench.models.calls import num_samples, output_in
-from workbench.models.metrics import as_measured
+from workbench.models.metrics import as_measured, without_options
 from workbench.models.pairing import SingleScores
 
 _TORCH_LOSSES: dict[str, SingleScores] = {
@@ -32,53 +32,57 @@ _SHAPE_ERRORS = (RuntimeError, ValueError, TypeError, IndexError)
 _TOLERANCE = 1e-4
 
 
-def instance_of(found: Any) -> Any:
-    """Return what is called with outputs and targets: of a class of torch modules, an instance.
+def instance_of(function: Any) -> Any:
+    """Return a function of (outputs, targets). A class of torch modules is instantiated.
 
     Args:
-        found: A function, a module, or a class of modules such as `torch.nn.CrossEntropyLoss`,
+        function: A function, a module, or a class of modules such as `torch.nn.CrossEntropyLoss`,
             perhaps with options.
     """
-    kind = found.func if isinstance(found, functools.partial) else found
-    return found() if inspect.isclass(kind) and issubclass(kind, nn.Module) else found
+    kind = without_options(function)
+    if inspect.isclass(kind) and issubclass(kind, nn.Module):
+        return function()
+    return function
 
 
-def single_scores_of(found: Any) -> SingleScores:
-    """Return what a loss takes single numbers of two classes for.
+def single_scores_of(function: Any) -> SingleScores:
+    """Return whether a loss takes single scores of two classes for logits or for probabilities.
 
-    Unknown for one that torch does not have.
+    The answer is known only for losses of torch.
 
     Args:
-        found: A function, a class or a module, perhaps with options.
+        function: A function, a class or a module, perhaps with options.
     """
-    kind = found.func if isinstance(found, functools.partial) else found
+    kind = without_options(function)
     name = getattr(kind, "__name__", type(kind).__name__)
     return _TORCH_LOSSES.get(name, "unknown")
 
 
-def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
+def as_loss(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
     """Return a loss whose results are checked: the mean over the batch, or a total and a count.
 
     Args:
-        found: A function of (outputs, targets).
-        name: What it is called, for messages.
+        function: A function of (outputs, targets).
+        name: Its name, for messages.
     """
 
-    @functools.wraps(found, updated=())
+    @functools.wraps(function, updated=())
     def loss(outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor]:
-        value = found(outputs, targets)
+        value = function(outputs, targets)
         if isinstance(value, tuple) and len(value) == 2:
-            value = _as_loss_value(value[0], name), as_measured(value[1], name)
-        elif not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
-            value = _as_loss_value(value, name)
-        total = value[0] if isinstance(value, tuple) else value
+            total = _as_loss_value(value[0], name)
+            value = total, as_measured(value[1], name)
+        else:
+            if not isinstance(value, Tensor) or value.ndim or not value.is_floating_point():
+                value = _as_loss_value(value, name)
+            total = value
         if torch.is_grad_enabled() and not total.requires_grad and _requires_grad(outputs):
             raise ExperimentError(
                 f"{name} returns a number that does not depend on the outputs, so nothing can be"
                 " learned",
                 field="loss",
                 allowed="a tensor that was computed from the outputs",
-                next_step="Leave out detach, item, argmax and rounding.",
+                next_step="Remove detach, item, argmax and rounding.",
             )
         return value
 
@@ -86,16 +90,16 @@ def as_loss(found: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any],
 
 
 def as_total(value: Any, outputs: Any, targets: Any, name: str) -> tuple[Tensor, int | Tensor]:
-    """Return what a metric returned for a batch as a total and a count.
+    """Return the result of a metric for a batch as a total and a count.
 
     Args:
         value: The mean over the samples, or (total, count); tensors or numbers.
-        outputs: What a model returned.
-        targets: Of the same samples.
+        outputs: The result of a model.
+        targets: The targets of the same samples.
         name: Name of the metric.
 
     Raises:
-        ExperimentError: If it is something else.
+        ExperimentError: If the value has another form.
     """
     if isinstance(value, tuple) and len(value) == 2:
         total, count = value
@@ -107,22 +111,22 @@ def as_total(value: Any, outputs: Any, targets: Any, name: str) -> tuple[Tensor,
 def check_function(
     function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
 ) -> None:
-    """Refuse a loss or metric of the user's own that fails for a batch, or broadcasts its samples.
+    """Reject your own loss or metric if it fails for a batch, or broadcasts its samples.
 
-    A column beside a row of as many samples makes a table of each sample against each other, whose
-    mean is a number, too. Such a function returns something else once both have one shape.
+    A column and a row of as many samples make a table that compares each sample with each other.
+    Its mean is a number, so nothing fails. But it changes once both arguments have one shape.
 
     Args:
         function: A function of (outputs, targets) that returns a number, or a total and a count.
-        outputs: What a model returned.
-        targets: Of the same samples.
-        name: What it is called.
-        field: Where it is named.
+        outputs: The result of a model.
+        targets: The targets of the same samples.
+        name: Name of the function.
+        field: The dotted path of the function.
 
     Raises:
-        ExperimentError: If it does.
+        ExperimentError: If the function fails or broadcasts.
     """
-    found = output_in(outputs)
+    output = output_in(outputs)
     try:
         function(outputs, targets)
     except torch.OutOfMemoryError:
@@ -131,10 +135,10 @@ def check_function(
         if isinstance(error, ExperimentError) or not isinstance(targets, Tensor):
             raise
         raise ExperimentError(
-            f"{name} fails for outputs {_shape_of(found)} and targets {_shape_of(targets)}: "
+            f"{name} fails for outputs {_shape_of(output)} and targets {_shape_of(targets)}: "
             f"{type(error).__name__}: {first_line_of(error)}",
             field=field,
-            allowed="a function that takes both as they are",
+            allowed="a function that accepts both",
             next_step=(
                 "Bring them into one shape and type in this function, in the model or in the data."
             ),
@@ -145,9 +149,9 @@ def check_function(
 def check_pairs(
     function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
 ) -> None:
-    """Refuse a function that compares each sample with each other.
+    """Reject a function that compares each sample with each other.
 
-    Arguments as of `check_function`.
+    The arguments are those of `check_function`.
     """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
@@ -159,10 +163,12 @@ def check_pairs(
         with torch.no_grad():
             as_given = _mean_of(function(drawn, wanted))
             as_one = _mean_of(function(drawn.reshape(aligned[0]), wanted.reshape(aligned[1])))
-    except Exception:  # it takes one of the two only, and so it does not broadcast
+    except Exception:  # it accepts only one of the two forms, so it does not broadcast
         return
     if not math.isclose(as_given, as_one, rel_tol=_TOLERANCE, abs_tol=1e-7) and as_one == as_one:
-        step = "outputs.squeeze(1)" if aligned[0] != tuple(outputs.shape) else "targets.squeeze(1)"
+        step = "targets.squeeze(1)"
+        if aligned[0] != tuple(outputs.shape):
+            step = "outputs.squeeze(1)"
         raise ExperimentError(
             f"{name} compares each sample with each other: outputs of shape {tuple(outputs.shape)}"
             f" and targets of shape {tuple(targets.shape)} broadcast to one number for each pair",
@@ -173,31 +179,37 @@ def check_pairs(
 
 
 def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return shapes that cannot broadcast samples against each other.
+    """Return shapes in which samples cannot broadcast against each other.
 
-    None where those given cannot.
+    None if they do not broadcast as they are.
     """
     shape, wanted = tuple(outputs.shape), tuple(targets.shape)
     if len(shape) < 1 or len(wanted) < 1 or shape[0] != wanted[0]:
         return None
     if shape == (*wanted, 1):
         return wanted, wanted
-    if len(wanted) >= 2 and wanted[-1] == 1 and (wanted[:-1] == shape or len(shape) == len(wanted)):
-        is_scores = shape != wanted and shape[-1] > 1
-        return (shape, wanted[:-1]) if is_scores or wanted[:-1] == shape else None
+    if len(wanted) < 2 or wanted[-1] != 1:
+        return None
+    # The targets are a column. Outputs of the same number of dimensions may be scores of classes.
+    is_row = wanted[:-1] == shape
+    are_scores = len(shape) == len(wanted) and shape != wanted and shape[-1] > 1
+    if is_row or are_scores:
+        return shape, wanted[:-1]
     return None
 
 
 def _drawn(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return other outputs and targets of these shapes.
+    """Return random outputs and targets of these shapes.
 
-    Of a model that answers alike nothing would show.
+    An untrained model may give all samples the same answer, which would hide a wrong comparison.
     """
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(tuple(outputs.shape), generator=generator).to(outputs)
     if drawn.ndim > 1 and drawn.shape[-1] > 1:
         drawn = drawn / drawn.sum(dim=-1, keepdim=True)
-    num_classes = max(2, outputs.shape[-1] if outputs.ndim > 1 else 2)
+    num_classes = 2
+    if outputs.ndim > 1:
+        num_classes = max(2, outputs.shape[-1])
     is_whole = not targets.is_floating_point() or bool((targets == targets.round()).all())
     if is_whole:
         wanted = torch.randint(num_classes, tuple(targets.shape), generator=generator)
@@ -207,30 +219,29 @@ def _drawn(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _mean_of(value: Any) -> float:
-    return float(value[0]) / float(value[1]) if isinstance(value, tuple) else float(value)
+    if isinstance(value, tuple):
+        return float(value[0]) / float(value[1])
+    return float(value)
 
 
 def _as_loss_value(value: Any, name: str) -> Tensor:
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
         return value.reshape(())
-    has_several = getattr(value, "ndim", 0) > 0
-    what = (
-        f"a tensor {_shape_of(value)}"
-        if isinstance(value, Tensor)
-        else f"an object of type {type(value).__name__}"
-    )
+    step = "Return a tensor that was computed from the outputs."
+    if getattr(value, "ndim", 0) > 0:
+        step = "Return its mean over the samples: .mean()."
+    what = f"an object of type {type(value).__name__}"
+    if value is None:
+        what = "None"
+    elif isinstance(value, Tensor):
+        what = f"a tensor {_shape_of(value)}"
     raise ExperimentError(
-        f"{name} returned {'None' if value is None else what}",
+        f"{name} returned {what}",
         field="loss",
         allowed=(
-            "one number, the mean over the samples of the batch, as a tensor; or a total and a"
-            " count"
+            "one number as a tensor, the mean over the samples of the batch, or a total and a count"
         ),
-        next_step=(
-            "Return its mean over the samples: .mean()."
-            if has_several
-            else "Return what was computed of the outputs, as a tensor."
-        ),
+        next_step=step,
     )
 
 
@@ -241,5 +252,5 @@ def _shape_of(value: Any) -> str:
 
 
 def _requires_grad(outputs: Any) -> bool:
-    found = output_in(outputs)
-    return isinstance(found, Tensor) and found.requires_grad
+    output = output_in(outputs)
+    return isinstance(output, Tensor) and output.requires_grad

@@ -1,10 +1,9 @@
-"""A class with steps of its own, such as a GAN with two optimizers, as a module that the loop can
-drive.
+"""Your own class with training steps, such as a GAN with two optimizers, as a module for the loop.
 
 The class is called with the configuration. `configure` makes modules and optimizers, `step` returns
-the loss of a micro batch for one of the optimizers, and `evaluate` the metrics of a batch. Backward
-passes, accumulation, exchange, clipping and updates are left to strategies; when to do what, to
-training.
+the loss of a micro batch for one of the optimizers, and `evaluate` the metrics of a batch.
+Strategies do the backward passes, accumulation, exchange, clipping and updates. The training loop
+decides when.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models.metrics import BatchMetric, as_measured, mean_over_samples
 
 ONLY = "optimizer"
-"""The name of an optimizer that is the only one."""
+"""The name of an optimizer if there is only one."""
 
 
 class OwnSteps(nn.Module):
-    """The modules of a user's object, under the names of its attributes, and its optimizers.
+    """The modules and optimizers of your object. A module has the name of its attribute.
 
     Attributes:
-        optimizers: By name, in the order in which they make a step.
-        takes_lr: Whether the learning rate of the experiment reached them.
+        optimizers: The optimizers by name, in the order of their steps.
+        takes_lr: Whether the optimizers use the learning rate of the experiment.
     """
 
     optimizers: dict[str, Optimizer]
@@ -44,7 +43,7 @@ class OwnSteps(nn.Module):
                 parameter `lr`.
 
         Raises:
-            ExperimentError: If a method is missing or returns something else.
+            ExperimentError: If a method is missing or returns another type.
         """
         super().__init__()
         for name in ("configure", "step"):
@@ -55,7 +54,10 @@ class OwnSteps(nn.Module):
                     allowed="a class with configure, step and evaluate, or without data a function",
                 )
         self.takes_lr = "lr" in inspect.signature(owner.configure).parameters
-        made = owner.configure(lr=lr) if self.takes_lr else owner.configure()
+        if self.takes_lr:
+            made = owner.configure(lr=lr)
+        else:
+            made = owner.configure()
         self.optimizers = _by_name(made, type(owner).__name__)
         for name, value in vars(owner).items():
             if isinstance(value, nn.Module):
@@ -71,48 +73,44 @@ class OwnSteps(nn.Module):
         return self._owner[0]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
-        """Return the loss of a micro batch for one of the optimizers.
+        """Return the loss of a micro batch for one of the optimizers; None if it makes no step now.
 
-        None if that makes no step now.
-
-        A loss that is no mean over samples is returned as its total and of how many it is.
+        A loss that is not a mean over samples is returned as a total and its count.
 
         Raises:
-            ExperimentError: If `step` returns something else.
+            ExperimentError: If `step` returns another type.
         """
-        found = self.owner.step(batch, name) if self._takes_name else self.owner.step(batch)
-        if found is None or (isinstance(found, Tensor) and found.ndim == 0) or _is_counted(found):
-            return found
+        arguments = (batch, name) if self._takes_name else (batch,)
+        loss = self.owner.step(*arguments)
+        if loss is None or _is_scalar(loss) or _is_counted(loss):
+            return loss
         raise ExperimentError(
-            f"step returned an object of type {type(found).__name__}",
+            f"step returned an object of type {type(loss).__name__}",
             field="train",
-            allowed="the loss, a scalar tensor; its total and its count; or None for no step now",
+            allowed="the loss as a scalar tensor, (total, count), or None for no step now",
         )
 
     def replace(self, parameters: Mapping[Tensor, Tensor]) -> None:
-        """Let the optimizers know that parameters were replaced."""
+        """Replace parameters in the optimizers."""
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
-                group["params"] = [parameters.get(each, each) for each in group["params"]]
+                group["params"] = [parameters.get(old, old) for old in group["params"]]
 
     def forward(self, batch: Any) -> dict[str, Tensor]:
-        """Return the metrics of a batch by name.
-
-        What `evaluate` returns, else the sum of the losses.
-        """
+        """Return the metrics of a batch by name: the result of `evaluate`, or the total loss."""
         if not hasattr(self.owner, "evaluate"):
             return {"loss": total_loss(self, batch)}
-        found = self.owner.evaluate(batch)
-        if not isinstance(found, Mapping) or not found:
+        metrics = self.owner.evaluate(batch)
+        if not isinstance(metrics, Mapping) or not metrics:
             raise ExperimentError(
-                f"evaluate returned an object of type {type(found).__name__}",
+                f"evaluate returned an object of type {type(metrics).__name__}",
                 field="train",
                 allowed=(
                     "a mapping from names of metrics to their means over the batch, or to (total,"
                     " count)"
                 ),
             )
-        return dict(found)
+        return dict(metrics)
 
 
 def total_loss(model: nn.Module, batch: Any) -> Tensor:
@@ -123,40 +121,39 @@ def total_loss(model: nn.Module, batch: Any) -> Tensor:
 
 
 def _mean(loss: Tensor | tuple[Tensor, Tensor | int | float]) -> Tensor:
-    return loss[0] / loss[1] if isinstance(loss, tuple) else loss
+    if isinstance(loss, tuple):
+        return loss[0] / loss[1]
+    return loss
 
 
-def _is_counted(found: Any) -> bool:
-    return (
-        isinstance(found, tuple)
-        and len(found) == 2
-        and isinstance(found[0], Tensor)
-        and found[0].ndim == 0
-        and (
-            isinstance(found[1], int | float)
-            or (isinstance(found[1], Tensor) and found[1].ndim == 0)
-        )
-    )
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 0
+
+
+def _is_counted(value: Any) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    total, count = value
+    return _is_scalar(total) and (isinstance(count, int | float) or _is_scalar(count))
 
 
 def call_with_batch(model: nn.Module, batch: Any) -> Any:
-    """Call a module with the whole batch as its only argument, whatever it is."""
+    """Call a module with the whole batch as its only argument."""
     return model(batch)
 
 
 def metrics_by_name(names: list[str]) -> dict[str, BatchMetric]:
-    """Return metrics that read what `evaluate` returned."""
+    """Return metrics that read the result of `evaluate`."""
 
     def reading(name: str) -> Callable[[Any, Any], tuple[Tensor, Any]]:
-        of = f"evaluate, for {name},"
+        source = f"evaluate, for {name},"
 
         def read(outputs: Any, targets: Any) -> tuple[Tensor, Any]:
-            found = outputs[name]
-            if isinstance(found, tuple) and len(found) == 2:
-                return as_measured(found[0], of).float(), as_measured(found[1], of)
-            return mean_over_samples(lambda *_: as_measured(found, of).float()).measure(
-                outputs, targets
-            )
+            value = outputs[name]
+            if isinstance(value, tuple) and len(value) == 2:
+                return as_measured(value[0], source).float(), as_measured(value[1], source)
+            mean = mean_over_samples(lambda *_: as_measured(value, source).float())
+            return mean.measure(outputs, targets)
 
         return read
 
@@ -164,7 +161,9 @@ def metrics_by_name(names: list[str]) -> dict[str, BatchMetric]:
 
 
 def _by_name(made: Any, owner: str) -> dict[str, Optimizer]:
-    optimizers = made if isinstance(made, Mapping) else {ONLY: made}
+    optimizers: Mapping[Any, Any] = {ONLY: made}
+    if isinstance(made, Mapping):
+        optimizers = made
     if not optimizers or not all(isinstance(item, Optimizer) for item in optimizers.values()):
         kinds = {type(item).__name__ for item in optimizers.values()}
         raise ExperimentError(

@@ -1,10 +1,8 @@
-"""How outputs of a model meet their targets.
+"""How the outputs of a model meet their targets, for losses, metrics and exports.
 
-The one place that decides it, for losses, metrics and exports.
-
-What has a single meaning is brought into one form: scores with the classes last and class numbers,
-or two tensors of numbers of one shape. Nothing is reshaped or broadcast beyond that. Everything
-else is refused with both shapes. What is computed of a pair is left to `losses` and `metrics`.
+Every pair with a single meaning is brought into one form: scores with the classes last and class
+numbers, or two tensors of numbers of one shape. Nothing else is reshaped or broadcast; any other
+pair is an error that shows both shapes. `losses` and `metrics` compute with the pairs.
 """
 
 from __future__ import annotations
@@ -25,34 +23,33 @@ from workbench.foundation.errors import DataError, ExperimentError
 from workbench.models.calls import output_in
 
 Kind = Literal["classes", "numbers"]
-"""As what a loss or a metric reads outputs and targets."""
+"""How a loss or a metric understands outputs and targets."""
 Form = Literal["numbers", "shares", "binary"]
-"""What targets are: class numbers, a share for each class (such as one-hot), or 0 and 1 of a single
-score.
+"""The form of targets: class numbers, a share for each class (such as one-hot), or 0 and 1 for a
+single score.
 """
 SingleScores = Literal["logits", "probabilities", "unknown"]
-"""What a model returns that has one number for two classes."""
+"""The meaning of the outputs if a model has one number for two classes."""
 IGNORED = -100
-"""The class that torch's losses leave out, such as that of padding."""
+"""The class that torch's losses ignore, used for padding for example."""
 MIN_PROBABILITY = 1e-6
-"""The least probability of which there is a logit."""
+"""Smallest probability that has a finite logit here; 0 and 1 are moved to the range inside."""
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
 _RESHAPES = re.compile(
     r"(?:Unsafe)?(?:View|Reshape|Squeeze|Unsqueeze|Select|Slice|T|Transpose|Permute|Alias|ToCopy|Clone|Clamp\w*)"
     r"Backward"
 )
-"""What autograd calls a step that leaves values as they are, or bounds them."""
+"""Names in autograd of the steps that keep values, or only bound them."""
 _MAX_RESHAPED = 8
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def reads(kind: Kind) -> Callable[[_Function], _Function]:
-    """Mark a function of (outputs, targets, pairing) with what it reads, so that it is given the
-    pairing.
+    """Mark a function of (outputs, targets, pairing) so that it receives the pairing.
 
     Args:
-        kind: What it reads.
+        kind: How it understands outputs and targets.
     """
 
     def mark(function: _Function) -> _Function:
@@ -68,19 +65,17 @@ def _nothing_declared() -> int | None:
 
 @dataclass(eq=False)
 class Pairing:
-    """What is known of the outputs of a model and of their targets.
+    """What is known about the outputs of a model and their targets.
 
     Attributes:
         task: The task of the data.
-        num_outputs: Classes or numbers to predict, as the data states it; None where that is
-            unknown.
-        target_shape: Shape of one sample's targets where the data states it; see `Datasets`.
+        num_outputs: Classes or numbers to predict, according to the data; None if unknown.
+        target_shape: Shape of one sample's targets, if the data has one; see `Datasets`.
         model: The model, in words.
         data: The data, in words.
-        single_scores: What single numbers of two classes are, as the loss takes them.
-        declared: Returns the dimension of outputs that holds the classes, where the model declares
-            it.
-        remembers: Whether to remember which dimension that was, for batches that do not show it.
+        single_scores: The meaning of single numbers for two classes, according to the loss.
+        declared: Returns the dimension of outputs that holds the classes, if the model declares it.
+        remembers: Whether to remember that dimension, for batches that do not show it.
     """
 
     task: Task | None = None
@@ -92,36 +87,31 @@ class Pairing:
     declared: Callable[[], int | None] = _nothing_declared
     remembers: bool = True
     form: Form | None = field(default=None, init=False)
-    """What the targets of the classes were when they were last read."""
+    """The form of the targets when they were last read."""
     num_scores: int | None = field(default=None, init=False)
-    """Number of classes that the model had scores for when it was last read."""
+    """Number of scores of the model when it was last read."""
     _target_ndim: int | None = field(default=None, init=False, repr=False)
     returns_outputs: bool = field(default=False, init=False)
     """Whether the model has returned more than a loss."""
     class_dim: int | None = field(default=None, init=False)
-    """The dimension of the outputs that held the classes when they were last read.
-
-    None for none.
-    """
+    """The dimension of the outputs that held the classes when they were last read, or None."""
     _remembered: int | None = field(default=None, init=False, repr=False)
     _has_soft_labels: bool = field(default=False, init=False, repr=False)
 
     def classes(
         self, outputs: Any, targets: Any, *, reader: str = "the loss", checks_numbers: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return scores of classes and what is right.
+        """Return scores of classes, and the true classes.
 
-        Understood are outputs (batch, classes), with the classes in the second or last dimension of
-        more, and one score for each prediction that separates two classes. Targets are class
-        numbers of any type, in the shape of the predictions or as a column, or a share for each
-        class.
+        Outputs may be (batch, classes), have more dimensions with the classes second or last, or
+        hold one score for each prediction, which separates two classes. Targets are class numbers
+        of any type, in the shape of the predictions or as a column, or a share for each class.
 
         Args:
-            outputs: What a model returned.
-            targets: Of the same samples.
+            outputs: The result of a model.
+            targets: The targets of the same samples.
             reader: Name of the loss or metric, for messages.
-            checks_numbers: Whether to look at whole class numbers; torch's losses refuse wrong
-                ones, too.
+            checks_numbers: Whether to check whole class numbers. torch's losses check them too.
 
         Returns:
             Scores (predictions, classes), and class numbers (predictions,) or shares (predictions,
@@ -129,21 +119,19 @@ class Pairing:
 
         Raises:
             ExperimentError: If they do not fit together, or could be understood in two ways.
-            DataError: If targets are no classes; found out on the CPU only.
+            DataError: If targets are not classes; checked on the CPU only.
         """
         scores, wanted = self._output(outputs, reader), self._target(targets, reader)
         if scores.ndim == 0 and wanted.numel() == 1:
             scores = scores.reshape(1)
         shape, target_shape = tuple(scores.shape), tuple(wanted.shape)
-        found = self._reading(shape, target_shape, reader)
-        if (
-            found is None and target_shape and target_shape[0] == 1
-        ):  # `squeeze` took the batch away, too
+        reading = self._reading(shape, target_shape, reader)
+        if reading is None and target_shape[:1] == (1,):  # `squeeze` removed the batch as well
             scores = scores.unsqueeze(0)
-            found = self._reading(tuple(scores.shape), target_shape, reader)
-        if found is None:
+            reading = self._reading(tuple(scores.shape), target_shape, reader)
+        if reading is None:
             self._refuse_classes(shape, target_shape, reader)
-        class_dim, form = found
+        class_dim, form = reading
         if form == "binary":
             scores = self._logits(scores, reader)
         scores = _with_classes_last(scores, class_dim)
@@ -154,7 +142,7 @@ class Pairing:
             and scores.shape[-1] < self.num_outputs
         ):
             raise ExperimentError(
-                f"{self.model} returns {_counted(shape, class_dim)} and {self.data} has"
+                f"{self.model} returns {_counted(shape, class_dim)}, but {self.data} has"
                 f" {self.num_outputs} classes, so {reader} cannot compare outputs of shape {shape}"
                 f" with targets of shape {target_shape}",
                 field="model",
@@ -176,14 +164,14 @@ class Pairing:
     def numbers(
         self, outputs: Any, targets: Any, *, reader: str = "the loss"
     ) -> tuple[Tensor, Tensor]:
-        """Return outputs and targets of a regression in one shape and type, so that nothing
-        broadcasts.
+        """Return outputs and targets of a regression in one shape and type.
 
-        The two may differ by dimensions of length 1, and by `target_shape`, whose targets are flat.
+        The two may differ by dimensions of length 1, and one of them may be flat if the data has a
+        `target_shape`. Nothing broadcasts.
 
         Args:
-            outputs: What a model returned.
-            targets: Of the same samples.
+            outputs: The result of a model.
+            targets: The targets of the same samples.
             reader: Name of the loss or metric, for messages.
 
         Raises:
@@ -193,7 +181,7 @@ class Pairing:
         shape, target_shape = tuple(predicted.shape), tuple(wanted.shape)
         if shape != target_shape:
             fits = _bare(shape) == _bare(target_shape) or self._is_flattened(shape, target_shape)
-            # `squeeze` takes the dimension of the samples away, too, where there is one.
+            # `squeeze` also removes the dimension of the samples if there is only one.
             lost = target_shape[:1] == (1,) and _bare((1, *shape)) == _bare(target_shape)
             if not fits and not lost:
                 self._refuse_numbers(shape, target_shape, reader)
@@ -201,70 +189,73 @@ class Pairing:
         return predicted, wanted.to(predicted.dtype)
 
     def scores(self, outputs: Any) -> Any:
-        """Return outputs as an export answers: of classes a score for each one, the classes last.
+        """Return outputs as an exported model answers: a score for each class, the classes last.
 
-        Outputs stay as they are where `classes` has read no pair before.
+        Outputs are unchanged if `classes` has read no pair before.
 
         Args:
-            outputs: What a model returned.
+            outputs: The result of a model.
         """
-        found = output_in(outputs)
-        if self.form is None or not isinstance(found, Tensor):
-            return found
+        output = output_in(outputs)
+        if self.form is None or not isinstance(output, Tensor):
+            return output
         if self.form == "binary" and self.single_scores == "probabilities":
-            found = _logits_of(found)
-        return _with_classes_last(found, self.class_dim)
+            output = _logits_of(output)
+        return _with_classes_last(output, self.class_dim)
 
     def check_fitted(self, targets: np.ndarray, *, are_shares: bool = False) -> None:
-        """Refuse targets that a model cannot be fitted to which takes all samples at once.
+        """Reject targets that a model cannot use if it is fitted to all samples at once.
 
         Args:
-            targets: Of all samples of train.
-            are_shares: Whether they are shares of the classes, and not class numbers.
+            targets: The targets of all samples of train.
+            are_shares: Whether they are shares of the classes rather than class numbers.
 
         Raises:
-            DataError: If targets are no classes, or no finite numbers.
+            DataError: If targets are not classes, or not finite numbers.
         """
         if self.num_outputs is None:
             self.check_targets(targets, kind="numbers", where="train")
             return
-        self.form, self.num_scores = "shares" if are_shares else "numbers", self.num_outputs
-        self._target_ndim, self.class_dim = targets.ndim, -1
+        self.form = "shares" if are_shares else "numbers"
+        self.num_scores = self.num_outputs
+        self._target_ndim = targets.ndim
+        self.class_dim = -1
         self.check_targets(targets, kind="classes", where="train")
         if not are_shares and (targets == IGNORED).any():
             raise DataError(
-                f"the train targets of {self.data} leave out samples by {IGNORED}, which"
-                f" {self.model} cannot",
+                f"the train targets of {self.data} mark samples to ignore by {IGNORED}, but"
+                f" {self.model} cannot ignore samples",
                 field="data",
                 allowed=f"from 0 to {self.num_outputs - 1}",
-                next_step="Leave these samples out.",
+                next_step="Remove these samples.",
             )
 
     def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None) -> None:
-        """Refuse targets whose values mean nothing.
+        """Reject targets whose values mean nothing.
 
         For classes, `classes` must have read a pair before.
 
         Args:
-            targets: A tensor on the CPU or an array, the sample first.
-            kind: As what a loss or metric reads them.
+            targets: A tensor on the CPU or an array, samples first.
+            kind: How a loss or metric understands them.
             where: Which part of the data, for messages; None for a batch.
 
         Raises:
-            DataError: If numbers are not finite, or a class is one that the model has no score for.
+            DataError: If a number is not finite, or the model has no score for a class.
         """
         values = _as_array(targets)
-        of_split = "" if where is None else f"{where} "
-        whose = f"the {of_split}targets of {self.data}"
+        whose = f"the targets of {self.data}"
+        if where is not None:
+            whose = f"the {where} targets of {self.data}"
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
                 f"{whose} hold {values[place]} ({_named(place, where)})",
                 field="data",
                 allowed="finite numbers",
-                next_step="Leave these samples out, or fill in their targets.",
+                next_step="Remove these samples, or fill in their targets.",
             )
-        # Shares of classes that a batch mixes, for example, are judged where outputs meet them.
+        # A batch may mix classes into shares; these are checked when outputs meet them.
         if kind == "numbers" or self.form is None or values.ndim != self._target_ndim:
             return
         if self.form == "shares":
@@ -273,21 +264,20 @@ class Pairing:
             self._check_numbers(values, whose, where)
 
     def _check_numbers(self, values: np.ndarray, whose: str, where: str | None) -> None:
-        """Refuse class numbers for which the model has no score."""
+        """Reject class numbers for which the model has no score."""
         num_classes = self.num_scores or self.num_outputs or 2
-        fractions = values != np.rint(values) if values.dtype.kind == "f" else np.zeros(0)
-        if fractions.any():
+        if values.dtype.kind == "f" and (fractions := values != np.rint(values)).any():
             if self.form == "binary" and values.min() >= 0 and values.max() <= 1:
                 self._has_soft_labels = True
                 return
             place = _first_place(fractions)
             raise DataError(
-                f"{whose} are no classes: {values[place]:g} ({_named(place, where)})",
+                f"{whose} are not classes: {values[place]:g} ({_named(place, where)})",
                 field="data",
                 allowed=f"whole numbers from 0 to {num_classes - 1}",
                 next_step="Number the classes from 0, or choose the task regression.",
             )
-        # Nearly always all are right, which is seen without a copy of those that count.
+        # Nearly always all are right. Minimum and maximum show that without a copy.
         if not values.size or (values.min() >= 0 and values.max() < num_classes):
             return
         known = values[values != IGNORED]
@@ -296,22 +286,22 @@ class Pairing:
         low, high = int(known.min()), int(known.max())
         wrong = ((values < 0) & (values != IGNORED)) | (values >= num_classes)
         place = _first_place(wrong)
-        if low >= 1 and high == num_classes:  # a batch need not hold the first class
+        if low >= 1 and high == num_classes:  # a batch may lack the first class
             step = "Subtract 1 if your first class has the number 1: here it has the number 0."
         elif num_classes == 2 and set(np.unique(known).tolist()) <= {-1, 1}:
             step = "Write 0 for -1: (labels + 1) // 2."
         elif low < 0:
-            step = f"Number the classes from 0, and write {IGNORED} for what should not count."
+            step = f"Number the classes from 0, and write {IGNORED} for samples to ignore."
         else:
             step = (
-                f"Number the classes from 0, write {IGNORED} for what should not count, or let the"
+                f"Number the classes from 0, write {IGNORED} for samples to ignore, or let the"
                 f" model return {high + 1} scores (data.num_outputs)."
             )
         raise DataError(
-            f"{whose} go from {low} to {high}, and {self.model} has scores for {num_classes}"
-            f" classes: {int(values[place])} is none of them ({_named(place, where)})",
+            f"{whose} range from {low} to {high}, but {self.model} has scores for {num_classes}"
+            f" classes: {int(values[place])} is not one of them ({_named(place, where)})",
             field="data",
-            allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for what should not count",
+            allowed=f"from 0 to {num_classes - 1}, or {IGNORED} for samples to ignore",
             next_step=step,
         )
 
@@ -330,13 +320,15 @@ class Pairing:
                 field="data",
                 allowed="one class for each prediction",
                 next_step=(
-                    "For several classes at once name a loss and metrics of your own, such as "
-                    "torch.nn.functional:binary_cross_entropy_with_logits with float targets."
+                    "For several classes at once set your own loss and metrics, such as"
+                    " torch.nn.functional:binary_cross_entropy_with_logits with float targets."
                 ),
             )
-        place = _first_place(wrong if wrong.any() else np.asarray((values < 0).any(axis=class_dim)))
+        if not wrong.any():
+            wrong = np.asarray((values < 0).any(axis=class_dim))
+        place = _first_place(wrong)
         raise DataError(
-            f"{whose} are no shares of the classes: they add up to {sums[place]:g}"
+            f"{whose} are not shares of the classes: they add up to {sums[place]:g}"
             f" ({_named(place, where)})",
             field="data",
             allowed="shares from 0 to 1 that add up to 1, or class numbers",
@@ -355,46 +347,55 @@ class Pairing:
     def _reading(
         self, shape: tuple[int, ...], target_shape: tuple[int, ...], reader: str
     ) -> tuple[int | None, Form] | None:
-        """Return the dimension of the classes, None where there is none, and what targets are."""
+        """Return the dimension of the classes, or None, and the form of the targets."""
+        has_single_scores = target_shape in (shape, (*shape, 1))
         if len(shape) == 1:
-            return (None, "binary") if target_shape in (shape, (*shape, 1)) else None
+            if not has_single_scores:
+                return None
+            return None, "binary"
         readings = _readings(shape, target_shape)
-        if self.num_outputs in (1, 2) and len(shape) > 1 and target_shape in (shape, (*shape, 1)):
+        if self.num_outputs in (1, 2) and len(shape) > 1 and has_single_scores:
             is_class_dim = shape[-1] == self.num_outputs or shape[1] == 1
             if not is_class_dim:  # one score for each of several predictions of a sample
                 return None, "binary"
         if len(readings) < 2:
             return next(iter(readings), None)
-        if self.num_outputs is not None:
-            fitting = [
-                each
-                for each in readings
-                if shape[each[0]] == self.num_outputs
-                or (shape[each[0]] == 1 and self.num_outputs == 2)
-            ]
-            if len(fitting) == 1:
-                return fitting[0]
-            readings = fitting or readings
-        known = self._remembered if self._remembered is not None else self.declared()
-        for each in readings:
-            if known is not None and each[0] == known % len(shape):
-                return each
+        reading = self._preferred(readings, shape)
+        if reading is not None:
+            return reading
         raise ExperimentError(
-            f"{reader} can understand outputs of shape {shape} of {self.model} and targets of shape"
-            f" {target_shape} in two ways: the classes may be in dimension 1 or in dimension"
+            f"{reader} can understand outputs of shape {shape} from {self.model} and targets of"
+            f" shape {target_shape} in two ways: the classes may be in dimension 1 or in dimension"
             f" {len(shape) - 1}",
             field="model",
-            allowed="shapes of which only one dimension can be that of the classes",
+            allowed="shapes in which only one dimension can hold the classes",
             next_step=(
                 f"Declare it as an attribute of the model's class or function: {_DECLARATION} = 1,"
-                f" or {_DECLARATION} = -1 where the classes come last."
+                f" or {_DECLARATION} = -1 if the classes come last."
             ),
         )
 
+    def _preferred(
+        self, readings: list[tuple[int, Form]], shape: tuple[int, ...]
+    ) -> tuple[int, Form] | None:
+        """Return the reading that fits the number of classes, or the dimension that is known."""
+        if self.num_outputs is not None:
+            # A single score separates two classes.
+            sizes = {self.num_outputs, 1} if self.num_outputs == 2 else {self.num_outputs}
+            fitting = [reading for reading in readings if shape[reading[0]] in sizes]
+            if len(fitting) == 1:
+                return fitting[0]
+            readings = fitting or readings
+        known = self._remembered
+        if known is None:
+            known = self.declared()
+        if known is None:
+            return None
+        return next((reading for reading in readings if reading[0] == known % len(shape)), None)
+
     def _logits(self, scores: Tensor, reader: str) -> Tensor:
         """Return single scores of two classes as logits."""
-        # Looked at once, wherever it is: from then on it is known, so that no step waits for a
-        # device.
+        # Checked only once, because reading the values waits for the device.
         if self.single_scores == "unknown" and has_values(scores):
             if bool(((scores >= 0) & (scores <= 1)).all()):
                 raise ExperimentError(
@@ -402,28 +403,28 @@ class Pairing:
                     " cannot tell whether these are probabilities or logits",
                     field="model",
                     allowed=(
-                        "probabilities where the loss is binary_cross_entropy of"
-                        " torch.nn.functional, and logits where it is"
-                        " binary_cross_entropy_with_logits"
+                        "probabilities if the loss is binary_cross_entropy of torch.nn.functional,"
+                        " and logits if it is binary_cross_entropy_with_logits"
                     ),
-                    next_step="Name one of these losses, or metrics of your own.",
+                    next_step="Set loss to one of these, or use your own metrics.",
                 )
             self.single_scores = "logits"
         if self.single_scores == "logits" and scores.requires_grad and _are_of_sigmoid(scores):
             raise ExperimentError(
-                f"{self.model} ends with a sigmoid, and {reader} takes its answers for logits: it"
+                f"{self.model} ends with a sigmoid, but {reader} takes its answers for logits: it"
                 " would apply another one, and every sample would count as class 1",
                 field="model",
                 allowed=(
-                    "logits; or probabilities where the loss is binary_cross_entropy of "
-                    "torch.nn.functional"
+                    "logits, or probabilities if the loss is binary_cross_entropy of"
+                    " torch.nn.functional"
                 ),
                 next_step=(
-                    "Leave out the sigmoid, or write loss:"
-                    " torch.nn.functional:binary_cross_entropy."
+                    "Remove the sigmoid, or write loss: torch.nn.functional:binary_cross_entropy."
                 ),
             )
-        return _logits_of(scores) if self.single_scores == "probabilities" else scores
+        if self.single_scores == "probabilities":
+            return _logits_of(scores)
+        return scores
 
     def _note(
         self,
@@ -433,8 +434,12 @@ class Pairing:
         num_scores: int,
         target_ndim: int,
     ) -> None:
-        self.form, self.num_scores, self._target_ndim = form, num_scores, target_ndim
-        self.class_dim = -1 if class_dim == len(shape) - 1 else class_dim
+        self.form = form
+        self.num_scores = num_scores
+        self._target_ndim = target_ndim
+        self.class_dim = class_dim
+        if class_dim == len(shape) - 1:  # still the last one if a batch has more dimensions
+            self.class_dim = -1
         if self.remembers and class_dim is not None and len(shape) > 2:
             self._remembered = self.class_dim
 
@@ -445,50 +450,46 @@ class Pairing:
         return {shape[1:], target_shape[1:]} == {self.target_shape, flat}
 
     def _output(self, outputs: Any, reader: str) -> Tensor:
-        found = output_in(outputs)
-        if not isinstance(found, Tensor):
+        output = output_in(outputs)
+        if not isinstance(output, Tensor):
             raise ExperimentError(
-                f"{self.model} returns an object of type {type(outputs).__name__}, of which"
-                f" {reader} can read no tensor",
+                f"{self.model} returns an object of type {type(outputs).__name__}, in which"
+                f" {reader} finds no tensor",
                 field="model",
                 allowed="a tensor, or a tuple, mapping or dataclass that holds one",
                 next_step=(
-                    "Return the tensor that is compared with the targets; in a mapping it is"
-                    " `logits`."
+                    "Return the tensor to compare with the targets. In a mapping, call it `logits`."
                 ),
             )
-        if not found.is_floating_point():
-            kind = "complex" if found.is_complex() else "whole"
-            name = str(found.dtype).removeprefix("torch.")
-            step = (
-                "Return the real part, or another loss and metrics of your own."
-                if found.is_complex()
-                else "Return scores as floats, before argmax or rounding, which has no gradient."
-            )
+        if not output.is_floating_point():
+            kind = "whole"
+            step = "Return scores as floats, before argmax or rounding, which has no gradient."
+            if output.is_complex():
+                kind = "complex"
+                step = "Return the real part, or set your own loss and metrics."
+            name = str(output.dtype).removeprefix("torch.")
             raise ExperimentError(
-                f"{self.model} returns {kind} numbers ({name}) of shape {tuple(found.shape)}, which"
-                f" {reader} cannot compare with targets",
+                f"{self.model} returns {kind} numbers ({name}) of shape {tuple(output.shape)},"
+                f" which {reader} cannot compare with targets",
                 field="model",
                 allowed="floats",
                 next_step=step,
             )
-        return found
+        return output
 
     def _target(self, targets: Any, reader: str) -> Tensor:
         if isinstance(targets, Tensor) and not targets.is_complex():
             return targets
-        what = (
-            "complex numbers"
-            if isinstance(targets, Tensor)
-            else f"of type {type(targets).__name__}"
-        )
+        what = f"of type {type(targets).__name__}"
+        if isinstance(targets, Tensor):
+            what = "complex numbers"
         raise ExperimentError(
             f"the targets of {self.data} are {what}, which {reader} cannot compare with outputs",
             field="data",
             allowed="one tensor of real numbers",
             next_step=(
-                "Return one target for each sample, or name a loss and metrics of your own, which "
-                "receive the targets as they are."
+                "Return one target for each sample, or set your own loss and metrics, which receive"
+                " the targets unchanged."
             ),
         )
 
@@ -557,25 +558,30 @@ class Pairing:
 
 
 UNKNOWN = Pairing(remembers=False)
-"""Of outputs and targets of which nothing is known but their shapes."""
+"""Outputs and targets about which only the shapes are known."""
 
 
 def class_numbers(wanted: Tensor) -> Tensor:
-    """Return the class of each prediction: that with the largest share where targets are shares."""
-    return wanted.argmax(dim=-1) if wanted.is_floating_point() else wanted
+    """Return the class of each prediction; for shares, the class with the largest share."""
+    if wanted.is_floating_point():
+        return wanted.argmax(dim=-1)
+    return wanted
+
+
+def num_predictions(wanted: Tensor) -> int | Tensor:
+    """Return how many targets count, on their device. Ignored ones do not."""
+    if wanted.is_floating_point():
+        return len(wanted)
+    return (wanted != IGNORED).sum()
 
 
 def is_readable(values: Tensor) -> bool:
-    """Return whether the values of a tensor can be looked at without waiting for a device or a
-    compiler.
-    """
+    """Return whether values can be read without waiting for a device or a compiler."""
     return type(values) is Tensor and values.device.type == "cpu" and has_values(values)
 
 
 def has_values(values: Tensor) -> bool:
-    """Return whether a tensor has values that can be looked at, perhaps after waiting for a
-    device.
-    """
+    """Return whether a tensor has values that can be read, perhaps after waiting for a device."""
     return (
         values.device.type != "meta"
         and not isinstance(values, FakeTensor)
@@ -586,8 +592,7 @@ def has_values(values: Tensor) -> bool:
 
 
 def declared_class_dim(function: Any) -> int | None:
-    """Return the dimension of the classes that a model, or what makes it, declares as its
-    `class_dim`.
+    """Return the dimension of the classes that a model or its class declares as `class_dim`.
 
     Raises:
         ExperimentError: If it is not a whole number.
@@ -603,28 +608,25 @@ def declared_class_dim(function: Any) -> int | None:
 
 
 def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, Form]]:
-    """Return the ways in which such shapes fit.
-
-    The dimension of the classes, and the form of targets.
-    """
-    found: list[tuple[int, Form]] = []
+    """Return the ways to read such shapes: the dimension of the classes and the targets' form."""
+    readings: list[tuple[int, Form]] = []
     for dim in dict.fromkeys((len(shape) - 1, 1)) if shape else ():
         rest = (*shape[:dim], *shape[dim + 1 :])
         as_column = (*shape[:dim], 1, *shape[dim + 1 :])
         if target_shape in (rest, as_column, (*rest, 1)):
-            found.append((dim, "binary" if shape[dim] == 1 else "numbers"))
+            readings.append((dim, "binary" if shape[dim] == 1 else "numbers"))
         elif target_shape == shape:
-            found.append((dim, "shares"))
-    return found
+            readings.append((dim, "shares"))
+    return readings
 
 
 def _logits_of(probabilities: Tensor) -> Tensor:
-    """Return the logits of probabilities, of which 0 and 1 are a little more and less."""
+    """Return finite logits of probabilities."""
     return torch.logit(probabilities, eps=MIN_PROBABILITY)
 
 
 def _are_of_sigmoid(scores: Tensor) -> bool:
-    """Return whether scores of a training are answers of a sigmoid, perhaps in another shape."""
+    """Return whether scores in training come from a sigmoid, perhaps in another shape."""
     made_by = scores.grad_fn
     for _ in range(_MAX_RESHAPED):
         if made_by is None or _RESHAPES.match(made_by.name()) is None:
@@ -636,20 +638,22 @@ def _are_of_sigmoid(scores: Tensor) -> bool:
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:
     """Return scores with the classes last.
 
-    A single score of two classes becomes that of the second one.
-
-    The softmax of (0, score) is the logistic function of the score, so that loss and probabilities
-    are equal.
+    A single score for two classes becomes the score of the second class, and the first one gets 0.
+    The softmax of (0, score) is the logistic function of the score, so loss and probabilities stay
+    equal.
     """
     if class_dim is None:
         return torch.stack([torch.zeros_like(scores), scores], dim=-1)
     moved = _moved(scores, class_dim)
-    return torch.cat([torch.zeros_like(moved), moved], dim=-1) if moved.shape[-1] == 1 else moved
+    if moved.shape[-1] > 1:
+        return moved
+    return torch.cat([torch.zeros_like(moved), moved], dim=-1)
 
 
 def _moved(values: Tensor, class_dim: int) -> Tensor:
-    is_last = class_dim in (-1, values.ndim - 1)
-    return values if is_last else values.movedim(class_dim, -1)
+    if class_dim in (-1, values.ndim - 1):
+        return values
+    return values.movedim(class_dim, -1)
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -658,14 +662,17 @@ def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _counted(shape: tuple[int, ...], class_dim: int | None) -> str:
-    num = 1 if class_dim is None else shape[class_dim]
-    return "1 number" if num == 1 else f"{num} numbers"
+    if class_dim is None or shape[class_dim] == 1:
+        return "1 number"
+    return f"{shape[class_dim]} numbers"
 
 
 def _as_array(values: Any) -> np.ndarray:
     if isinstance(values, Tensor):
-        values = values.detach().cpu()  # a data set of the user's may hold its samples on a GPU
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        values = values.detach().cpu()  # your own data set may hold its samples on a GPU
+        if values.dtype == torch.bfloat16:  # numpy has no such type
+            values = values.float()
+        return values.numpy()
     return np.asarray(values)
 
 
@@ -674,5 +681,7 @@ def _first_place(is_wrong: np.ndarray) -> tuple[int, ...]:
 
 
 def _named(place: tuple[int, ...], where: str | None) -> str:
-    number = place[0] if place else 0
-    return f"sample {number}" if where is not None else f"sample {number} of the batch"
+    sample = f"sample {place[0] if place else 0}"
+    if where is None:
+        return f"{sample} of the batch"
+    return sample

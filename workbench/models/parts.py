@@ -1,11 +1,8 @@
-"""What a batch in parts must equal: the whole batch.
-
-The one place that decides it, for losses and metrics.
+"""How the parts of a batch add up to the whole batch, for losses and metrics.
 
 A step is divided into micro batches and among workers, and an evaluation into batches. Parts of a
-mean over the samples count by their samples, those of a total and a count by their counts. Whether
-a function is of such a kind is found out on a few outputs, which it is given as a whole and in
-parts. What follows from that is left to those who divide.
+mean over the samples count by their samples; parts that return a total and a count add both.
+To find out which kind a function is, it is called with a few outputs as a whole and in parts.
 """
 
 from __future__ import annotations
@@ -22,30 +19,31 @@ from workbench.models.calls import loss_in, map_outputs, num_samples, output_in
 from workbench.models.pairing import IGNORED
 
 Division = Literal["samples", "targets", "next_targets", "counts", "none"]
-"""By what the parts of a batch count: their samples; their targets but for ignored ones.
+"""How much each part of a batch counts.
 
-The same without the first of each sequence, as in models that predict the next token; or the count
-that the function states. None where parts do not add up to the whole.
+By its samples; by its targets that are not ignored; by these without the first of each sequence, as
+in models that predict the next token; or by the count that the function returns. "none" means that
+parts do not add up to the whole.
 """
 _TOLERANCE = 1e-4
 _SMALL = 1e-6
 _NUM_DRAWS = 12
-"""How often a function that draws at random is computed, for its mean."""
+"""How often a function that draws at random is called, to compare means."""
 _MAX_ERRORS = 5.0
-"""Standard errors by which two means may differ; below, it may be chance."""
+"""Two means that differ by at most this many standard errors may differ by chance."""
 
 
 Counted = tuple[Tensor, Tensor | int]
-"""The total that a function found in a part of a batch, and of how many it is."""
+"""The total of a function over a part of a batch, and its count."""
 
 
 class DividedLoss:
-    """The loss of a trial: its mean over a batch, and what the parts of a batch add up.
+    """The loss of a trial: its mean over a batch, and totals and counts of the parts of a batch.
 
     Attributes:
         function: (outputs, targets) -> mean over the batch, or (total, count).
-        division: By what parts count, as far as it is known.
-        takes_returned: Whether it is the one that the model computed, where it returned one.
+        division: How much parts count, as far as it is known.
+        takes_returned: Whether it is the loss that the model computed itself.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class DividedLoss:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the parts of a step count by something else than their samples."""
+        """Whether the parts of a step count by anything but their samples."""
         return self.division not in ("samples", "none")
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
@@ -75,18 +73,18 @@ class DividedLoss:
     def measure(self, outputs: Any, targets: Any) -> Counted:
         """Return total and count of a part.
 
-        The sum of the totals over that of the counts is the whole.
+        The sum of the totals divided by the sum of the counts is the loss of the whole.
         """
         if self.division in ("targets", "next_targets"):
             num = num_counted(targets, self.division)
-            # A mean over nothing is 0 / 0, whose gradient is NaN even where it counts 0 times.
+            # A mean over nothing is 0 / 0. Its gradient is NaN even if it counts 0 times.
             if not self.takes_returned:
                 return self.function(outputs, _with_one(targets, num)) * num, num
-            # What the model has computed cannot be asked again, so that the device has to be waited
-            # for.
-            return (
-                self.function(outputs, targets) * num if num.item() else _nothing_of(outputs)
-            ), num
+            # The model has computed its loss already, so waiting for the device is the only way to
+            # know whether it is a mean over nothing.
+            if num.item():
+                return self.function(outputs, targets) * num, num
+            return _nothing_of(outputs), num
         value = self.function(outputs, targets)
         if isinstance(value, tuple):
             return value[0], value[1]
@@ -95,30 +93,34 @@ class DividedLoss:
 
 
 def num_counted(targets: Tensor, division: Division) -> Tensor:
-    """Return how many class numbers a loss does not leave out, on their device."""
-    wanted = targets[:, 1:] if division == "next_targets" else targets
+    """Return how many class numbers a loss does not ignore, on their device."""
+    wanted = targets
+    if division == "next_targets":
+        wanted = targets[:, 1:]
     return (wanted != IGNORED).sum()
 
 
 def _with_one(targets: Tensor, num: Tensor) -> Tensor:
-    """Return targets of which one counts at least, so that the mean over them is a number."""
+    """Return targets of which at least one counts, so that their mean is a number."""
     if targets.numel() == 0:
         return targets
     changed = targets.clone(memory_format=torch.contiguous_format)
-    counted = changed.view(-1)[-1:]  # the first one of a sequence may be no target
+    counted = changed.view(-1)[-1:]  # the last one: the first of a sequence may be no target
     counted.copy_(torch.where(num == 0, torch.zeros_like(counted), counted))
     return changed
 
 
 def _nothing_of(outputs: Any) -> Tensor:
+    """Return a loss of 0 that still depends on the outputs, as a backward pass needs."""
     output = output_in(outputs)
-    output = output if isinstance(output, Tensor) else loss_in(outputs)
+    if not isinstance(output, Tensor):
+        output = loss_in(outputs)
     assert output is not None
     return torch.nan_to_num(output.float()).sum() * 0.0
 
 
 def sizes_of_parts(num: int) -> Iterator[tuple[int, ...]]:
-    """Yield ways to cut some samples, at least 2, into parts of equal and of other sizes."""
+    """Yield ways to cut at least 2 samples into parts of equal and of different sizes."""
     yield num // 2, num - num // 2
     if num > 2:
         yield 1, num - 1
@@ -127,17 +129,20 @@ def sizes_of_parts(num: int) -> Iterator[tuple[int, ...]]:
 
 
 def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
-    """Return the parts of outputs or targets; what has not one entry for each sample stays whole.
+    """Return the parts of outputs or targets. Values without an entry for each sample stay whole.
 
     Args:
-        batch: A tensor, or a tuple, list or mapping of some.
+        batch: A tensor, or a tuple, list or mapping of tensors.
         sizes: How many samples each part has.
     """
-    num, firsts = sum(sizes), [sum(sizes[:number]) for number in range(len(sizes))]
+    num = sum(sizes)
+    firsts = [sum(sizes[:number]) for number in range(len(sizes))]
 
     def part(values: Any, first: int, size: int) -> Any:
         if isinstance(values, Tensor):
-            return values[first : first + size] if values.ndim and len(values) == num else values
+            if values.ndim and len(values) == num:
+                return values[first : first + size]
+            return values
         if isinstance(values, dict):
             return {name: part(value, first, size) for name, value in values.items()}
         if isinstance(values, tuple) and hasattr(values, "_fields"):
@@ -149,7 +154,7 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
                 return values[first : first + size]
             return [part(value, first, size) for value in values]
         if hasattr(values, "items") and hasattr(values, "keys"):
-            # Of the same type, as a loss may read attributes.
+            # Keep the type, because a loss may read its attributes.
             return type(values)({name: part(value, first, size) for name, value in values.items()})
         return values
 
@@ -159,16 +164,15 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
 def joined(batches: Sequence[Any]) -> Any:
     """Return outputs or targets of several batches as one.
 
-    What cannot be joined is that of the first.
+    Values that cannot be joined are those of the first batch.
     """
     first = batches[0]
     if len(batches) == 1:
         return first
     if isinstance(first, Tensor):
-        is_joinable = first.ndim and all(
-            members.shape[1:] == first.shape[1:] for members in batches
-        )
-        return torch.cat(list(batches)) if is_joinable else first
+        if first.ndim and all(values.shape[1:] == first.shape[1:] for values in batches):
+            return torch.cat(list(batches))
+        return first
     if isinstance(first, tuple) and hasattr(first, "_fields"):
         return type(first)(*(joined(members) for members in zip(*batches, strict=True)))
     if isinstance(first, tuple):
@@ -178,16 +182,15 @@ def joined(batches: Sequence[Any]) -> Any:
             return [joined(members) for members in zip(*batches, strict=True)]
         return [members for batch in batches for members in batch]
     if hasattr(first, "items") and hasattr(first, "keys"):
-        found = {name: joined([batch[name] for batch in batches]) for name in first}
-        return found if type(first) is dict else type(first)(found)
+        entries = {name: joined([batch[name] for batch in batches]) for name in first}
+        if type(first) is dict:
+            return entries
+        return type(first)(entries)
     return first
 
 
 def is_joinable(batches: Sequence[Any]) -> bool:
-    """Return whether `joined` loses nothing.
-
-    Every tensor has the samples first and fits to the others.
-    """
+    """Return whether `joined` loses nothing: all tensors have samples first and fit together."""
     num = [num_samples(member) for member in batches]
 
     def fits(parts: Sequence[Any]) -> bool:
@@ -207,14 +210,14 @@ def is_joinable(batches: Sequence[Any]) -> bool:
 
 
 class Evidence(NamedTuple):
-    """What a function returned for a batch as a whole and for its parts."""
+    """Values of a function for a batch as a whole and for its parts."""
 
     whole: float
     parts: tuple[float, ...]
     counts: dict[str, tuple[float, ...]]
-    """Of each part, by what it may count."""
+    """The counts of the parts, for each division."""
     scale: float
-    """Size of the numbers that it was computed of, below which a difference is a rounding."""
+    """Size of the numbers behind the values; a smaller difference is a rounding error."""
 
     def supports(self, division: Division) -> bool:
         """Return whether parts that count like this add up to the whole."""
@@ -228,7 +231,7 @@ class Evidence(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """What the samples would make of the parts."""
+        """The value of the batch if its parts counted by their samples."""
         counts = self.counts["samples"]
         return sum(part * n for part, n in zip(self.parts, counts, strict=True)) / sum(counts)
 
@@ -244,8 +247,8 @@ def evidence_on(
         targets: Of the same samples.
 
     Returns:
-        One piece of evidence for each way to cut the batch; a part that fails is NaN. None where
-        the batch as a whole tells nothing: it fails, or the value is not finite.
+        One piece of evidence for each way to cut the batch; a part that fails is NaN. None if the
+        batch as a whole shows nothing, because it fails or its value is not finite.
     """
     num = num_samples(targets) or num_samples(outputs)
     try:
@@ -254,10 +257,10 @@ def evidence_on(
         return None
     if num < 2 or not math.isfinite(whole):
         return None
-    found = output_in(outputs)
-    scale = (
-        float(found.abs().float().mean()) if isinstance(found, Tensor) and found.numel() else 1.0
-    )
+    output = output_in(outputs)
+    scale = 1.0
+    if isinstance(output, Tensor) and output.numel():
+        scale = float(output.abs().float().mean())
     pieces = []
     for sizes in sizes_of_parts(num):
         values = []
@@ -279,25 +282,25 @@ def evidence_of(
     sizes: Sequence[int],
     scale: float,
 ) -> Evidence:
-    """Return what is known of one way to cut a batch.
+    """Return the evidence of one way to cut a batch.
 
     Args:
         whole: The value of the batch.
-        values: The value of each part, and its count where it states one.
-        targets: Of each part.
+        values: The value of each part, and its count if the function returns one.
+        targets: The targets of each part.
         sizes: Samples of each part.
         scale: See Evidence.
     """
     counts: dict[str, tuple[float, ...]] = {"samples": tuple(map(float, sizes))}
-    stated = [count for _, count in values if count is not None]
-    if len(stated) == len(values):
-        counts["counts"] = tuple(stated)
+    returned = [count for _, count in values if count is not None]
+    if len(returned) == len(values):
+        counts["counts"] = tuple(returned)
     elif isinstance(targets[0], Tensor) and not targets[0].is_floating_point() and targets[0].ndim:
-        counts["targets"] = tuple(float(num_counted(each, "targets")) for each in targets)
+        divisions: list[Division] = ["targets"]
         if targets[0].ndim == 2:
-            counts["next_targets"] = tuple(
-                float(num_counted(each, "next_targets")) for each in targets
-            )
+            divisions.append("next_targets")
+        for division in divisions:
+            counts[division] = tuple(float(num_counted(part, division)) for part in targets)
     return Evidence(whole, tuple(value for value, _ in values), counts, scale)
 
 
@@ -306,48 +309,48 @@ def evidence_of_means(
 ) -> Evidence | None:
     """Compare a function that draws at random by the means of many draws.
 
-    Means that differ by less than chance may explain are taken for equal, so that a small
-    difference is not found.
+    Means that may differ by chance count as equal, so a small difference is not found.
 
     Args:
-        function: Of a batch or a part of it: a number, or a total and a count. What fails in it is
-            raised.
+        function: Takes a batch or a part of it, and returns a number, or a total and a count. Its
+            errors are raised.
         batch: A batch.
         parts: Its parts.
-        targets: Of each part.
+        targets: The targets of each part.
 
     Returns:
-        What was seen; None where the numbers are not finite.
+        The evidence; None if the numbers are not finite.
     """
-    sizes = [num_samples(each) for each in targets]
+    sizes = [num_samples(part) for part in targets]
     whole: list[float] = []
     together: list[float] = []
-    stated: list[float | None] = []
+    part_counts: list[float | None] = []
     for number in range(_NUM_DRAWS):
         torch.manual_seed(2 * number)
         whole.append(value_of(function(batch))[0])
         torch.manual_seed(2 * number + 1)
         drawn = [value_of(function(part)) for part in parts]
-        stated = [count for _, count in drawn]
+        part_counts = [count for _, count in drawn]
         counts = [
-            size if count is None else count for size, count in zip(sizes, stated, strict=True)
+            size if count is None else count for size, count in zip(sizes, part_counts, strict=True)
         ]
         total = sum(value * n for (value, _), n in zip(drawn, counts, strict=True) if n)
         together.append(total / sum(counts) if sum(counts) else math.nan)
-    mean, difference = statistics.fmean(whole), statistics.fmean(together) - statistics.fmean(whole)
+    mean = statistics.fmean(whole)
+    difference = statistics.fmean(together) - mean
     if not math.isfinite(mean + difference):
         return None
     error = math.sqrt((statistics.variance(whole) + statistics.variance(together)) / _NUM_DRAWS)
-    shown = mean if abs(difference) <= _MAX_ERRORS * error else mean + difference
-    return evidence_of(mean, [(shown, n) for n in stated], targets, sizes, 1.0)
+    if abs(difference) <= _MAX_ERRORS * error:
+        difference = 0.0
+    return evidence_of(mean, [(mean + difference, n) for n in part_counts], targets, sizes, 1.0)
 
 
 def division_shown_by(pieces: Sequence[Evidence]) -> Division:
-    """Return by what parts count, so that all that was seen adds up."""
-    states_count = bool(pieces) and all("counts" in piece.counts for piece in pieces)
-    possible: tuple[Division, ...] = (
-        ("counts",) if states_count else ("samples", "targets", "next_targets")
-    )
+    """Return the division with which everything that was seen adds up."""
+    possible: tuple[Division, ...] = ("samples", "targets", "next_targets")
+    if pieces and all("counts" in piece.counts for piece in pieces):
+        possible = ("counts",)
     for division in possible:
         if all(piece.supports(division) for piece in pieces):
             return division
@@ -355,7 +358,7 @@ def division_shown_by(pieces: Sequence[Evidence]) -> Division:
 
 
 def value_of(returned: Any) -> tuple[float, float | None]:
-    """Return the value of what a function returned, and its count where it states one."""
+    """Return the value that a function returned, and its count if there is one."""
     if isinstance(returned, tuple):
         total, count = (float(number) for number in returned)
         return (total / count if count else math.nan), count
@@ -363,15 +366,15 @@ def value_of(returned: Any) -> tuple[float, float | None]:
 
 
 def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[Any, Any]]:
-    """Yield a batch as it is and with other outputs and targets, which show what a new model hides.
+    """Yield a batch, and the same with other outputs and targets, which show more.
 
-    A model that answers alike, or a batch of one class, makes functions look like means that are
-    none.
+    If a new model gives all samples the same answer, or a batch has only one class, many functions
+    look like means although they are not.
 
     Args:
-        outputs: Of a batch.
-        targets: Of the same samples.
-        pool: The class numbers that targets have; None where they are no class numbers.
+        outputs: The outputs for a batch.
+        targets: The targets of the same samples.
+        pool: The class numbers that targets have; None if they are not class numbers.
     """
     yield outputs, targets
     generator = torch.Generator().manual_seed(0)
@@ -384,9 +387,10 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
         return
     output = output_in(outputs).float()
     size = float(output.std(unbiased=False)) or 1.0
-    # A loss of probabilities refuses other numbers, which a GPU does not survive.
+    # A loss for probabilities rejects other numbers, and on a GPU its failure ends the process.
     are_shares = bool(((output >= 0) & (output <= 1)).all())
-    for make in (_between_0_and_1,) if are_shares else (_noisy, _between_0_and_1):
+    makes = [_between_0_and_1] if are_shares else [_noisy, _between_0_and_1]
+    for make in makes:
         changed = map_outputs(
             lambda tensor, make=make: _drawn(make, tensor, size, generator), outputs
         )
@@ -401,8 +405,10 @@ def _drawn(
     size: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return other values in place of some; what is no score of samples stays."""
-    return make(values, size, generator) if values.is_floating_point() and values.ndim else values
+    """Return drawn values in place of scores; scalars and whole numbers stay."""
+    if not values.is_floating_point() or not values.ndim:
+        return values
+    return make(values, size, generator)
 
 
 def _noisy(values: Tensor, size: float, generator: torch.Generator) -> Tensor:
@@ -412,30 +418,30 @@ def _noisy(values: Tensor, size: float, generator: torch.Generator) -> Tensor:
 
 def _between_0_and_1(values: Tensor, _size: float, generator: torch.Generator) -> Tensor:
     drawn = 0.01 + 0.98 * torch.rand(tuple(values.shape), generator=generator).to(values)
-    return (
-        drawn / drawn.sum(dim=-1, keepdim=True) if drawn.ndim > 1 and drawn.shape[-1] > 1 else drawn
-    )
+    if drawn.ndim > 1 and drawn.shape[-1] > 1:
+        return drawn / drawn.sum(dim=-1, keepdim=True)
+    return drawn
 
 
 def masked(targets: Tensor, *, seed: int = 0, has_empty: bool = True) -> Tensor:
-    """Return class numbers of which about half are left out, at other places for each sample.
+    """Return class numbers of which about half are ignored, at other places for each sample.
 
-    The others are some of those that the targets have, also at places where all samples leave out
-    theirs.
+    The rest are drawn from the classes that the targets have. They may be at places where all
+    samples ignore their targets.
 
     Args:
         targets: Class numbers of some samples.
-        seed: Of what is drawn.
-        has_empty: Whether the first sample leaves out all.
+        seed: Seed of the draw.
+        has_empty: Whether all targets of the first sample are ignored.
     """
     known = targets[targets != IGNORED].unique()
     generator = torch.Generator().manual_seed(seed)
     shape = tuple(targets.shape)
-    is_left_out = torch.rand(shape, generator=generator).to(targets.device) < 0.5
+    is_ignored = torch.rand(shape, generator=generator).to(targets.device) < 0.5
     if has_empty:
-        is_left_out[0] = True
-    is_left_out.view(-1)[-1] = False
+        is_ignored[0] = True
+    is_ignored.view(-1)[-1] = False
     if not len(known):
-        return targets.masked_fill(is_left_out, IGNORED)
+        return targets.masked_fill(is_ignored, IGNORED)
     drawn = known[torch.randint(len(known), shape, generator=generator).to(targets.device)]
-    return drawn.masked_fill(is_left_out, IGNORED)
+    return drawn.masked_fill(is_ignored, IGNORED)

@@ -1,7 +1,6 @@
-"""Weights from a local file into a model: what fits is loaded, and what does not is named.
+"""Loads weights from a local file into a model, and reports what fits and what does not.
 
-Files of safetensors and of torch.save are read; nothing in them is executed. Where the model comes
-from, and which parameters are trained, is left to training.
+Reads files of safetensors and of torch.save, and executes nothing in them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FILES = (
     "weights.safetensors",
 )
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "strategy")
-"""Under which names programs store the weights beside other things."""
+"""Names under which programs store the weights, next to other values."""
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 _COMPILED = "_orig_mod."
 _SHOWN = 5
@@ -39,7 +38,7 @@ _UNREADABLE = (AttributeError, EOFError, LookupError, OSError, RuntimeError, Typ
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the parameters and buffers of a model.
+    """What happened to the parameters and buffers of a model.
 
     Attributes:
         loaded: Names of those that were loaded.
@@ -53,12 +52,13 @@ class Loaded:
 
     def describe(self, path: str) -> str:
         """Return a line for the log of a trial."""
-        text = (
-            f"weights: {len(self.loaded)} of {len(self.loaded) + len(self.kept)} tensors from"
-            f" {path}"
-        )
-        text += f"; new: {_listed(self.kept)}" if self.kept else ""
-        return text + (f"; not used: {_listed(self.unused)}" if self.unused else "")
+        num_tensors = len(self.loaded) + len(self.kept)
+        text = f"weights: {len(self.loaded)} of {num_tensors} tensors from {path}"
+        if self.kept:
+            text += f"; new: {_listed(self.kept)}"
+        if self.unused:
+            text += f"; not used: {_listed(self.unused)}"
+        return text
 
 
 def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str = FIELD) -> Loaded:
@@ -70,10 +70,10 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
         field: The dotted path in which the user wrote them.
 
     Returns:
-        What was loaded.
+        Which weights were loaded.
 
     Raises:
-        ExperimentError: If the file cannot be read, or its weights are not those of the model.
+        ExperimentError: If the file cannot be read, or its weights belong to another model.
     """
     stored = _renamed(_read(Path(weights.path).expanduser(), field), weights, field)
     own = model.state_dict(keep_vars=True)
@@ -83,6 +83,7 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
         for name, plain in wanted.items()
         if plain in stored and stored[plain].shape == own[name].shape
     }
+    # A parameter that shares its memory with a loaded one is loaded as well.
     tied = {own[name].data_ptr() for name in fitting}
     kept = [name for name in own if name not in fitting and own[name].data_ptr() not in tied]
     unused = stored.keys() - {wanted[name] for name in fitting}
@@ -90,16 +91,16 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
         counted = {name for name in unused if not _is_skipped(name, weights)}
         if differ := _differences(own, wanted, stored, kept=kept, unused=counted):
             raise ExperimentError(
-                f"{weights.path} holds weights of another model; {'; '.join(differ)}",
+                f"{weights.path} holds weights of another model: {'; '.join(differ)}",
                 field=field,
                 next_step=_hint(stored, wanted.values())
-                or "List what should stay new in skip, such as [^head], or load what fits with"
-                " strict: false.",
+                or "List the parameters that should stay new in skip, such as [^head], or load only"
+                " what fits with strict: false.",
             )
     if not fitting:
         raise ExperimentError(
-            f"none of the {len(stored)} tensors of {weights.path} fits the model: it has "
-            f"{_listed(stored)}, the model {_listed(map(_plain, own))}",
+            f"none of the {len(stored)} tensors of {weights.path} fits the model: it has"
+            f" {_listed(stored)}, but the model has {_listed(map(_plain, own))}",
             field=field,
             next_step=_hint(stored, wanted.values()) or "Set strip or prefix.",
         )
@@ -117,7 +118,7 @@ def _differences(
     kept: Collection[str],
     unused: Collection[str],
 ) -> list[str]:
-    """Return in what stored weights differ from those of a model, in words."""
+    """Return how stored weights differ from those of a model, in words."""
     reshaped = {wanted[name] for name in kept if wanted.get(name) in stored}
     missing = [wanted[name] for name in kept if name in wanted and wanted[name] not in reshaped]
     unexpected = [name for name in sorted(unused) if name not in reshaped]
@@ -131,7 +132,7 @@ def _differences(
 
 
 def _hint(stored: Collection[str], wanted: Collection[str]) -> str | None:
-    """Return which prefix explains the difference between two sets of names."""
+    """Return the prefix that explains the difference between two sets of names."""
     names = set(wanted)
     for prefix in _WRAPPERS:
         if any(name.startswith(prefix) and name.removeprefix(prefix) in names for name in stored):
@@ -144,19 +145,20 @@ def _hint(stored: Collection[str], wanted: Collection[str]) -> str | None:
 def _renamed(
     tensors: Mapping[str, Tensor], weights: PretrainedWeights, field: str
 ) -> dict[str, Tensor]:
-    strip, prefix = weights.strip or "", weights.prefix or ""
-    found = {
+    strip = weights.strip or ""
+    prefix = weights.prefix or ""
+    renamed = {
         prefix + _plain(name).removeprefix(strip): value
         for name, value in tensors.items()
         if _plain(name).startswith(strip)
     }
-    if not found:
+    if not renamed:
         raise ExperimentError(
-            f"no name in {weights.path} begins with {strip!r}",
+            f"no name in {weights.path} starts with {strip!r}",
             field=f"{field}.strip",
             allowed=f"a prefix of {_listed(tensors)}",
         )
-    return found
+    return renamed
 
 
 def _is_skipped(name: str, weights: PretrainedWeights) -> bool:
@@ -168,9 +170,11 @@ def _plain(name: str) -> str:
 
 
 def _listed(names: Any) -> str:
-    shown = list(names)
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return ", ".join(shown[:_SHOWN]) + more
+    names = list(names)
+    shown = ", ".join(names[:_SHOWN])
+    if len(names) > _SHOWN:
+        shown += f" and {len(names) - _SHOWN} more"
+    return shown
 
 
 def _read(path: Path, field: str) -> dict[str, Tensor]:
@@ -180,10 +184,12 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
             f"the path {path} does not exist",
             field=field,
             next_step=(
-                f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere."
+                f"Relative paths start in {Path.cwd()}. Write an absolute path for other folders."
             ),
         )
-    files = _files_in(path, field) if path.is_dir() else [path]
+    files = [path]
+    if path.is_dir():
+        files = _files_in(path, field)
     tensors: dict[str, Tensor] = {}
     for file in files:
         try:
@@ -200,22 +206,22 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
 def _files_in(folder: Path, field: str) -> list[Path]:
     """Return the files of a folder that hold its weights, which may be cut into several."""
     complete_export(folder)
-    named = next((folder / name for name in _FILES if (folder / name).exists()), None)
-    if named is not None and named.name in files_of_bundle(folder):
-        check_file(folder, named.name)
-    if named is None:
-        found = sorted(folder.glob("*.safetensors"))
-        if len(found) == 1:
-            return found
+    usual = next((folder / name for name in _FILES if (folder / name).exists()), None)
+    if usual is None:
+        others = sorted(folder.glob("*.safetensors"))
+        if len(others) == 1:
+            return others
         raise ExperimentError(
-            f"{folder} holds {'several files' if found else 'no file'} of weights",
+            f"{folder} holds {'several files' if others else 'no file'} of weights",
             field=field,
             allowed=f"one *.safetensors, or {', '.join(_FILES)}",
-            next_step="Name the file itself.",
+            next_step="Write the path of the file.",
         )
-    if named.suffix != ".json":
-        return [named]
-    index = json.loads(named.read_text(encoding="utf-8"))
+    if usual.name in files_of_bundle(folder):
+        check_file(folder, usual.name)
+    if usual.suffix != ".json":
+        return [usual]
+    index = json.loads(usual.read_text(encoding="utf-8"))
     return [folder / name for name in sorted(set(index["weight_map"].values()))]
 
 
@@ -228,27 +234,23 @@ def _read_file(file: Path) -> dict[str, Tensor]:
             return load_file(file)
         except SafetensorError as error:
             raise ValueError(str(error)) from error
-    found = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
+    content = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
     for _ in range(2):  # a checkpoint of the workbench holds the model of a strategy
-        if (
-            isinstance(found, Mapping)
-            and found
-            and all(isinstance(item, Tensor) for item in found.values())
-        ):
-            return dict(found)
-        nested = (
-            next((found[key] for key in _NESTED if key in found), None)
-            if isinstance(found, Mapping)
-            else None
-        )
+        if _are_weights(content) or not isinstance(content, Mapping):
+            break
+        nested = next((content[key] for key in _NESTED if key in content), None)
         if not isinstance(nested, Mapping):
             break
-        found = nested
-    if (
-        isinstance(found, Mapping)
-        and found
-        and all(isinstance(item, Tensor) for item in found.values())
-    ):
-        return dict(found)
-    kinds = _listed(map(str, found)) if isinstance(found, Mapping) else f"a {type(found).__name__}"
-    raise ValueError(f"it holds {kinds or 'nothing'}, and no mapping from names to tensors")
+        content = nested
+    if _are_weights(content):
+        return dict(content)
+    kinds = f"a {type(content).__name__}"
+    if isinstance(content, Mapping):
+        kinds = _listed(map(str, content)) or "nothing"
+    raise ValueError(f"it holds {kinds} instead of a mapping from names to tensors")
+
+
+def _are_weights(content: Any) -> bool:
+    if not isinstance(content, Mapping) or not content:
+        return False
+    return all(isinstance(item, Tensor) for item in content.values())

@@ -1,4 +1,4 @@
-"""Transformers: a decoder-only one with causal attention, and one that reads in both directions.
+"""Transformers: a decoder with causal attention, and an encoder that reads in both directions.
 
 Both are pre-norm blocks of attention and feed-forward, as in GPT-2.
 
@@ -27,7 +27,7 @@ class Block(nn.Module):
         self, *, width: int, num_heads: int, feedforward_ratio: int, dropout: float
     ) -> None:
         """Build it with PyTorch's default initialisation; the transformer sets its own."""
-        super().__init__()
+        """Build it with PyTorch's default initialisation. The transformer sets its own."""
         hidden = width * feedforward_ratio
         self.num_heads = num_heads
         self.head_width = width // num_heads
@@ -44,8 +44,8 @@ class Block(nn.Module):
 
         Args:
             stream: The residual stream.
-            is_read: (batch, 1, 1, time), which places all others attend to; None for those before
-                each.
+            is_read: (batch, 1, 1, time), the places that all others attend to; None for causal
+                attention.
         """
         attended = self._attend(self.attention_norm(stream), is_read)
         stream = stream + self.dropout(self.attention_output(attended))
@@ -66,8 +66,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Token and position embeddings, blocks, and an output at every position or at the last one.
 
-    It is a language model where it has one output for each token id: it then answers at every
-    position and its output layer shares the weights of the token embedding.
+    With one output for each token id it is a language model: it answers at every position, and its
+    output layer shares the weights of the token embedding.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class Transformer(nn.Module):
         dropout: float,
         **block: Any,
     ) -> None:
-        """Build it; weights are normal with deviation 0.02, or less where they add to the stream.
+        """Build it. Weights are normal with deviation 0.02, less if they add to the stream.
 
         Args:
-            context: Number of tokens of a sample, at most.
+            context: Maximum number of tokens of a sample.
             num_outputs: Number of outputs; as many as token ids for a language model.
             vocabulary_size: Number of token ids.
             width: Size of the residual stream.
@@ -109,12 +109,13 @@ class Transformer(nn.Module):
                 nn.init.zeros_(parameter)
             elif parameter.dim() > 1:
                 # Each block adds twice to the stream, whose variance should not grow with depth.
-                adds = name.endswith(("attention_output.weight", "feedforward_output.weight"))
-                deviation = 0.02 / math.sqrt(2 * num_layers) if adds else 0.02
+                deviation = 0.02
+                if name.endswith(("attention_output.weight", "feedforward_output.weight")):
+                    deviation /= math.sqrt(2 * num_layers)
                 nn.init.normal_(parameter, std=deviation)
 
     def pieces(self) -> list[Any]:
-        """Return embedding, blocks and output, between which the model can be cut into stages."""
+        """Return embedding, blocks and output; the model can be cut into stages between them."""
         embedding = (self._embed, self.token_embedding, self.position_embedding, self.dropout)
         return [embedding, *self.blocks, (self._predict, self.norm, self.output)]
 
@@ -124,7 +125,7 @@ class Transformer(nn.Module):
         return nn.Sequential(LastPosition(), nn.LayerNorm(width), nn.Linear(width, num_outputs))
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return the layers that workers can hold in parts, and the blocks in rows of the first."""
+        """Return pairs of layers that workers can divide, and the blocks in rows of the first."""
         attention = ("query_key_value", "attention_output", 3)
         feedforward = ("feedforward_input", "feedforward_output", 1)
         return [
@@ -134,7 +135,7 @@ class Transformer(nn.Module):
         ]
 
     def take_part(self, num_parts: int) -> None:
-        """Compute only a part of the heads, as whose weights are to be cut.
+        """Compute only a part of the heads, because the weights are cut into as many parts.
 
         Raises:
             ExperimentError: If the heads cannot be divided equally.
@@ -153,7 +154,7 @@ class Transformer(nn.Module):
         """Map (batch, time) token ids to (batch, time, num_outputs) or (batch, num_outputs).
 
         Raises:
-            ExperimentError: If there are more tokens than the context that it was built for.
+            ExperimentError: If there are more tokens than the context of the model.
         """
         stream = self._embed(tokens)
         for block in self.blocks:
@@ -169,7 +170,9 @@ class Transformer(nn.Module):
 
     def _predict(self, stream: Tensor) -> Tensor:
         stream = self.norm(stream)
-        return self.output(stream if self.at_every_position else stream[:, -1])
+        if not self.at_every_position:
+            stream = stream[:, -1]
+        return self.output(stream)
 
 
 class TextEncoder(nn.Module):
@@ -187,7 +190,7 @@ class TextEncoder(nn.Module):
         dropout: float,
         **block: Any,
     ) -> None:
-        """Build it; weights are normal with deviation 0.02. Arguments as of `Transformer`."""
+        """Build it. Weights are normal with deviation 0.02. For the arguments see `Transformer`."""
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary_size, width, padding_idx=0)
         self.position_embedding = nn.Embedding(context, width)
@@ -213,17 +216,16 @@ class TextEncoder(nn.Module):
         return self._predict(stream, is_read)
 
     def pieces(self) -> list[Any]:
-        """Return embedding, blocks and output, between which the model can be cut into stages.
+        """Return embedding, blocks and output; the model can be cut into stages between them.
 
-        They pass on the residual stream and, behind it, 1 where there is a token and 0 where there
-        is none.
+        They pass on the residual stream and an extra feature: 1 for a token, 0 for padding.
         """
         embedding = (self._begin, self.token_embedding, self.position_embedding, self.dropout)
         blocks = [(functools.partial(_through, block), block) for block in self.blocks]
         return [embedding, *blocks, (self._end, self.norm, self.output)]
 
     def exit_head(self, num_outputs: int) -> nn.Module:
-        """Return the output of an early exit, which takes what pieces pass on."""
+        """Return the output of an early exit, which takes the values that pieces pass on."""
         return _ExitHead(self.output.in_features, num_outputs)
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -238,7 +240,9 @@ class TextEncoder(nn.Module):
 
     def _predict(self, stream: Tensor, is_read: Tensor) -> Tensor:
         stream = self.norm(stream)
-        return self.output(stream if self.at_every_position else _mean(stream, is_read))
+        if not self.at_every_position:
+            stream = _mean(stream, is_read)
+        return self.output(stream)
 
 
 class _ExitHead(nn.Module):
@@ -255,7 +259,7 @@ class _ExitHead(nn.Module):
 
 
 def _is_read(tokens: Tensor) -> Tensor:
-    """Return which places others attend to, (batch, time): the first one in any case."""
+    """Return the places that others attend to, (batch, time); the first one always counts."""
     is_token = tokens != 0
     return torch.cat([torch.ones_like(is_token[:, :1]), is_token[:, 1:]], dim=1)
 

@@ -1,10 +1,11 @@
 """Trees that scikit-learn grew, as a torch module, whole or with early exits.
 
-Growing needs all samples at once, so it is not an optimizer step. What it leaves behind is a module
-like any other, and gives the same answers as the estimator that it came from.
+Growing needs all samples at once, so it is not an optimizer step. The result is a module like any
+other, and gives the same answers as the estimator.
 
-Nothing is trained for an early exit: the first trees of a boosted model are such a model, and those
-of a forest vote like all of them. A part passes on its input and, behind it, the sum so far.
+Nothing is trained for an early exit: the first trees of a boosted model are a smaller model, and
+the first trees of a forest vote like all of them. A part passes on its input, followed by the sum
+so far.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.stages import fit_stages
+from workbench.models.staged_fitting import fit_stages
 
-# A class that no tree of a forest voted for is unlikely, not impossible.
+# If no tree of a forest votes for a class, the class is unlikely but not impossible.
 MIN_PROBABILITY = 1e-3
-# By how much the score of a class that no sample of training has lies below all others: nearly
-# exp(-16).
+# How far the score of a class without training samples lies below all others: exp(-16) is nearly 0.
 _UNSEEN = 16.0
 _NODE_VALUES = ("feature", "threshold", "value")
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
@@ -44,10 +44,10 @@ class TreeEnsemble(nn.Module):
     votes: Tensor
 
     def __init__(self) -> None:
-        """Build one without trees; loading a state gives it some."""
+        """Build one without trees; loading a state adds them."""
         super().__init__()
         self.num_exits = 0
-        """Number of early exits with which it is exported."""
+        """Number of early exits in its export."""
         for name in _BUFFERS:
             self.register_buffer(name, torch.zeros(0))
         self.register_load_state_dict_pre_hook(_make_room)
@@ -56,20 +56,22 @@ class TreeEnsemble(nn.Module):
     def of(
         cls, trees: Iterable[dict[str, np.ndarray]], start: np.ndarray, *, votes: bool
     ) -> TreeEnsemble:
-        """Put trees together.
+        """Join trees into one module.
 
         Args:
-            trees: By node: feature, threshold, left, right, and value with one number for each
-                output. At a leaf, left is below 0.
-            start: What is added to the sum, for each output.
+            trees: Nodes of each tree: feature, threshold, left, right, and value with one number
+                for each output. At a leaf, left is below 0.
+            start: Added to the sum of each output.
             votes: Whether the sum is a share of votes rather than a score.
         """
         listed = list(trees)
         sizes = [len(tree["feature"]) for tree in listed]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         joined = {name: np.concatenate([tree[name] for tree in listed]) for name in _NODE_BUFFERS}
-        own, first = np.arange(sum(sizes)), np.repeat(roots, sizes)
+        own = np.arange(sum(sizes))
+        first = np.repeat(roots, sizes)
         is_leaf = joined["left"] < 0
+        # A leaf points to itself, so that further steps stay there.
         for name in ("left", "right"):
             joined[name] = np.where(is_leaf, own, joined[name].astype(np.int64) + first)
         joined["feature"] = np.where(is_leaf, 0, joined["feature"]).astype(np.int64)
@@ -89,11 +91,13 @@ class TreeEnsemble(nn.Module):
             goes_left = rows.gather(1, self.feature[node]) <= self.threshold[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
         total = self.start + self.value[node].sum(dim=1)
-        return total.clamp_min(MIN_PROBABILITY).log() if bool(self.votes) else total
+        if not bool(self.votes):
+            return total
+        return total.clamp_min(MIN_PROBABILITY).log()
 
 
 def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    """Let a model take as many trees as its new state has."""
+    """Give a model room for the trees of its new state."""
     for name in _BUFFERS:
         if prefix + name in state:
             setattr(model, name, torch.empty_like(state[prefix + name]))
@@ -107,14 +111,14 @@ def grow_boosted(
     num_rounds: int,
     **options: Any,
 ) -> Iterator[TreeEnsemble]:
-    """Grow boosted trees, and yield all that there are after each round.
+    """Grow boosted trees, and yield all of them after each round.
 
     Args:
-        inputs: As of FittedConfiguration.grow, as the others.
-        targets: A class number, or a number to predict, of each sample.
+        inputs: See FittedConfiguration.grow.
+        targets: A class number, or a number to predict, for each sample.
         num_classes: Number of classes; None for a regression.
-        num_rounds: In how many parts the work is done, at most.
-        **options: Those of scikit-learn's HistGradientBoostingClassifier.
+        num_rounds: Number of parts into which the work is divided, at most.
+        **options: Options of scikit-learn's HistGradientBoostingClassifier.
 
     Raises:
         ExperimentError: If a sample has more than one target.
@@ -123,14 +127,14 @@ def grow_boosted(
 
     if targets.ndim > 1:
         raise ExperimentError(
-            "boosted trees predict one number for each sample, and the targets are of shape"
+            "boosted trees predict one number for each sample, but the targets have the shape"
             f" {targets.shape}",
             field="model",
             next_step="Choose forest, or a network.",
         )
-    kind: Any = (
-        HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
-    )
+    kind: Any = HistGradientBoostingClassifier
+    if num_classes is None:
+        kind = HistGradientBoostingRegressor
     estimator: Any = kind(early_stopping=False, **options)
     for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_boosted(estimator, num_classes)
@@ -144,18 +148,20 @@ def grow_forest(
     num_rounds: int,
     **options: Any,
 ) -> Iterator[TreeEnsemble]:
-    """Grow a forest, and yield all trees that there are after each round.
+    """Grow a forest, and yield all trees after each round.
 
     Args:
-        inputs: As of FittedConfiguration.grow, as the others.
-        targets: A class number, or the numbers to predict, of each sample.
+        inputs: See FittedConfiguration.grow.
+        targets: A class number, or the numbers to predict, for each sample.
         num_classes: Number of classes; None for a regression.
-        num_rounds: In how many parts the work is done, at most.
-        **options: Those of scikit-learn's ExtraTreesClassifier.
+        num_rounds: Number of parts into which the work is divided, at most.
+        **options: Options of scikit-learn's ExtraTreesClassifier.
     """
     from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
-    kind: Any = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
+    kind: Any = ExtraTreesClassifier
+    if num_classes is None:
+        kind = ExtraTreesRegressor
     estimator: Any = kind(**options)
     for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_forest(estimator, num_classes)
@@ -164,8 +170,9 @@ def grow_forest(
 def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
     baseline = np.ravel(estimator._baseline_prediction)
     places = _places_of(estimator, num_classes)
-    # With two classes scikit-learn keeps one score, that of the second.
-    scored = places[1:] if num_classes is not None and len(places) == 2 else places
+    scored = places
+    if num_classes is not None and len(places) == 2:
+        scored = places[1:]  # for two classes scikit-learn keeps only the score of the second
     start = np.full(num_classes or 1, baseline.min() - _UNSEEN)
     start[places] = 0.0
     start[scored] = baseline
@@ -188,25 +195,23 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
 
 
 def _places_of(estimator: Any, num_classes: int | None) -> np.ndarray:
-    """Return the number of each class that an estimator has seen.
-
-    Of a regression the only output.
-    """
-    return (
-        np.zeros(1, dtype=int)
-        if num_classes is None
-        else np.asarray(estimator.classes_).astype(int)
-    )
+    """Return the numbers of the classes that an estimator has seen; 0 for a regression."""
+    if num_classes is None:
+        return np.zeros(1, dtype=int)
+    return np.asarray(estimator.classes_).astype(int)
 
 
 def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
-    trees, num_outputs = [], num_classes or estimator.n_outputs_
+    trees = []
+    num_outputs = num_classes or estimator.n_outputs_
     for grown in estimator.estimators_:
         tree = grown.tree_
-        value = tree.value[:, :, 0] if num_classes is None else tree.value[:, 0, :]
-        if num_classes is not None:
-            shares = value / value.sum(axis=1, keepdims=True)
-            value = np.zeros((len(shares), num_classes))
+        if num_classes is None:
+            value = tree.value[:, :, 0]
+        else:
+            votes = tree.value[:, 0, :]
+            value = np.zeros((len(votes), num_classes))
+            shares = votes / votes.sum(axis=1, keepdims=True)
             value[:, _places_of(estimator, num_classes)] = shares
         trees.append(
             {
@@ -221,21 +226,23 @@ def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
 
 
 def _depth(left: np.ndarray, right: np.ndarray, roots: np.ndarray) -> int:
-    """Return how many steps lead from the roots to the leaf that is furthest away."""
-    depth, nodes = 0, roots
+    """Return the number of steps from the roots to the leaf that is furthest away."""
+    depth = 0
+    nodes = roots
     while True:
         inner = nodes[left[nodes] != nodes]
         if not len(inner):
             return depth
-        nodes, depth = np.concatenate([left[inner], right[inner]]), depth + 1
+        nodes = np.concatenate([left[inner], right[inner]])
+        depth += 1
 
 
 class TreeExits:
-    """Trees in parts, after each of which they answer.
+    """Trees in parts, each followed by an exit.
 
     Attributes:
         trees: All trees.
-        parts: The trees of each stage, which sum up leaf values and add nothing to these.
+        parts: The trees of each stage, which only sum up leaf values.
         num_outputs: Number of outputs of every exit.
     """
 
@@ -251,8 +258,10 @@ class TreeExits:
         """
         self.trees = trees
         self.num_outputs = int(trees.value.shape[1])
-        # Boosting grows a tree for each of more than two classes in a round, and needs all of them.
-        per_round = 1 if bool(trees.votes) or self.num_outputs <= 2 else self.num_outputs
+        # For more than two classes, each round of boosting grows a tree for every class.
+        per_round = 1
+        if not bool(trees.votes) and self.num_outputs > 2:
+            per_round = self.num_outputs
         num_rounds = len(trees.roots) // per_round
         check_number(num_exits, num_rounds)
         ends = [
@@ -268,13 +277,11 @@ class TreeExits:
         return len(self.parts)
 
     def factor(self, number: int) -> float:
-        """Return what the sum of the votes after a stage is multiplied by to be the share of its
-        trees.
-        """
+        """Return the factor that turns the votes after a stage into a share of its trees."""
         return len(self.trees.roots) / self._ends[number]
 
     def stage(self, number: int, values: Tensor) -> Tensor:
-        """Return what a stage passes on, from what the stage before it did.
+        """Return what a stage passes on, from the result of the stage before it.
 
         The last one returns outputs.
         """
@@ -283,15 +290,14 @@ class TreeExits:
         if number:
             rows, total = rows[:, : -self.num_outputs], rows[:, -self.num_outputs :]
         total = total + self.parts[number](rows)
-        return (
-            self._answer(number, total)
-            if number == len(self.parts) - 1
-            else torch.cat([rows, total], 1)
-        )
+        if number == len(self.parts) - 1:
+            return self._answer(number, total)
+        return torch.cat([rows, total], 1)
 
     def exit_outputs(self, inputs: Tensor) -> list[Tensor]:
-        """Return what each exit answers, that of the last one included."""
-        outputs, values = [], inputs
+        """Return the answer of each exit, including the last one."""
+        outputs = []
+        values = inputs
         for number in range(self.num_stages - 1):
             values = self.stage(number, values)
             outputs.append(self._answer(number, values[:, -self.num_outputs :]))
@@ -304,7 +310,7 @@ class TreeExits:
 
 
 def check_number(num_exits: int, num_rounds: int) -> None:
-    """Refuse more exits than there are places between trees.
+    """Reject more exits than there are places between trees.
 
     Args:
         num_exits: Number of early exits.
@@ -331,6 +337,9 @@ def _part(trees: TreeEnsemble, first: int, end: int) -> TreeEnsemble:
         setattr(part, name, getattr(trees, name)[low:high])
     for name in ("left", "right"):
         setattr(part, name, getattr(trees, name)[low:high] - low)
-    part.roots, part.depth = trees.roots[first:end] - low, trees.depth
-    part.start, part.votes = torch.zeros_like(trees.start), torch.tensor(False)
+    part.roots = trees.roots[first:end] - low
+    part.depth = trees.depth
+    # The start of the sum and the logarithm of votes are added once, for the whole.
+    part.start = torch.zeros_like(trees.start)
+    part.votes = torch.tensor(False)
     return part

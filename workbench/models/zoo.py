@@ -1,17 +1,17 @@
-"""The models of the zoo: what can be chosen about each of them, typed, bounded and documented.
+"""The models of the zoo: the options of each, typed, bounded and documented.
 
 A configuration needs neither torch nor scikit-learn until it builds its model. The modules are in
-`mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names that belong to training
-or to the plan (lr, optimizer, epochs, ...) are not used here, because one trial's configuration
-holds all of them side by side.
+`mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names of training or of the
+plan (lr, optimizer, epochs, ...) are not used here, because the configuration of a trial holds all
+of them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from typing_extensions import Self
 
 from workbench.foundation.errors import ExperimentError
@@ -23,6 +23,7 @@ from workbench.models.configurations import (
     Normalisation,
     NumExits,
     SequenceConfiguration,
+    configure,
 )
 
 if TYPE_CHECKING:
@@ -60,10 +61,7 @@ class MLPConfiguration(SequenceConfiguration):
 
 
 class ConvNetConfiguration(SequenceConfiguration):
-    """A small convolutional network.
-
-    Blocks of 3x3 convolutions, each at half the size of the one before.
-    """
+    """A small convolutional network: blocks of 3x3 convolutions, each at half the size before."""
 
     name = "convnet"
     convolves_images = True
@@ -137,11 +135,11 @@ class ResNetConfiguration(SequenceConfiguration):
 
 
 class UNetConfiguration(ModelConfiguration):
-    """A small U-Net: convolutions at halved and again at doubled sizes, for each pixel a class."""
+    """A small U-Net, which gives each pixel a class: convolutions at halved sizes and back."""
 
     name = "unet"
     convolves_images = True
-    why_no_exits = "it answers for each pixel, and an exit is left by one answer for a sample"
+    why_no_exits = "it answers for each pixel, but an exit needs one answer for a sample"
 
     width: int = Field(
         16,
@@ -158,9 +156,9 @@ class UNetConfiguration(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Refuse, as each pixel needs a target; see ModelConfiguration.build."""
+        """Raise an error, because each pixel needs a target; see ModelConfiguration.build."""
         raise ExperimentError(
-            "unet answers for each pixel, and the data has one target for each image",
+            "unet answers for each pixel, but the data has one target for each image",
             field="model",
             allowed="data of masks",
             next_step="Choose convnet or resnet, or another data set.",
@@ -191,11 +189,11 @@ class UNetConfiguration(ModelConfiguration):
 
 
 class DetectorConfiguration(ModelConfiguration):
-    """A small detector: blocks of a convnet, and a box and its class for each remaining cell."""
+    """A small detector: blocks of a convnet, then a box and its class for each remaining cell."""
 
     name = "detector"
     convolves_images = True
-    why_no_exits = "it answers with boxes, and an exit is left by one answer for a sample"
+    why_no_exits = "it answers with boxes, but an exit needs one answer for a sample"
 
     width: int = Field(
         32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
@@ -218,9 +216,9 @@ class DetectorConfiguration(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Refuse, as boxes are learned from boxes; see ModelConfiguration.build."""
+        """Raise an error, because boxes are learned from boxes; see ModelConfiguration.build."""
         raise ExperimentError(
-            "detector answers with boxes, and the data has none",
+            "detector answers with boxes, but the data has none",
             field="model",
             allowed="data of boxes",
             next_step="Choose convnet or resnet, or another data set.",
@@ -256,7 +254,7 @@ class LSTMConfiguration(SequenceConfiguration):
     name = "lstm"
 
     embedding_width: int = Field(
-        64, ge=1, le=8192, description="Size of a token's embedding; numbers need none."
+        64, ge=1, le=8192, description="Size of a token's embedding, if inputs are token ids."
     )
     hidden_width: int = Field(128, ge=1, le=8192, description="Units in each layer.")
     num_layers: int = Field(1, ge=1, le=16, description="Number of stacked layers.")
@@ -268,7 +266,8 @@ class LSTMConfiguration(SequenceConfiguration):
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
         """Build the network; see ModelConfiguration.build."""
-        if len(input_shape) != (2 if vocabulary_size is None else 1):
+        num_dimensions = 2 if vocabulary_size is None else 1
+        if len(input_shape) != num_dimensions:
             allowed = "token ids of shape (context,) or numbers of shape (time, features)"
             self.refuse(input_shape, vocabulary_size, allowed)
         from workbench.models.lstm import LSTM
@@ -344,7 +343,7 @@ class TransformerConfiguration(SequenceConfiguration):
 class TextEncoderConfiguration(TransformerConfiguration):
     """A transformer that reads a text as a whole, for a class of each text or of each token.
 
-    Tokens of number 0 are padding, which is not read.
+    Tokens with the number 0 are padding, which is not read.
     """
 
     name = "text_encoder"
@@ -392,14 +391,11 @@ class TextEncoderConfiguration(TransformerConfiguration):
 class ForecasterConfiguration(ModelConfiguration):
     """A linear forecast of each series from its own past, corrected by a perceptron on all of them.
 
-    Both see values relative to the last ones, so that a series that has moved is forecast from
-    where it is.
+    Both see values relative to the last ones, so that a forecast starts at the current level.
     """
 
     name = "forecaster"
-    why_no_exits = (
-        "it answers with numbers, which no probability belongs to that an exit could be left by"
-    )
+    why_no_exits = "it answers with numbers, but an exit needs the probability of a class"
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
     num_layers: int = Field(
@@ -434,7 +430,9 @@ class ForecasterConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "numbers of shape (time, features)")
         from workbench.models.mlp import Forecaster
 
-        num_series = target_shape[1] if len(target_shape) == 2 else 1
+        num_series = 1
+        if len(target_shape) == 2:
+            num_series = target_shape[1]
         return Forecaster(
             input_shape=input_shape,
             num_outputs=num_outputs,
@@ -447,7 +445,7 @@ class TreesConfiguration(FittedConfiguration):
     """A sum over trees, some of which may answer early."""
 
     num_trees: int = Field(
-        100, ge=1, le=10_000, description="Number of trees; for each class, where many."
+        100, ge=1, le=10_000, description="Number of trees, for each class if there are many."
     )
     exits: NumExits = 0
 
@@ -476,7 +474,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
     l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
 
     def describe(self, num_classes: int | None) -> str:
-        """Say what will be grown; see FittedConfiguration.describe."""
+        """Return what will be grown; see FittedConfiguration.describe."""
         of_classes = ""
         if num_classes is not None and num_classes > 2:
             of_classes = (
@@ -524,9 +522,10 @@ class ForestConfiguration(TreesConfiguration):
     )
 
     def describe(self, num_classes: int | None) -> str:
-        """Say what will be grown; see FittedConfiguration.describe."""
-        what = "whose mean is the answer" if num_classes is None else "that vote"
-        return f"{self.num_trees:,} randomised trees {what}"
+        """Return what will be grown; see FittedConfiguration.describe."""
+        if num_classes is None:
+            return f"{self.num_trees:,} randomised trees whose mean is the answer"
+        return f"{self.num_trees:,} randomised trees that vote"
 
     def grow(
         self,
@@ -550,3 +549,74 @@ class ForestConfiguration(TreesConfiguration):
             n_estimators=self.num_trees,
             random_state=seed,
         )
+
+
+Family = Literal["mlp", "convnet", "resnet", "boosted_trees", "forest"]
+_FAMILIES: dict[Family, type[ModelConfiguration]] = {
+    "mlp": MLPConfiguration,
+    "convnet": ConvNetConfiguration,
+    "resnet": ResNetConfiguration,
+    "boosted_trees": BoostedTreesConfiguration,
+    "forest": ForestConfiguration,
+}
+
+
+class _OneOf(ModelConfiguration):
+    """One of several models of the zoo, so that one sweep can search over kinds of models.
+
+    `family` chooses the model. The parameters of a family are called `<family>_<parameter>`, and a
+    search adds them with `when: {family: <family>}`.
+    """
+
+    name = "one_of"
+
+    # The parameters of the families are added below.
+    family: Family = Field("mlp", description="Which entry of the zoo.")
+
+    @model_validator(mode="after")
+    def _check_families(self) -> Self:
+        for family in _FAMILIES:
+            _configured(self, family)
+        return self
+
+    @property
+    def fitted(self) -> FittedConfiguration | None:
+        """The fitted configuration of the chosen family, if it has one."""
+        return _configured(self, self.family).fitted
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the chosen family's model; see ModelConfiguration.build."""
+        return _configured(self, self.family).build(
+            input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
+
+
+def _configured(chosen: BaseModel, family: Family) -> ModelConfiguration:
+    prefix = f"{family}_"
+    values = {
+        name.removeprefix(prefix): getattr(chosen, name)
+        for name in chosen.model_fields_set
+        if name.startswith(prefix)
+    }
+    try:
+        return configure(family, values, field="")
+    except ExperimentError as error:
+        raise error.about(f"{prefix}{(error.field or '').strip('.')}") from error
+
+
+def _fields() -> dict[str, Any]:
+    return {
+        f"{family}_{name}": (
+            field.rebuild_annotation(),
+            Field(field.default, description=field.description),
+        )
+        for family, configuration in _FAMILIES.items()
+        for name, field in configuration.model_fields.items()
+    }
+
+
+OneOfConfiguration = cast(
+    "type[_OneOf]", create_model("OneOfConfiguration", __base__=_OneOf, **_fields())
+)

@@ -1,6 +1,6 @@
-"""From the order for a trial to all that its loop needs: data, model, optimizer, strategy.
+"""Assembles everything that the loop of a trial needs: data, model, optimizer, strategy.
 
-What is measured and minimised is left to `loss_and_metrics`.
+`loss_and_metrics` supplies the loss and the metrics.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Parts:
     loss: DividedLoss
     """The loss, of which a step adds up parts."""
     loss_kind: Kind | None
-    """As what the loss reads them; None for one of the user's own, which takes them as they are."""
+    """How the loss understands outputs and targets; None for your own loss."""
     makes_own_steps: bool
     objectives: tuple[Objective, ...]
     mixes_samples: bool
@@ -98,9 +98,9 @@ class Parts:
     """Whether the model has blocks that could be computed again in the backward pass."""
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
-    """What the training may reveal about a sample; None where it is not private."""
+    """How much the training may reveal about a sample; None if it is not private."""
     notes: tuple[str, ...] = ()
-    """What the user should know of how it was assembled."""
+    """Messages for the user about the assembly."""
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
@@ -115,7 +115,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     Args:
         task: The order.
         worker: Which of its workers this is.
-        profiler: What times the steps; None for one that costs next to nothing.
+        profiler: Times the steps; None for one that costs next to nothing.
 
     Raises:
         WorkbenchError: If a name, a value or the data is wrong.
@@ -147,28 +147,30 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         pairing,
         mark=profiler.mark,
         exchange=exchange,
-        hiding=None if privacy is None else privacy.hiding,
+        hiding=privacy.hiding if privacy is not None else None,
     )
     strategy = strategy_of(experiment, settings.plan.strategy)(steps)
-    # Wrong objectives are refused before a model is built; of own steps only the model knows the
-    # metrics.
-    known = (
-        None if experiment.makes_own_steps else metrics_of(experiment, datasets, pairing=pairing)
-    )
+    # Wrong objectives are an error before a model is built. Only for your own steps does the model
+    # have to tell which metrics there are.
+    metrics = None
+    if not experiment.makes_own_steps:
+        metrics = metrics_of(experiment, datasets, pairing=pairing)
     notes: list[str] = []
     model = build_trial_model(experiment, task.params, settings, datasets, note=notes.append)
     model_bytes = sum(parameter.nbytes for parameter in model.parameters())
-    metrics = metrics_of(experiment, datasets, model) if known is None else known
     loss = steps.loss
     assert isinstance(loss, DividedLoss)
-    if known is not None:
+    if metrics is None:
+        metrics = metrics_of(experiment, datasets, model)
+    else:
         metrics["loss"] = dataclasses.replace(metrics["loss"], measure=loss.measure)  # type: ignore[call-arg]
     schedule = _schedule(experiment, settings, steps_per_epoch, metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
-    # Replicas and stages begin with the same weights but must not drop the same units; tensor parts
-    # must.
-    torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
+    # Replicas and stages start with the same weights but must not drop the same units. Tensor parts
+    # must drop the same ones.
+    seed_offset = worker.rank if settings.plan.tensor == 1 else worker.replica
+    torch.manual_seed(task.seed + seed_offset)
     loaded = datasets
     if settings.training.augment is not None:
         datasets = augmented(datasets, settings.training.augment)
@@ -200,13 +202,14 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
 
 
 def notes_on_assembly(task: TrialTask, parts: Parts) -> list[Noted]:
-    """Return what is to be known of how a training was assembled.
+    """Return messages about how a training was assembled.
 
-    Once in a run, as its trials begin alike, and for each trial whose initial weights are searched.
+    There is one for the run, because its trials start the same way. If initial weights are
+    searched, there is one for each trial.
 
     Args:
         task: The order.
-        parts: What was assembled for it.
+        parts: The assembled training.
     """
     is_like_others = task.trial > 0 and "weights" not in task.params
     if parts.worker.rank or task.attempt or is_like_others:
@@ -221,14 +224,14 @@ def step_settings(
     pairing: Pairing | None = None,
     **others: Any,
 ) -> StepSettings:
-    """Return what a strategy must know about the steps of a trial.
+    """Return the settings of a trial's steps for its strategy.
 
     Args:
         experiment: The experiment.
-        settings: What follows from it for the trial.
-        datasets: What is trained on.
-        pairing: How outputs meet targets; None for what follows from the experiment and the data.
-        **others: Fields of the result that follow from neither.
+        settings: The settings of the trial.
+        datasets: The data of the training.
+        pairing: How outputs meet targets; None to derive it from the experiment and the data.
+        **others: Further fields of the result.
     """
     training, groups = settings.training, settings.training.parameter_groups
     steps_per_epoch = _steps_per_epoch(settings, datasets)
@@ -261,8 +264,8 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
 
     Args:
         task: The order.
-        device: Where the worker computes.
-        datasets: What it trains on.
+        device: The worker's device.
+        datasets: The data of the training.
 
     Raises:
         ExperimentError: If settings exclude each other.
@@ -296,9 +299,9 @@ def build_trial_model(
     Args:
         experiment: The experiment; it trains a model.
         params: The configuration of the trial.
-        settings: What follows from both.
-        datasets: What the model must fit to.
-        pretrained: Whether to load the weights that the training begins with.
+        settings: The settings of the trial.
+        datasets: The data that the model must fit.
+        pretrained: Whether to load the weights with which the training starts.
         note: Takes a line that says which weights were loaded.
 
     Raises:
@@ -323,7 +326,7 @@ def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
     """Return the class of a strategy.
 
     Args:
-        experiment: What is trained.
+        experiment: The experiment.
         name: The strategy of the plan.
 
     Raises:
@@ -385,8 +388,9 @@ def _schedule(
     worker: Worker,
 ) -> Schedule:
     training = settings.training
-    # In a federation the rate changes with the rounds: each client takes another number of steps.
-    steps_per_epoch = 1 if settings.federated is not None else steps_per_epoch
+    # In a federation the rate changes by round, because clients make different numbers of steps.
+    if settings.federated is not None:
+        steps_per_epoch = 1
     total_steps = steps_per_epoch * training.epochs
     length = Length(
         total_steps,
@@ -417,7 +421,7 @@ def _with_shapes(
     settings: TrialSettings,
     datasets: Datasets,
 ) -> nn.Module:
-    """Build a model, and let its lazy modules see samples; arguments of `build_trial_model`."""
+    """Build a model and run samples through its lazy modules. See `build_trial_model`."""
     model: nn.Module | None = None
     try:
         model = _build(experiment, params, settings, datasets)
@@ -444,7 +448,7 @@ def _build(
     settings: TrialSettings,
     datasets: Datasets,
 ) -> nn.Module:
-    """Build a model as it is written; arguments of `build_trial_model`."""
+    """Build a model as the experiment describes it. See `build_trial_model`."""
     component = experiment.trained
     assert component is not None
     field = "train" if experiment.makes_own_steps else "model"

@@ -1,7 +1,7 @@
 """The events of one attempt at a training: its plan, its reports and its checkpoints.
 
-Rank 0 reports them, and all workers learn whether to stop. What is measured, and when, is left to
-the loops.
+Rank 0 reports them, and all workers learn whether to stop. The loops decide what to measure, and
+when.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
-"""Takes an event; returns whether the trial should stop."""
+"""Takes an event, and returns whether the trial should stop."""
 
 
 class AttemptEvents:
@@ -56,12 +56,12 @@ class AttemptEvents:
     def planned(
         self, plan: Plan, datasets: Datasets, metrics: Mapping[str, AnyMetric], **more: Any
     ) -> TrialPlanned:
-        """Return the plan of the attempt, and on what its metrics are measured.
+        """Return the event of the attempt's plan, with the data behind its metrics.
 
         Args:
             plan: How it is trained.
             datasets: The data as it was loaded.
-            metrics: What is measured on validation, by name.
+            metrics: The metrics of the validation data, by name.
             **more: Further fields of the event.
         """
         return TrialPlanned(
@@ -78,7 +78,7 @@ class AttemptEvents:
     def reported(
         self, step: int, values: Mapping[str, float], *, epoch: float, **more: Any
     ) -> TrialReported:
-        """Return what was measured by now.
+        """Return the event of a report.
 
         Args:
             step: The last step.
@@ -97,11 +97,11 @@ class AttemptEvents:
         )
 
     def saved(self, step: int, path: str, *, best: bool) -> CheckpointSaved:
-        """Return that a checkpoint was saved.
+        """Return the event of a saved checkpoint.
 
         Args:
             step: The step that it has reached.
-            path: Where it lies, as it may be shown; "" on workers that do not report.
+            path: Its path, for messages; "" on workers that do not report.
             best: Whether it is the best so far.
         """
         task = self._task

@@ -1,11 +1,12 @@
-"""Checkpoints of a trial: the last one and the best one, each whole or not there at all.
+"""Checkpoints of a trial: the last one and the best one, each either complete or absent.
 
 A checkpoint is written under a temporary name and moved into place. Reading verifies every byte and
-unpickles nothing but tensors and plain values, so a torn or a foreign file is never taken for one.
+unpickles nothing but tensors and plain values, so a torn or foreign file never passes for a
+checkpoint.
 
-The state of a large model that workers divide lies beside it, in a file of each worker; these are
-in place before the checkpoint that names them. torch.distributed.checkpoint is not used: reading
-its index unpickles anything.
+If workers divide a large model, each worker writes its part of the state to its own file. These
+files are in place before the checkpoint that lists them. torch.distributed.checkpoint is not used,
+because reading its index can unpickle anything.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from workbench.training.task import BEST, LAST
 
 FORMAT = 1
 IN_PARTS_FROM_BYTES = 1 << 30
-"""Where no worker holds the whole model, it is written in parts from this size on."""
+"""If no worker holds the whole model, it is written in parts from this size on."""
 _PART = ".part.pt"
 
 UNREADABLE = (
@@ -51,7 +52,7 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""What readers of a damaged file raise.
+"""The errors of readers of a damaged file.
 
 Zipfile decodes names and numbers before it checks any sum.
 """
@@ -67,10 +68,10 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
         best: Whether it is the best so far.
 
     Returns:
-        Where it lies, as it may be shown.
+        Its path, for messages.
 
     Raises:
-        ArtifactsError: If it cannot be written there; what was there before stays.
+        ArtifactsError: If it cannot be written there. An earlier checkpoint stays.
     """
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = BEST if best else LAST
@@ -109,21 +110,21 @@ def save_in_parts(
     last: bool,
     best: bool,
 ) -> str:
-    """Write a checkpoint whose state each worker writes in part; every worker must call it.
+    """Write a checkpoint to which each worker adds a part. Every worker must call it.
 
     Args:
-        folder: As in `save`, where all workers reach it.
-        content: The rest, of which that of rank 0 counts.
-        parts: What this worker writes of the state.
+        folder: As in `save`. All workers must reach it.
+        content: The rest of the checkpoint; only rank 0's counts.
+        parts: This worker's part of the state.
         group: The workers.
         last: As in `save`.
         best: As in `save`.
 
     Returns:
-        Where it lies on rank 0, "" on the others.
+        Its path on rank 0, "" on the others.
 
     Raises:
-        ArtifactsError: If it cannot be written there; what was there before stays.
+        ArtifactsError: If it cannot be written there. An earlier checkpoint stays.
     """
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = f"{group.broadcast(uuid.uuid4().hex)}-{group.rank}{_PART}"
@@ -188,14 +189,14 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
-    """Return the checkpoint to continue from: of the last and the best one, whichever got further.
+    """Return the checkpoint to continue from: the last or the best one, whichever got further.
 
     Args:
-        folder: The trial's folder of checkpoints; what a killed attempt left half written there is
+        folder: The trial's folder of checkpoints. Half-written files of a killed attempt are
             removed.
 
     Returns:
-        Its content; None where there is not a complete checkpoint.
+        Its content; None without a complete checkpoint.
 
     Raises:
         ArtifactsError: If the folder cannot be reached.
@@ -212,7 +213,7 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
                 whole.append(read(path))
         except RunError as error:
             fault = disk_fault(error, place)
-            # It may be whole: to begin anew because a disk is away would lose it.
+            # It may be complete. Starting again while a disk is away would lose it.
             if fault is not None:
                 raise fault from error
     return max(whole, key=lambda content: content["step"], default=None)
@@ -263,7 +264,7 @@ def _named_parts(path: Path) -> list[str]:
             torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("parts", ())
         )
     except UNREADABLE:
-        return []  # whoever reads it states what is wrong
+        return []  # the reader of the checkpoint reports what is wrong
 
 
 def _parts_of(place: Artifacts, name: str) -> list[str]:

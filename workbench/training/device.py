@@ -1,4 +1,4 @@
-"""Where a worker computes, how much of its GPU is held, and the counters of its energy."""
+"""The device of a worker: where it computes, how full its GPU is, and its energy counters."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def foreign_bytes() -> int:
         return 0
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved() - CONTEXT_BYTES
-    return held_bytes if held_bytes > FOREIGN_PART * total_bytes else 0
+    if held_bytes <= FOREIGN_PART * total_bytes:
+        return 0
+    return held_bytes
 
 
 def limit_memory(experiment: Experiment, device: torch.device) -> None:
-    """Let this process have its part of a GPU's memory and no more.
-
-    Its neighbours may need the rest.
+    """Limit this process to its part of a GPU's memory. Its neighbours may need the rest.
 
     Args:
-        experiment: What it trains.
-        device: Where it computes; nothing is limited on a CPU.
+        experiment: The experiment that it trains.
+        device: Its device. Nothing is limited on a CPU.
     """
     if device.type == "cuda":
         total_bytes = torch.cuda.get_device_properties(device).total_memory
@@ -61,11 +61,11 @@ class HeldMemory:
     """The largest part of the GPU memory that an attempt may hold which it has held."""
 
     def __init__(self, device: torch.device, experiment: Experiment) -> None:
-        """Begin to watch.
+        """Start to watch.
 
         Args:
-            device: Where this worker computes.
-            experiment: What it trains.
+            device: This worker's device.
+            experiment: The experiment that it trains.
         """
         self._limit_bytes = 0.0
         if device.type == "cuda":

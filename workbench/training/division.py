@@ -1,13 +1,13 @@
-"""Whether a loss stays the same however a batch is divided, found out before the first step.
+"""Finds out before the first step whether a loss stays the same however a batch is divided.
 
 The outputs of a few samples are computed once, without gradients, and the loss is applied to all of
-them and to their parts. The losses of a class with steps of its own are computed for some samples
-and for their parts, with the weights as they are and with others, as a new model may hide what
-differs. Dropout and batch statistics are off then: what they do to a part is what users of torch
-expect of them. A loss that draws at random is compared by the means of many draws.
+them and to their parts. For your own class with training steps, the losses are computed for some
+samples and for their parts, with the current weights and with others, because a new model may hide
+differences. Dropout and batch statistics are off in the meantime, since users of torch know how
+these depend on a batch. A loss that draws at random is compared by the means of many draws.
 
-Random generators, statistics of the model and its mode, weights and attributes are left as they
-were. What parts of a batch must equal is decided in `models.parts`.
+Afterwards, random generators, weights, statistics, attributes and the mode of the model are as
+before. `models.parts` defines when parts add up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from workbench.training.source import WorkerBatch
 from workbench.training.strategies.phases import Phased
 
 NUM_SAMPLES = 16
-"""Samples that are computed, where the loss is the user's own."""
+"""Number of samples for your own loss."""
 MAX_HELD_BYTES = 256 << 20
 """Outputs of an evaluation up to this size are kept for metrics of the user's own, whatever was
 seen.
@@ -54,15 +54,15 @@ _MAX_CLASSES = 64
 EXACT_FORM = "return losses.sum(), len(losses)"
 _SPECIALITY: list[rules.Division] = ["samples", "targets", "next_targets", "counts", "none"]
 _SHIFT = 0.5
-"""By what part of their own size weights are changed, to see what a new model hides."""
+"""By what part of their own size weights are changed, to show what a new model hides."""
 
 
 def find_division(parts: Parts) -> None:
-    """Find out by what parts of a batch count, and which metrics need all outputs of an evaluation.
+    """Find out how parts of a batch count, and which metrics need all outputs of an evaluation.
 
     Args:
-        parts: Everything that the loop of the trial needs; its loss and its metrics learn what was
-            found.
+        parts: Everything that the loop of the trial needs. The result is stored in its loss and
+            metrics.
     """
     if parts.makes_own_steps:
         _find_of_own_steps(parts)
@@ -82,15 +82,17 @@ def find_division(parts: Parts) -> None:
     seen = [verdict for verdict in parts.worker.group.gather(own) if verdict is not None]
     divisions = [verdict.division for verdict in seen if verdict.division is not None]
     if divisions:
-        # Replicas see other samples: what one of them refutes is refuted.
+        # Replicas see other samples, so the result of the strictest one counts for all.
         parts.loss.division = max(divisions, key=_SPECIALITY.index)
     for name in functions:
         if name != "loss":
             adds_up = _common([verdict.adds_up[name] for verdict in seen])
         elif any(verdict.is_returned for verdict in seen):
-            adds_up = True  # parts of what the model computes cannot be put together
+            adds_up = True  # parts of a loss that the model computes cannot be joined
+        elif parts.loss.division == "none":
+            adds_up = False
         else:
-            adds_up = False if parts.loss.division == "none" else None
+            adds_up = None
         metric = parts.metrics[name]
         parts.metrics[name] = dataclasses.replace(metric, adds_up=adds_up)  # type: ignore[call-arg]
 
@@ -106,7 +108,7 @@ def _find_of_own_steps(parts: Parts) -> None:
         verdicts = parts.worker.group.gather(judge_own_steps(model, batch, targets))
     divisions = [division for verdict in verdicts for division in verdict.divisions.values()]
     if divisions:
-        # What one optimizer refutes is refuted; each adds up its own totals and counts.
+        # One optimizer whose losses do not add up is enough. Each adds its own totals and counts.
         parts.loss.division = "none" if "none" in divisions else "samples"
     for name in {name for verdict in verdicts for name in verdict.differing_metrics}:
         metric = parts.metrics[name]
@@ -115,7 +117,7 @@ def _find_of_own_steps(parts: Parts) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """What one worker has seen."""
+    """The results of one worker."""
 
     division: rules.Division | None
     adds_up: dict[str, bool | None]
@@ -147,18 +149,20 @@ def _seen(parts: Parts, functions: list[str], may_be_returned: bool) -> _Seen | 
 def _common(verdicts: list[bool | None]) -> bool | None:
     if False in verdicts:
         return False
-    return True if verdicts and None not in verdicts else None
+    if not verdicts or None in verdicts:
+        return None
+    return True
 
 
 def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
-    """Refuse a plan that divides a loss of which the parts are not the whole.
+    """Reject a plan that divides a loss whose parts do not add up to the whole.
 
     Args:
-        parts: What `find_division` was called with.
-        plan: The plan that is meant; None for that of `parts`.
+        parts: The argument of `find_division`.
+        plan: The plan to check; None for the plan of `parts`.
 
     Raises:
-        ExperimentError: If it does; the message states the form that makes such a loss exact.
+        ExperimentError: If it does. The message shows a form of the loss that is exact.
     """
     states_count = parts.loss.division == "counts" and parts.loss_kind is None
     if parts.loss.division != "none" and not (states_count and parts.privacy is not None):
@@ -205,7 +209,7 @@ def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) ->
 
 @contextlib.contextmanager
 def _unchanged(parts: Parts) -> Iterator[None]:
-    """Predicting leaves generators and the mode of the model as they were."""
+    """Random generators and the mode of the model stay the same."""
     device = parts.worker.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), RandomStates(0).in_use():
@@ -217,10 +221,7 @@ def _unchanged(parts: Parts) -> Iterator[None]:
 
 
 def _chosen(parts: Parts, size: int) -> np.ndarray:
-    """Return samples that differ.
-
-    Of each class where classes are known, and from all over the split.
-    """
+    """Return samples that differ: of each class, if it is known, and from all over the split."""
     split, num = parts.datasets.validation, len(parts.validation)
     if isinstance(split, OrderedSplit):
         return np.arange(size)
@@ -256,7 +257,9 @@ def _division(parts: Parts, outputs: Any, targets: Any) -> rules.Division | None
         return None
     if is_random:
         piece = _evidence_of_draws(function, outputs, targets)
-        return None if piece is None else rules.division_shown_by([piece])
+        if piece is None:
+            return None
+        return rules.division_shown_by([piece])
     seen = list(_evidence(parts, function, outputs, targets))
     imagined = list(_evidence_of_left_out(parts, function, outputs, targets))
     return _decided(parts, seen, imagined, leaves_out=_leaves_out(targets))
@@ -265,19 +268,19 @@ def _division(parts: Parts, outputs: Any, targets: Any) -> rules.Division | None
 def _decided(
     parts: Parts, seen: list[rules.Evidence], imagined: list[rules.Evidence], *, leaves_out: bool
 ) -> rules.Division:
-    """Return by what parts of a loss count.
+    """Return how parts of a loss count.
 
     Args:
-        parts: What `find_division` was called with.
-        seen: Of targets as they are, or could be.
-        imagined: Of targets that are left out, which may not occur.
+        parts: The argument of `find_division`.
+        seen: Evidence of targets as they are, or could be.
+        imagined: Evidence of ignored targets, which may not occur.
         leaves_out: Whether they do occur.
     """
     division = rules.division_shown_by(seen + imagined)
     if division != "none" or not imagined or leaves_out:
         return division
-    # All targets of this data may count, so that the loss is refused only once one is read that
-    # does not.
+    # Maybe all targets of this data count. So the loss is rejected only when an ignored one is
+    # read.
     parts.train.look_at_targets(functools.partial(_refuse_left_out, parts))
     return rules.division_shown_by(seen)
 
@@ -287,7 +290,7 @@ def _leaves_out(targets: Any) -> bool:
 
 
 def _refuse_left_out(parts: Parts, targets: Any) -> None:
-    """Refuse to divide a step with targets that are left out, where parts are not the whole.
+    """Reject ignored targets in a divided step, if parts then do not add up to the whole.
 
     Raises:
         ExperimentError: If there are such targets, and the plan divides steps.
@@ -306,7 +309,7 @@ def _evidence_of_draws(
     with (
         torch.no_grad(),
         contextlib.suppress(Exception),
-    ):  # the first step states it where it belongs
+    ):  # the first step reports the error
         return rules.evidence_of_means(
             lambda pair: function(*pair), (outputs, targets), parts, [part[1] for part in parts]
         )
@@ -327,7 +330,10 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
         return False
-    return True if pieces and per_sample * len(parts.validation) > MAX_HELD_BYTES else None
+    # Keeping all outputs would take too much memory, so a metric that seems to add up is trusted.
+    if pieces and per_sample * len(parts.validation) > MAX_HELD_BYTES:
+        return True
+    return None
 
 
 def _evidence(
@@ -341,7 +347,7 @@ def _evidence(
 def _evidence_of_left_out(
     parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any
 ) -> Iterator[rules.Evidence]:
-    """Yield what is seen of targets that are left out, where there are some or it is not known."""
+    """Yield the evidence of ignored targets, if there are some or it is not known."""
     with torch.no_grad():
         if _pool(parts, targets) is None:
             return
@@ -359,9 +365,10 @@ def _pool(parts: Parts, targets: Any) -> Tensor | None:
     if targets.is_floating_point() and not bool((targets == targets.round()).all()):
         return None
     known = known_targets(parts.datasets.validation)
-    numbers = (
-        targets.cpu() if known is None else torch.as_tensor(np.unique(known)[: 4 * _MAX_CLASSES])
-    )
+    if known is None:
+        numbers = targets.cpu()
+    else:
+        numbers = torch.as_tensor(np.unique(known)[: 4 * _MAX_CLASSES])
     numbers = numbers.unique()
     return numbers[numbers != IGNORED][:_MAX_CLASSES]
 
@@ -375,13 +382,13 @@ def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> b
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
         numbers = [float(value[0] if isinstance(value, tuple) else value) for value in values]
-    except Exception:  # the first step states it where it belongs
+    except Exception:  # the first step reports the error
         return None
     return numbers[0] != numbers[1]
 
 
 def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a loss whose state, such as a running mean, is not that of the training."""
+    """Return a copy of a loss, so that its state, such as a running mean, does not change."""
     inner = inspect.unwrap(function)
     if not isinstance(inner, nn.Module):
         return function
@@ -405,17 +412,19 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
             return None
         seen += evidence
         leaves_out = leaves_out or _leaves_out(targets)
-        # Samples may leave out equally many targets, so that they count alike in either way.
+        # Samples may ignore equally many targets. Then samples and targets would count the same.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
             # A model may take no targets of -100.
             with contextlib.suppress(ValueError, IndexError, RuntimeError):
                 imagined += _evidence_of_model(parts, *changed) or []
-    return _decided(parts, seen, imagined, leaves_out=leaves_out) if seen or imagined else None
+    if not seen and not imagined:
+        return None
+    return _decided(parts, seen, imagined, leaves_out=leaves_out)
 
 
 def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Evidence] | None:
-    """Return what the model's loss is for a batch and its parts; None where it returns none."""
+    """Return the model's loss for a batch and its parts; None if it returns no loss."""
     num = num_samples(targets) or num_samples(inputs)
     whole = _returned(parts, inputs)
     if whole is None:
@@ -435,10 +444,7 @@ def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Ev
 def _with_other_targets(
     parts: Parts, inputs: Any, targets: Any, *, seed: int
 ) -> tuple[Any, Any] | None:
-    """Return a batch that leaves out other targets.
-
-    None where none are left out, or it is not known how.
-    """
+    """Return a batch that ignores other targets; None if that is impossible."""
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
         return None
     has_some = bool((targets == IGNORED).any())
@@ -446,16 +452,22 @@ def _with_other_targets(
     may_have = parts.worker.device.type == "cpu" and leaves_out_targets(parts.datasets)
     if not has_some and not may_have:
         return None
-    # Of two samples both must count something, each in a number of its own.
+    # Of two samples both must count, with different numbers of targets.
     changed = rules.masked(targets, seed=seed, has_empty=len(targets) > 2 or seed % 4 == 2)
     replaced = _with(inputs, targets, changed)
-    return None if replaced is None else (replaced, changed)
+    if replaced is None:
+        return None
+    return replaced, changed
 
 
 def _returned(parts: Parts, inputs: Any) -> float | None:
     outputs = parts.strategy.predict(inputs)
-    loss = None if outputs is None else loss_in(outputs)
-    return None if loss is None else float(loss)
+    if outputs is None:
+        return None
+    loss = loss_in(outputs)
+    if loss is None:
+        return None
+    return float(loss)
 
 
 def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
@@ -465,7 +477,9 @@ def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
     """
     if isinstance(inputs, dict):
         name = next((name for name in TARGET_NAMES if _is_same(inputs.get(name), targets)), None)
-        return None if name is None else inputs | {name: changed}
+        if name is None:
+            return None
+        return inputs | {name: changed}
     if isinstance(inputs, tuple) and _is_same(inputs[-1], targets):
         return (*inputs[:-1], changed)
     return None
@@ -481,11 +495,11 @@ def _is_same(values: Any, targets: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class OwnVerdict:
-    """What was seen of a class with steps of its own.
+    """The result for your own class with training steps.
 
     Attributes:
-        divisions: By what the parts of each loss count; "none" where they do not add up.
-        differing_metrics: What `evaluate` returns that is no mean over samples.
+        divisions: How the parts of each loss count; "none" if they do not add up.
+        differing_metrics: The metrics of `evaluate` that are not means over samples.
     """
 
     divisions: Mapping[str, rules.Division]
@@ -497,11 +511,11 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
 
     Args:
         model: The class as a module, on its device.
-        batch: What `step` receives, for at least 2 samples.
-        targets: Of the same samples.
+        batch: The argument of `step`, for at least 2 samples.
+        targets: The targets of the same samples.
 
     Returns:
-        What was seen; of what fails, nothing: the training meets it where it belongs.
+        The result. A function that fails is missing in it, because the training reports its error.
     """
     evidence: dict[str, list[rules.Evidence]] = {name: [] for name in model.optimizers}
     differing: set[str] = set()
@@ -519,8 +533,8 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
     divisions: dict[str, rules.Division] = {}
     for name, pieces in evidence.items():
         if pieces:
-            # What counts targets is not known of a class, so that its parts count by samples or as
-            # it states.
+            # It is unknown which targets the class counts, so its parts count by samples, or by the
+            # counts that it returns.
             shown = rules.division_shown_by(pieces)
             divisions[name] = shown if shown in ("samples", "counts") else "none"
     return OwnVerdict(divisions, tuple(sorted(differing)))
@@ -528,7 +542,9 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
 
 def _loss(model: OwnSteps, name: str, batch: Any) -> Any:
     loss = model.loss(batch, name)
-    return math.nan if loss is None else loss
+    if loss is None:
+        return math.nan
+    return loss
 
 
 def _differing_metrics(model: OwnSteps, batch: Any, targets: Any) -> set[str]:
@@ -547,19 +563,21 @@ def _differing_metrics(model: OwnSteps, batch: Any, targets: Any) -> set[str]:
 def _evidence_of_loss(
     function: Callable[[Any], Any], batch: Any, targets: Any
 ) -> Iterator[rules.Evidence]:
-    """Yield what a function returns for a batch and for its parts; nothing of too few samples."""
+    """Yield the values of a function for a batch and for its parts; nothing for too few samples."""
     num = num_samples(targets) or num_samples(batch)
     if num < 2:
         return
     try:
-        first, again = _measured(function, batch, seed=0), _measured(function, batch, seed=1)
+        first = _measured(function, batch, seed=0)
+        again = _measured(function, batch, seed=1)
     except Exception:
         return
     if not math.isfinite(first[0]) or not math.isfinite(again[0]):
         return
     if first[0] != again[0]:
         sizes = (num // 2, num - num // 2)
-        batches, of_parts = rules.cut(batch, sizes), rules.cut(targets, sizes)
+        batches = rules.cut(batch, sizes)
+        of_parts = rules.cut(targets, sizes)
         with contextlib.suppress(Exception):
             piece = rules.evidence_of_means(
                 functools.partial(_called, function), batch, batches, of_parts
@@ -616,7 +634,9 @@ def _kept(value: Any) -> Any:
     kind = type(value)
     is_plain = issubclass(kind, dict | list | set | deque)
     is_plain = is_plain and kind.__module__ in ("builtins", "collections")
-    return copy.copy(value) if is_plain else value
+    if not is_plain:
+        return value
+    return copy.copy(value)
 
 
 def _shift(model: OwnSteps) -> None:
@@ -625,7 +645,9 @@ def _shift(model: OwnSteps) -> None:
         for number, parameter in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)
             noise = torch.randn(tuple(parameter.shape), generator=generator).to(parameter)
-            is_one = parameter.numel() == 1
-            size = parameter.abs().mean() if is_one else parameter.std(unbiased=False)
+            if parameter.numel() == 1:
+                size = parameter.abs().mean()
+            else:
+                size = parameter.std(unbiased=False)
             shift = torch.where(size > 0, _SHIFT * size, 0.1 * torch.ones_like(size))
             parameter.add_(noise * shift)

@@ -1,9 +1,7 @@
-"""Means of the predictions of trained models.
+"""Means of the predictions of trained models, selected on validation.
 
-Selected on validation, and compared with the best model.
-
-Weights are chosen on one half of the validation samples and judged on the other, which they have
-not seen. Where the models come from, and what is done with the result, is left to others.
+Weights are chosen on one half of the validation samples. The result is compared with the best model
+on the other half, which the selection has not seen.
 """
 
 from __future__ import annotations
@@ -58,12 +56,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was selected among models.
+    """The selected weights, and how their mean compares with the best model.
 
     Attributes:
-        weights: The weight of each model; they sum to 1, and most may be 0.
-        validation: The result on the validation samples by which the weights were not chosen.
-        test: The result on the test samples; None where the data has none.
+        weights: The weight of each model. They sum to 1, and most may be 0.
+        validation: The result on the validation samples that the selection has not seen.
+        test: The result on the test samples; None if the data has none.
     """
 
     weights: tuple[float, ...]
@@ -105,14 +103,14 @@ class _Score:
 def predict(
     model: nn.Module, inputs: Any, *, is_classes: bool, pairing: Pairing | None = None
 ) -> np.ndarray:
-    """Return what a model predicts for a batch, in double precision.
+    """Return the prediction of a model for a batch, in double precision.
 
     Args:
         model: The model, on the CPU and in evaluation mode.
-        inputs: What the model takes, as arrays or tensors.
-        is_classes: Whether it scores classes, so that probabilities are returned, the classes last.
-        pairing: How its outputs are read, as `learned_pairing` returns it; None for classes that
-            come last.
+        inputs: The inputs, as arrays or tensors.
+        is_classes: Whether it scores classes. Then probabilities are returned, the classes last.
+        pairing: How its outputs are read, as `learned_pairing` returns it; None if the classes come
+            last.
 
     Raises:
         RunError: If it returns no tensor, or no score for each class.
@@ -130,21 +128,25 @@ def predict(
                 next_step="Use the best trial alone.",
             )
         outputs = outputs.double()
-        return (outputs.softmax(dim=-1) if is_classes else outputs).numpy()
+        if is_classes:
+            outputs = outputs.softmax(dim=-1)
+        return outputs.numpy()
 
 
 def in_unit_of_target(predicted: np.ndarray, experiment: Experiment) -> np.ndarray:
-    """Return predicted numbers in the unit of the target, as the data has it before it is scaled.
+    """Return predicted numbers in the unit of the target, as before the data was scaled.
 
     Args:
-        predicted: What models were trained to predict.
-        experiment: Names the data.
+        predicted: The predictions of models.
+        experiment: The experiment with the data.
     """
     component = experiment.data
     if component is None or component.is_reference:
         return predicted
     reading = check_options(component.name, component.options).reading(seed=experiment.seed)
-    return predicted if reading is None else predicted * reading.target_scale + reading.target_mean
+    if reading is None:
+        return predicted
+    return predicted * reading.target_scale + reading.target_mean
 
 
 def check_task(experiment: Experiment, datasets: Datasets) -> None:
@@ -183,10 +185,10 @@ def select_models(
     """Select models for a mean, and compare it with the first of them.
 
     Args:
-        experiment: What the models were trained in.
+        experiment: The experiment of the models.
         datasets: Its data.
-        models: The models, the best first; one after the other is called, and none is kept.
-        objective: What to improve.
+        models: The models, the best first. They are called one after another, and none is kept.
+        objective: The objective to improve.
         num_models: Number of models.
         size: Maximum number of models with a weight; None for any number.
 
@@ -197,7 +199,9 @@ def select_models(
     check_task(experiment, datasets)
     score = _Score(experiment, datasets, objective)
     is_classes = datasets.task == "classification"
-    splits = [datasets.validation, *([] if datasets.test is None else [datasets.test])]
+    splits = [datasets.validation]
+    if datasets.test is not None:
+        splits.append(datasets.test)
     targets = [_targets(split) for split in splits]
     predictions: list[list[np.ndarray]] = [[] for _ in splits]
     for model in models:
@@ -243,13 +247,13 @@ def compare(
     *,
     seed: int,
 ) -> Judgement:
-    """Compare two predictions of the same samples; the interval comes from a paired bootstrap.
+    """Compare two predictions of the same samples, with an interval from a paired bootstrap.
 
     Args:
         score: The metric of predictions.
-        sign: 1 where more of it is better, -1 where less is.
+        sign: 1 if more of it is better, -1 if less is.
         mean: The prediction of the ensemble.
-        single: That of the single model.
+        single: The prediction of the single model.
         targets: The true values.
         seed: Seed of the bootstrap.
 

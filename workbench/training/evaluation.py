@@ -1,8 +1,8 @@
 """Evaluation: every metric exactly, however samples are cut into batches and shared by workers.
 
-The validation samples are measured during a training, and with them what the model costs those who
-use it. The test samples, by which nothing is trained, chosen or pruned, are looked at once at the
-end, with the weights that the trial keeps. A test that fails costs no finished training.
+Validation samples are measured during a training, together with the model's costs in use. The test
+samples are measured only once, at the end, with the weights that the trial keeps. They play no part
+in training, selection or pruning. If that test fails, the finished training still counts.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ from workbench.training.strategies.strategy import StatisticsRenewing, Strategy,
 from workbench.training.task import BEST, TrialTask
 
 MAX_AT_ONCE_BYTES = 256 << 20
-"""Inputs of a validation split up to this size are evaluated at once, where a metric asks for
-it.
-"""
+"""Largest inputs of a validation split, in bytes, for metrics that need all samples at once."""
 _NUM_LATENCIES = 11
 _OF_TRAINED = ("trained", "averaged")
-"""What a checkpoint holds of weights that are trained on but not kept, where their mean is kept."""
+"""The weights that are trained but not kept, in a checkpoint whose mean weights are kept."""
 
 
 class Predictor(Protocol):
-    """What of a strategy an evaluation needs."""
+    """The part of a strategy that an evaluation needs."""
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; None where another worker of the replica has them."""
@@ -68,7 +66,7 @@ def evaluate(
     Args:
         strategy: Holds the model.
         source: The split.
-        metrics: What to measure, by name.
+        metrics: The metrics by name.
         batch: Samples at once.
         worker: Which worker this is; each measures its part.
 
@@ -93,7 +91,7 @@ def evaluate(
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
     if kept is not None:
-        # In the order of the samples: each worker measured one part of them after the other.
+        # In the order of the samples, because each worker has measured one part of them.
         gathered = [pair for part in worker.group.gather(kept) for pair in part]
         values |= measure_whole(whole, gathered, worker.device)
     return {name: values[name] for name in metrics}
@@ -102,13 +100,13 @@ def evaluate(
 def evaluate_at_once(
     strategy: Predictor, source: Source, metrics: Mapping[str, AnyMetric], *, device: torch.device
 ) -> dict[str, float]:
-    """Measure metrics that the user's code returns of all samples together, on each worker.
+    """Measure metrics that your code computes from all samples together, on each worker.
 
     Args:
         strategy: Holds the model.
         source: The split.
-        metrics: What to measure, by name.
-        device: Where the worker computes.
+        metrics: The metrics by name.
+        device: The worker's device.
 
     Raises:
         ExperimentError: If the samples are too many to be evaluated at once.
@@ -139,7 +137,9 @@ def measure_split(parts: Parts, source: Source) -> dict[str, float]:
         parts: The training.
         source: The samples.
     """
-    strategy, worker, metrics = parts.strategy, parts.worker, parts.metrics
+    strategy = parts.strategy
+    worker = parts.worker
+    metrics = parts.metrics
     needs_all = any(map(_needs_all, metrics.values()))
     if parts.makes_own_steps and needs_all:
         return evaluate_at_once(strategy, source, metrics, device=worker.device)
@@ -151,7 +151,8 @@ def measure_kept(
 ) -> None:
     """Measure the weights that a trial keeps on the test samples, if the data has some.
 
-    All workers must call it, after the last step: the weights of the strategy may be replaced.
+    All workers must call it, after the last step, because it may replace the weights of the
+    strategy.
 
     Args:
         task: The order.
@@ -221,7 +222,7 @@ def in_parts_and_whole(
 
 
 def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
-    """Return how outputs meet targets, where metrics need only the predicted classes.
+    """Return how outputs meet targets if metrics need only the predicted classes, otherwise None.
 
     Args:
         metrics: Metrics of a whole set, by name.
@@ -249,18 +250,18 @@ def measure_own(
     Args:
         strategy: Holds the model, which is not training at the moment.
         source: The split.
-        metrics: What to measure, by name.
+        metrics: The metrics by name.
         indices: The samples, over all workers.
         batch: Samples at once.
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
-        keeps_classes: How outputs meet targets, where it receives predicted and right classes in
-            their place.
-        keeps_all: Whether it receives all that the model returned, not only what is compared with
-            targets.
+        keeps_classes: How outputs meet targets, if `kept` receives only the predicted and the right
+            classes.
+        keeps_all: Whether `kept` receives the whole result of the model rather than only the output
+            that is compared with targets.
 
     Returns:
-        By metric, a total and of how many it is; a worker without samples has no totals.
+        The total and the count of each metric; a worker without samples has no totals.
     """
     totals: dict[str, torch.Tensor] = {}
     counts: dict[str, int | torch.Tensor] = dict.fromkeys(metrics, 0)
@@ -293,11 +294,10 @@ def measure_whole(
     Args:
         whole: The metrics.
         batches: Outputs and targets in the order of the samples, on the CPU.
-        device: Where a function of the user's may have tensors of its own.
+        device: The device on which your function may keep tensors.
 
     Raises:
-        ExperimentError: If outputs of different shapes cannot be put together for a metric that
-            needs it.
+        ExperimentError: If a metric needs all outputs, but their shapes differ.
     """
     values: dict[str, float] = {}
     together: tuple[Any, Any] | None = None
@@ -313,30 +313,33 @@ def measure_whole(
             total, count = _measured(metric, *together, device)
         else:
             measured = [_measured(metric, *pair, device) for pair in batches]
-            total, count = (sum(numbers[side] for numbers in measured) for side in (0, 1))
+            total = sum(part for part, _ in measured)
+            count = sum(part for _, part in measured)
         values[name] = metric.finish(total / count if count else math.nan)
     return values
 
 
 def in_single_precision(outputs: Any) -> Any:
-    """Return outputs for metrics: what is computed of half precision would have three digits.
+    """Return outputs for metrics, which would have only three digits in half precision.
 
     Args:
-        outputs: What a model returned.
+        outputs: The result of a model.
     """
 
     def convert(values: torch.Tensor) -> torch.Tensor:
-        return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+        if values.dtype in (torch.bfloat16, torch.float16):
+            return values.float()
+        return values
 
     return map_outputs(convert, outputs)
 
 
 def tested(task: TrialTask, values: Mapping[str, float]) -> TrialTested:
-    """Return the event of what was measured on the test samples.
+    """Return the event of a measurement on the test samples.
 
     Args:
         task: The order.
-        values: What was measured, by metric.
+        values: The values by metric.
     """
     named = {f"test_{name}": value for name, value in values.items()}
     return TrialTested(trial=task.trial, attempt=task.attempt, values=named)
@@ -357,11 +360,11 @@ class ModelCosts:
     """Measures the size of a model and how long it takes to predict a sample."""
 
     def __init__(self, experiment: Experiment, model_bytes: int) -> None:
-        """Find what is to be measured.
+        """Find out which costs to measure.
 
         Args:
-            experiment: Whose objectives and constraints name it.
-            model_bytes: Of the parameters of the whole model.
+            experiment: Its objectives and constraints decide.
+            model_bytes: Size of the parameters of the whole model.
         """
         self._wanted = {
             target.metric for target in (*experiment.objectives, *experiment.constraints)
@@ -369,12 +372,12 @@ class ModelCosts:
         self._model_bytes = model_bytes
 
     def measure(self, strategy: Strategy, source: Source, worker: Worker) -> dict[str, float]:
-        """Return what is wanted, by metric; all workers must call it after an evaluation.
+        """Return the costs by metric. All workers must call it, after an evaluation.
 
         Args:
             strategy: Holds the model, which is not training at the moment.
-            source: Has the sample that is predicted.
-            worker: Which worker this is; the first one's seconds count.
+            source: The split whose first sample is predicted.
+            worker: Which worker this is; only the first one measures time.
         """
         costs: dict[str, float] = {}
         if SIZE in self._wanted:
@@ -442,9 +445,10 @@ def _needs_all(metric: AnyMetric) -> bool:
 
 def _on_cpu(values: Any) -> Any:
     moved = map_tensors(torch.Tensor.cpu, values)
-    # Of its type, since a metric may read attributes of it.
-    is_special = isinstance(values, Mapping) and type(values) is not dict
-    return type(values)(moved) if is_special else moved  # type: ignore[call-arg]
+    # Keep the type, because a metric may read its attributes.
+    if isinstance(values, Mapping) and type(values) is not dict:
+        return type(values)(moved)  # type: ignore[call-arg]
+    return moved
 
 
 def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:

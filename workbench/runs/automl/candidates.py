@@ -14,7 +14,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.automl import STANDARDISES_TARGET
 from workbench.experiment.domain import Int
 from workbench.experiment.metric_declarations import TASKS
-from workbench.models.one_of import Family
+from workbench.models.zoo import Family
 from workbench.runs.automl.preparation import LearningData
 from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task

@@ -1,8 +1,8 @@
 """How replicas of a model agree on what they train.
 
-An exchange takes part in a step of a strategy that lets it: it exchanges the gradients of the
-replicas, or lets them step by themselves and exchanges their parameters. Where the model is placed,
-and when a step is made, are left to the strategies; which exchange a plan names, to planning.
+An exchange takes part in the steps of strategies that support it. It exchanges the gradients of the
+replicas, or lets them step alone and exchanges their parameters. Strategies place the model and
+make the steps; planning chooses the exchange.
 """
 
 from __future__ import annotations

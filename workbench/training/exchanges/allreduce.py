@@ -1,8 +1,8 @@
-"""The gradients of all replicas are averaged in each step.
+"""Averages the gradients of all replicas in each step.
 
-As they are, which strategies do by themselves; rounded to bf16; or inside each node first and then
-between one worker of each node. On links between nodes that are slower than those inside, that
-saves as many copies of the gradients there as a node has workers.
+They are sent unchanged, as strategies do without an exchange; or rounded to bf16; or averaged
+inside each node first, then between one worker of each node. If links between nodes are slower than
+those inside, the last way sends fewer copies over them: one per node instead of one per worker.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def begin_sum(
 
 
 def kept_for_callback(*tensors: Tensor) -> None:
-    """Keep the memory of what a callback of a future reads until the device has read it.
+    """Keep the memory of tensors until the callback of a future has read them on the device.
 
-    On a GPU callbacks have a stream of their own: what they read may be dropped, and its memory
-    used by the backward pass, before their work is done. Torch sees to that for the value of the
-    future alone.
+    On a GPU, callbacks run on their own stream. A tensor that they read may be dropped, and the
+    backward pass may reuse its memory, before they are done. Torch prevents that only for the value
+    of the future.
     """
     for tensor in tensors:
         if tensor.device.type == "cuda":
@@ -44,7 +44,7 @@ def kept_for_callback(*tensors: Tensor) -> None:
 
 
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
-    """Return a result that is there already."""
+    """Return a result that is ready already."""
     devices: list[Any] | None = [flat.device] if flat.device.type == "cuda" else None
     future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
     future.set_result(flat)
@@ -57,7 +57,7 @@ def num_bytes_of(shapes: Sequence[Sequence[int]]) -> int:
 
 
 class AllReduce:
-    """The mean of all gradients; the others differ from it in what they send."""
+    """The mean of all gradients. The other exchanges here send something else."""
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["allreduce"]
 
@@ -70,7 +70,8 @@ class AllReduce:
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin; see Exchange.setup."""
-        self._parameters, self._replicas = dict(parameters), replicas
+        self._parameters = dict(parameters)
+        self._replicas = replicas
         self._group = replicas.torch_group()
         self._num_replicas = replicas.num_workers
 
@@ -128,7 +129,7 @@ class Hierarchical(AllReduce):
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Average a bucket in three parts; see GradientExchange.reduce.
 
-        Each part waits for the one before, so that all workers take part in them in the same order.
+        Each part waits for the previous one, so that all workers take part in the same order.
         """
         flat = bucket.buffer().div_(self._num_replicas)
         leader = self._on_node[0]

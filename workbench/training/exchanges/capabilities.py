@@ -1,7 +1,4 @@
-"""What an exchange can do, known without importing torch.
-
-Planning reads it before any worker starts.
-"""
+"""The capabilities of exchanges, which planning reads without importing torch."""
 
 from __future__ import annotations
 
@@ -17,15 +14,14 @@ USUAL = "allreduce"
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an exchange can do.
+    """The capabilities of an exchange.
 
     Attributes:
         is_exact: Whether replicas make the step that one worker would make, up to rounding.
-        scales_loss: Whether gradients may be multiplied by a factor that changes, as fp16 needs it;
-            not where what was left out of a step is added to a later one.
+        scales_loss: Whether gradients may be multiplied by a changing factor, as fp16 needs. Not if
+        an unsent part of a step is added to a later one.
         is_by_bucket: Whether gradients are exchanged in buckets while the backward pass still runs.
-        options: The dimensions of a plan that it reads, each with the value that is used where it
-            is open.
+        options: The dimensions of a plan that it reads, each with its usual value.
     """
 
     is_exact: bool = False
@@ -51,11 +47,11 @@ BUILT_IN = {
 
 
 def capabilities_of(name: str, *, field: str | None = "plan.exchange") -> Capabilities:
-    """Return what an exchange can do; that of another package is imported for it.
+    """Return the capabilities of an exchange. An exchange of another package is imported.
 
     Args:
         name: A registered name.
-        field: The dotted field to name where the name is unknown.
+        field: The dotted field for the error, if the name is unknown.
 
     Raises:
         UnknownNameError: If no package registers the name.
@@ -66,20 +62,18 @@ def capabilities_of(name: str, *, field: str | None = "plan.exchange") -> Capabi
 def with_options(
     plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] | None = None
 ) -> PartialPlan:
-    """Return a plan with the options of its exchange decided.
-
-    Open ones are usual, and others are 0.
+    """Return a plan with the options of its exchange: the usual values, and 0 for all others.
 
     Args:
-        plan: What is decided; one without an exchange uses the usual one.
-        allowed: The values that an open option may have, by its name; None for any.
+        plan: The plan. Without an exchange it uses the usual one.
+        allowed: The values that an open option may have, by name; None for any.
 
     Example:
         >>> with_options(PartialPlan.of(exchange="powersgd")).get("exchange_rank")
         4
     """
     name = str(plan.get("exchange") or USUAL)
-    if name not in EXCHANGES:  # unknown names are refused where they are loaded
+    if name not in EXCHANGES:  # an unknown name is an error when the exchange is loaded
         return plan
     usual = capabilities_of(name).options
     options: dict[str, PlanValue] = {}
@@ -87,7 +81,8 @@ def with_options(
         options[option] = 0
         if option in usual:
             listed = (allowed or {}).get(option, ())
-            others = [value for value in listed if value]
-            first = others[0] if others and usual[option] not in listed else usual[option]
+            first = usual[option]
+            if first not in listed:
+                first = next((value for value in listed if value), first)
             options[option] = plan.get(option) or first
     return plan | PartialPlan.of(**options)

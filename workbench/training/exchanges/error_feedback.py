@@ -1,7 +1,7 @@
-"""Lossy exchanges: what a step leaves unsent of the gradients is added to those of the next step.
+"""Lossy exchanges: the part of the gradients that a step leaves unsent is added to the next step.
 
-So a sum that is sent over many steps lacks no more than what is kept at its end. What is sent are
-the largest values, the signs, or products of thin matrices.
+So a sum over many steps lacks only the part that is unsent at the end. Replicas send the largest
+values, the signs, or products of thin matrices.
 
 Sources: Seide et al. 2014, "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error
 Feedback Fixes SignSGD"; Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression for
@@ -48,7 +48,7 @@ class ErrorFeedback(AllReduce):
         self._of_buckets: dict[tuple[str, ...], Tensor] = {}
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Send a part of a bucket and of what is left from earlier steps.
+        """Send a part of a bucket, including the unsent rest of earlier steps.
 
         See GradientExchange.reduce.
         """
@@ -59,19 +59,19 @@ class ErrorFeedback(AllReduce):
         return self.send(kept, parts).then(lambda mean: flat.copy_(mean.value()))
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
-        """Begin to send a part of what is wanted, and leave the rest there.
+        """Start to send a part of `wanted`, and leave the rest in it.
 
         Args:
-            wanted: The gradients of a bucket and what earlier steps left of them.
+            wanted: The gradients of a bucket plus the unsent rest of earlier steps.
             parts: The numbers of values of its parameters, by name, in order.
 
         Returns:
-            The mean of what the replicas have sent.
+            The mean of the parts that the replicas have sent.
         """
         raise NotImplementedError
 
     def residuals(self) -> dict[str, Tensor]:
-        """Return what is still unsent, flat, by the name of the parameter."""
+        """Return the unsent values, flat, by the name of the parameter."""
         nothing = {
             name: _zeros(parameter.numel(), parameter)
             for name, parameter in self._parameters.items()
@@ -97,20 +97,23 @@ class ErrorFeedback(AllReduce):
         return {"residuals": {name: part.clone() for name, part in parts}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over residuals; see Exchange.load.
+        """Load residuals; see Exchange.load.
 
-        On another number of replicas each takes the mean, which leaves what they will send together
-        as it is.
+        If the number of replicas has changed, each takes the mean, so that they send the same
+        total.
         """
         self._of_buckets = {}
         for name, rows in state.get("residuals", {}).items():
             parameter = self._parameters.get(name)
-            if parameter is not None and rows.shape[1] == parameter.numel():
-                own = rows[self._replicas.rank] if len(rows) == self._num_replicas else rows.mean(0)
-                self._residuals[name] = _zeros(parameter.numel(), parameter).copy_(own)
+            if parameter is None or rows.shape[1] != parameter.numel():
+                continue
+            own = rows.mean(0)
+            if len(rows) == self._num_replicas:
+                own = rows[self._replicas.rank]
+            self._residuals[name] = _zeros(parameter.numel(), parameter).copy_(own)
 
     def _kept(self, parts: Mapping[str, int], flat: Tensor) -> Tensor:
-        """Return the residual of a bucket; torch forms other buckets after the first step."""
+        """Return the residual of a bucket. Torch rebuilds the buckets after the first step."""
         names = tuple(parts)
         if names not in self._of_buckets:
             held = _zeros(flat.numel(), flat)
@@ -169,14 +172,15 @@ class OneBit(ErrorFeedback):
         where = slices(parts.values())
         scales = torch.stack([wanted[part].abs().mean() for part in where]).float()
         payload = torch.cat([scales.view(torch.uint8), _pack(wanted >= 0)])
-        own_rank, num_replicas = self._replicas.rank, self._num_replicas
+        own_rank = self._replicas.rank
+        num_replicas = self._num_replicas
         sent = _decode(payload, where)
         wanted.sub_(sent)
 
         def mean(rows: list[Tensor]) -> Tensor:
             kept_for_callback(sent)
             total = torch.zeros_like(sent)
-            # In the same order everywhere, so that all round alike.
+            # In the same order everywhere, so that rounding is the same.
             for rank, row in enumerate(rows):
                 total.add_(sent if rank == own_rank else _decode(row, where))
             return total.div_(num_replicas)
@@ -197,7 +201,7 @@ class LowRank(ErrorFeedback):
         return Traffic(4 * sum(sent), num_rounds=2)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Draw the matrices with which the iteration begins; see Exchange.setup."""
+        """Draw the matrices with which the iteration starts; see Exchange.setup."""
         super().setup(parameters, replicas)
         self._bases: dict[str, Tensor] = {}
         generator = torch.Generator().manual_seed(0)  # the same on every replica
@@ -242,7 +246,7 @@ class LowRank(ErrorFeedback):
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over residuals and, of the same rank, where the iteration is; see Exchange.load."""
+        """Load residuals and, if the rank is the same, the iteration; see Exchange.load."""
         super().load(state)
         for name, basis in state.get("bases", {}).items():
             if name in self._bases and basis.shape == self._bases[name].shape:
@@ -251,7 +255,7 @@ class LowRank(ErrorFeedback):
     def _send_right(
         self, wanted: Tensor, matrices: list[_Matrix], lefts: list[Tensor], result: Tensor
     ) -> torch.futures.Future[Tensor]:
-        """Send the second factors, and leave what the products lack."""
+        """Send the second factors, and leave what the products miss."""
         rights = []
         for matrix, left in zip(matrices, lefts, strict=True):
             right = (left.T @ matrix.wanted.float()).T.contiguous()
@@ -277,7 +281,9 @@ class LowRank(ErrorFeedback):
     def _sent_of(self, shape: Sequence[int]) -> int:
         """Return how many values of a gradient are sent."""
         rank, num_values = self._rank_of(shape), math.prod(shape)
-        return rank * (shape[0] + num_values // shape[0]) if rank else num_values
+        if not rank:
+            return num_values
+        return rank * (shape[0] + num_values // shape[0])
 
     def _rank_of(self, shape: Sequence[int]) -> int:
         """Return the rank at which a gradient is sent; 0 where that would be no fewer values."""
@@ -286,18 +292,20 @@ class LowRank(ErrorFeedback):
         rows = shape[0]
         columns = math.prod(shape) // rows
         rank = min(self._plan.exchange_rank, rows, columns)
-        return rank if rank * (rows + columns) < rows * columns else 0
+        if rank * (rows + columns) >= rows * columns:  # the factors would be larger than the matrix
+            return 0
+        return rank
 
 
 def begin_gather(
     payload: Tensor, group: torch.distributed.ProcessGroup, decode: Callable[[list[Tensor]], Tensor]
 ) -> torch.futures.Future[Tensor]:
-    """Begin to gather what every replica sends, and make one tensor of it.
+    """Start to gather the payloads of all replicas, and make one tensor of them.
 
     Args:
-        payload: Of the same size on every replica.
+        payload: A tensor of the same size on every replica.
         group: The replicas.
-        decode: From the payloads, by rank, to the mean.
+        decode: Computes the mean from the payloads, by rank.
     """
     rows = [torch.empty_like(payload) for _ in range(group.size())]
     work: Any = dist.all_gather(rows, payload, group=group, async_op=True)
@@ -312,7 +320,8 @@ def begin_gather(
 
 def slices(sizes: Iterable[int]) -> list[slice]:
     """Return where parts of these sizes lie, one after the other."""
-    places, first = [], 0
+    places = []
+    first = 0
     for size in sizes:
         places.append(slice(first, first + size))
         first += size
@@ -320,7 +329,7 @@ def slices(sizes: Iterable[int]) -> list[slice]:
 
 
 def _zeros(size: int, like: Tensor) -> Tensor:
-    """Return zeros that hold small residuals beside large gradients."""
+    """Return zeros that are precise enough for small residuals next to large gradients."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     return torch.zeros(size, dtype=dtype, device=like.device)
 
@@ -331,7 +340,8 @@ def _places_of_largest(values: Tensor, count: int) -> Tensor:
     Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
     from.
     """
-    magnitudes, size = values.abs(), values.numel()
+    magnitudes = values.abs()
+    size = values.numel()
     step = max(1, size // _SAMPLED)
     sampled = magnitudes[::step]
     rank = math.ceil(_MARGIN * count / size * sampled.numel()) + 1
@@ -344,7 +354,7 @@ def _places_of_largest(values: Tensor, count: int) -> Tensor:
 
 
 def _decode(payload: Tensor, where: list[slice]) -> Tensor:
-    """Return what a payload stands for."""
+    """Return the values of a payload."""
     num_scale_bytes = _SCALE_BYTES * len(where)
     scales = payload[:num_scale_bytes].clone().view(torch.float32)
     values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
@@ -376,4 +386,4 @@ class _Matrix:
 
     name: str
     wanted: Tensor
-    """A view of what is to be sent, as a matrix."""
+    """A view of the values to send, as a matrix."""

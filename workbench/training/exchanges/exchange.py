@@ -1,4 +1,4 @@
-"""The seam between a strategy and the ways in which replicas agree."""
+"""The interface between a strategy and the ways in which replicas agree."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Replicas(Protocol):
     """The workers that agree, each with a whole replica of the model.
 
     Attributes:
-        rank: Of this worker, from 0.
-        num_workers: How many there are.
-        address: Of this worker's machine, as the others see it.
+        rank: Rank of this worker, from 0.
+        num_workers: Number of workers.
+        address: Address of this worker's machine, as the others see it.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class Bucket(Protocol):
     """Gradients that are exchanged together: torch's `GradBucket`."""
 
     def buffer(self) -> Tensor:
-        """Return the gradients, one after the other in one flat tensor."""
+        """Return the gradients, one after another in a flat tensor."""
         ...
 
     def parameters(self) -> list[Tensor]:
@@ -60,17 +60,17 @@ class Bucket(Protocol):
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a replica sends, from which the time of a step on any link follows.
+    """The traffic of a replica, from which the time of a step on any link follows.
 
     Attributes:
         num_bytes: Bytes that it contributes each time that replicas agree.
-        way: reduce: contributions are added up on their way; gather: all replicas get all of them;
-            serve: they go to replicas that serve the parameters, and the values come back; nodes:
-            contributions are added up inside each node, then between one replica of each node, and
-            the sum comes back.
+        way: How contributions travel. reduce: they are added up on their way. gather: all replicas
+            get all of them. serve: they go to replicas that serve the parameters, and the values
+            come back. nodes: they are added up inside each node, then between one replica of each
+            node, and the sum comes back.
         num_rounds: Exchanges that follow one another.
         period: Steps from one agreement to the next.
-        is_overlapped: Whether it begins while gradients are still computed.
+        is_overlapped: Whether it starts while gradients are still computed.
         is_beside_next_step: Whether it travels while the next step is computed.
         num_servers: Replicas that serve.
     """
@@ -86,15 +86,15 @@ class Traffic:
 
 @runtime_checkable
 class TrafficStating(Protocol):
-    """An exchange that states what it sends before it is set up; optional."""
+    """An exchange that knows its traffic before it is set up. Optional."""
 
     capabilities: ClassVar[Capabilities]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends.
+        """Return the traffic of a replica.
 
         Args:
-            shapes: Those of what is trained, in single precision.
+            shapes: Shapes of the trained parameters, in single precision.
         """
         ...
 
@@ -103,25 +103,24 @@ class Exchange(Protocol):
     """How replicas agree. Made with the plan of a trial, then set up once."""
 
     capabilities: ClassVar[Capabilities]
-    """What it can do, which is known before it is made."""
+    """Its capabilities, known before it is made."""
 
     def __init__(self, plan: Plan) -> None: ...
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Begin with parameters that are the same on every replica.
+        """Start with parameters that are the same on every replica.
 
         Args:
-            parameters: What is trained, by name, on its device.
+            parameters: The trained parameters by name, on their device.
             replicas: The workers.
         """
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what later steps depend on, as tensors and plain values.
+        """Return the state for later steps, as tensors and plain values.
 
-        Every worker must call it.
-
-        Only that of rank 0 is stored. It is loaded with any number of replicas.
+        Every worker must call it. Only the state of rank 0 is stored. It may be loaded with another
+        number of replicas.
         """
         ...
 
@@ -138,16 +137,16 @@ class GradientExchange(Exchange, Protocol):
     """Replicas agree on the gradient of each step."""
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Begin to exchange a bucket of gradients during the backward pass.
+        """Start to exchange a bucket of gradients during the backward pass.
 
         Buckets come in the same order on every worker. They may change after the first step, and
         come again within a step that looks for unused parameters.
 
         Args:
-            bucket: The gradients of this replica; their buffer may be overwritten.
+            bucket: The gradients of this replica. Their buffer may be overwritten.
 
         Returns:
-            The mean over the replicas, flat, the same on every one.
+            The mean over the replicas, flat, the same on each of them.
         """
         ...
 
@@ -157,23 +156,23 @@ class ParameterExchange(Exchange, Protocol):
     """Replicas step by their own gradients, and agree on the parameters."""
 
     def after_step(self) -> None:
-        """Agree if it is time; every replica calls it after each step."""
+        """Agree if it is time. Every replica calls it after each step."""
         ...
 
     def agree(self) -> None:
-        """Agree now, unless no step was made since; every replica must call it."""
+        """Agree now, unless no step was made since the last time. Every replica must call it."""
         ...
 
     def average(self, tensors: Mapping[str, Tensor]) -> None:
-        """Give every replica the mean of what all of them hold beside the parameters.
+        """Average tensors other than the parameters over all replicas.
 
         Args:
-            tensors: By name; those that some replica does not hold stay as they are.
+            tensors: The tensors by name. A tensor that some replica does not hold stays the same.
         """
         ...
 
     def close(self) -> None:
-        """End what goes on between steps; replicas that still need this one fail."""
+        """End work between steps. Replicas that still need this one fail."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Replicas make steps by themselves and agree on their parameters only every so many steps.
+"""Replicas make steps alone and agree on their parameters only every few steps.
 
 Sources: Stich 2019, "Local SGD Converges Fast and Communicates Little"; Douillard et al. 2023,
 "DiLoCo: Distributed Low-Communication Training of Language Models".
@@ -36,7 +36,8 @@ class LocalSteps:
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin with parameters that are the same on every replica; see Exchange.setup."""
-        self._parameters, self._replicas = dict(parameters), replicas
+        self._parameters = dict(parameters)
+        self._replicas = replicas
         self._held = [parameter.detach() for parameter in parameters.values()]
         self._num_steps = 0
 
@@ -58,7 +59,7 @@ class LocalSteps:
         self._average(tensors[name] for name in sorted(common))
 
     def state(self) -> dict[str, Any]:
-        """Return nothing, as replicas are alike when a checkpoint is made; see Exchange.state."""
+        """Return nothing, because replicas are equal at a checkpoint; see Exchange.state."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -66,7 +67,7 @@ class LocalSteps:
         self._num_steps = 0
 
     def close(self) -> None:
-        """Do nothing, as nothing goes on between steps; see ParameterExchange.close."""
+        """Do nothing, because nothing runs between steps; see ParameterExchange.close."""
 
     def _merge(self) -> None:
         """Give every replica the same parameters."""
@@ -74,7 +75,8 @@ class LocalSteps:
 
     @torch.no_grad()
     def _average(self, tensors: Iterable[Tensor]) -> None:
-        group, num_replicas = self._replicas.torch_group(), self._replicas.num_workers
+        group = self._replicas.torch_group()
+        num_replicas = self._replicas.num_workers
         for sent in together(tensors):
             flat = torch.cat([tensor.reshape(-1) for tensor in sent]).div_(num_replicas)
             torch.distributed.all_reduce(flat, group=group)

@@ -1,10 +1,10 @@
-"""Replicas add their steps to parameters that some of them serve, without waiting for the slowest.
+"""Replicas add their steps to served parameters, without waiting for the slowest replica.
 
-What is sent is what a step changed, so that any optimizer, clipping and decay stay with the
-replica. A read contains the own steps, and those of the others but for the last few, as many as the
-bound allows. Unless it allows none, values travel while the next step is computed: a read that
-begins a step earlier must contain a step more. How values are kept and sent is left to
-`served_parameters`.
+Some of the replicas serve the parameters. A replica sends the change that its step made, so any
+optimizer, clipping and decay stay with the replica. A read contains all of its own steps, and the
+steps of the others except the last few, up to the bound. Unless the bound is 0, values travel while
+the next step is computed, so a read that starts one step earlier must contain one step more.
+`served_parameters` keeps and sends the values.
 
 Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 Server"; Dean et al. 2012, "Large Scale Distributed Deep Networks".
@@ -30,7 +30,7 @@ from workbench.training.exchanges.served_parameters import Own, OwnPart, Remote,
 
 
 class ParameterServer(LocalSteps):
-    """No replica is more than `exchange_staleness` steps ahead of what it reads of the others."""
+    """No replica is more than `exchange_staleness` steps ahead of the steps that it reads."""
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["server"]
 
@@ -44,7 +44,7 @@ class ParameterServer(LocalSteps):
         self._reading: Future[Tensor] | None = None
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends, and gets back; see TrafficStating.traffic."""
+        """Return what a replica sends and gets back; see TrafficStating.traffic."""
         return Traffic(
             num_bytes_of(shapes),
             "serve",
@@ -64,19 +64,23 @@ class ParameterServer(LocalSteps):
             torch.promote_types, {parameter.dtype for parameter in self._held}, torch.float32
         )
         self._begun_with = self._flat()
-        num_replicas, rank = replicas.num_workers, replicas.rank
+        num_replicas = replicas.num_workers
+        rank = replicas.rank
         self._num_servers = min(self._num_servers, num_replicas)
         if rank < self._num_servers:
             values = self._cut(self._begun_with)[rank]
             self._own_part = OwnPart(values, num_replicas, in_order=self._max_staleness == 0)
             self._server = Server(self._own_part, replicas.address, num_replicas - 1)
-        addresses = replicas.gather(None if self._server is None else self._server.address)
+        own_address = self._server.address if self._server is not None else None
+        addresses = replicas.gather(own_address)
         for server, address in enumerate(addresses[: self._num_servers]):
-            own = self._own_part if server == rank else None
-            self._parts.append(Remote(address, rank) if own is None else Own(own, rank))
+            if server == rank and self._own_part is not None:
+                self._parts.append(Own(self._own_part, rank))
+            else:
+                self._parts.append(Remote(address, rank))
 
     def after_step(self) -> None:
-        """Add what the step changed, and take over what others added.
+        """Add the change of the step, and take over the changes of the others.
 
         See ParameterExchange.after_step.
         """
@@ -87,11 +91,13 @@ class ParameterServer(LocalSteps):
             self._take_over(self._exchange(self._cut(update), self._num_steps))
             return
         read = self._end_reading()
-        self._take_over((self._begun_with if read is None else read) + update)
+        if read is None:
+            read = self._begun_with
+        self._take_over(read + update)
         # Without a bound a read never waits for another replica.
-        required = (
-            0 if self._max_staleness is None else max(0, self._num_steps + 1 - self._max_staleness)
-        )
+        required = 0
+        if self._max_staleness is not None:
+            required = max(0, self._num_steps + 1 - self._max_staleness)
         self._begin_reading(self._cut(update), required)
 
     def agree(self) -> None:
@@ -127,7 +133,7 @@ class ParameterServer(LocalSteps):
             self._server.close()
 
     def _begin_reading(self, updates: list[Tensor], num_steps: int) -> None:
-        """Exchange in a thread of its own, while the next step is computed."""
+        """Exchange in another thread, while the next step is computed."""
         reading: Future[Tensor] = Future()
 
         def read() -> None:
@@ -140,9 +146,12 @@ class ParameterServer(LocalSteps):
         self._reading = reading
 
     def _end_reading(self) -> Tensor | None:
-        """Return what was read meanwhile, None where nothing was."""
-        reading, self._reading = self._reading, None
-        return None if reading is None else reading.result()
+        """Return the values that were read in the meantime, or None."""
+        reading = self._reading
+        self._reading = None
+        if reading is None:
+            return None
+        return reading.result()
 
     def _exchange(self, updates: Sequence[Tensor | None], num_steps: int) -> Tensor:
         """Add an update, and return values that contain so many steps of every replica."""
@@ -158,13 +167,13 @@ class ParameterServer(LocalSteps):
         sizes = [parameter.numel() for parameter in self._held]
         for held, own in zip(self._held, values.split(sizes), strict=True):
             held.copy_(own.view_as(held))
-        self._begun_with = self._flat()  # without what was lost where parameters are less precise
+        self._begun_with = self._flat()  # as rounded, if parameters are less precise
 
     def _flat(self) -> Tensor:
         return torch.cat([parameter.reshape(-1).to("cpu", self._dtype) for parameter in self._held])
 
     def _cut(self, flat: Tensor) -> list[Tensor]:
-        """Return the part of each server; parts have no copies."""
+        """Return the part of each server, without copying."""
         return list(flat.tensor_split(self._num_servers))
 
 

@@ -1,6 +1,6 @@
 """A part of the parameters on the worker that serves it, and how the others reach it.
 
-When updates are made, and which part lies where, are left to `parameter_server`.
+`parameter_server` decides which part is where, and when updates are made.
 
 Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
 Server".
@@ -32,12 +32,12 @@ class ServerLeft(RuntimeError):
 
 
 class Address(NamedTuple):
-    """Where a served part is reached.
+    """The address of a served part.
 
     Attributes:
-        host: Of the worker that serves it.
-        port: At which it listens.
-        key: What only the replicas of the trial know.
+        host: Host of the worker that serves it.
+        port: Port on which it listens.
+        key: A secret of the trial's replicas.
     """
 
     host: str
@@ -49,19 +49,19 @@ class Served(Protocol):
     """A part of the parameters, wherever it lies."""
 
     def begin(self, update: Tensor | None, num_steps: int) -> None:
-        """Begin to add an update to the values and to read them; `finish` ends it.
+        """Start to add an update to the values and to read them. `finish` ends it.
 
         Args:
-            update: Of the same shape as the values; None to read only.
-            num_steps: Updates of every replica that the values must contain.
+            update: A tensor of the same shape as the values; None to read only.
+            num_steps: Number of updates of every replica that the values must contain.
         """
         ...
 
     def finish(self, values: Tensor) -> None:
-        """Wait until the values contain what `begin` named, and write them into `values`.
+        """Wait until the served values contain the updates of `begin`; write them into `values`.
 
         Raises:
-            ServerLeft: If a replica has left that would have to add an update, or the server has.
+            ServerLeft: If the server has left, or a replica whose update is missing.
         """
         ...
 
@@ -77,10 +77,10 @@ class OwnPart:
         """Serve a copy of `values`.
 
         Args:
-            values: One-dimensional.
+            values: A one-dimensional tensor.
             num_replicas: How many replicas send updates.
             in_order: Whether updates are added step by step in the order of the ranks, so that the
-                same updates have the same sum; possible where no replica is ever ahead by a step.
+                same updates have the same sum. Possible only if no replica is ever a step ahead.
         """
         self._num_replicas, self._in_order = num_replicas, in_order
         self._has_left = False
@@ -104,8 +104,8 @@ class OwnPart:
         """Add the next update of a replica.
 
         Args:
-            rank: Of the replica.
-            update: Of the same shape as the values.
+            rank: Rank of the replica.
+            update: A tensor of the same shape as the values.
         """
         with self._changed:
             self._waiting[rank] = update
@@ -162,11 +162,11 @@ class Remote:
     """The use of a part that lies on another worker."""
 
     def __init__(self, address: Address, rank: int) -> None:
-        """Connect.
+        """Connect to a part.
 
         Args:
-            address: Of the part.
-            rank: Of this replica.
+            address: Its address.
+            rank: Rank of this replica.
 
         Raises:
             ServerLeft: If nobody listens there.
@@ -203,15 +203,15 @@ class Remote:
 
 
 class Server:
-    """Lets the other replicas use this worker's part, with a thread for each of them."""
+    """Lets the other replicas use this worker's part, with one thread per replica."""
 
     def __init__(self, part: OwnPart, host: str, num_others: int) -> None:
         """Listen for them.
 
         Args:
-            part: What is served.
+            part: The served part.
             host: The address of this machine as the others see it.
-            num_others: How many will connect.
+            num_others: How many replicas will connect.
         """
         self._part = part
         self._connections: list[socket.socket] = []
@@ -251,7 +251,9 @@ class Server:
         except OSError:
             return None
         key, rank = _GREETING.unpack(greeting)
-        return rank if hmac.compare_digest(key, self.address.key) else None
+        if not hmac.compare_digest(key, self.address.key):
+            return None
+        return rank
 
     def _serve(self, connection: socket.socket, rank: int) -> None:
         request = bytearray(_REQUEST.size)
@@ -281,7 +283,7 @@ def _bytes_of(values: Tensor) -> memoryview:
 
 
 def _receive(connection: socket.socket, content: memoryview) -> None:
-    """Fill `content` with what comes next.
+    """Fill `content` with the next bytes.
 
     Raises:
         ConnectionError: If the other side has ended the connection.

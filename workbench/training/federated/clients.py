@@ -1,7 +1,7 @@
 """The clients of a federation: which samples each of them trains and is evaluated on.
 
 Samples are divided at random, by class, or by the values of a column. Each way of dividing returns
-one sorted array of sample numbers per client. Together they hold every sample exactly once; a
+one sorted array of sample numbers per client. Together they hold every sample exactly once. A
 client may hold none.
 """
 
@@ -25,11 +25,11 @@ Shards = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Clients:
-    """Who holds what.
+    """The samples of each client.
 
     Attributes:
         train: The numbers of each client's training samples; a client may have none.
-        validation: The same of the validation samples, divided in the same way.
+        validation: The numbers of each client's validation samples, divided in the same way.
     """
 
     train: Shards
@@ -49,7 +49,7 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
     """
     if isinstance(datasets.train, OrderedSplit):
         raise ExperimentError(
-            "samples that come in an order of their own cannot be divided among clients",
+            "samples with a fixed order cannot be divided among clients",
             field="data",
             next_step=(
                 "Give a data set that is indexed by sample number, or remove the section federated."
@@ -126,7 +126,7 @@ def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
 
 
 def _classes(split: Split, num_classes: int) -> np.ndarray:
-    """Return the class of each sample; without reading inputs where the split holds its targets."""
+    """Return the class of each sample, without reading inputs if the split holds its targets."""
     targets = getattr(split, "targets", None)
     if targets is None:
         numbers = np.arange(len(split))
@@ -155,8 +155,8 @@ def dirichlet_shares(
     Args:
         num_classes: Number of classes.
         num_clients: Number of clients.
-        concentration: Of the distribution: below 1, most of a class is with few clients; large
-            numbers give equal shares.
+        concentration: Concentration of the distribution. Below 1, few clients hold most of a class;
+        large numbers give equal shares.
         seed: Seed of the draw.
 
     Returns:
@@ -166,7 +166,7 @@ def dirichlet_shares(
     class as in Li et al., "Federated Learning on Non-IID Data Silos", 2022.
     """
     rng = np.random.default_rng(seed)
-    # Of gamma variables, whose logarithms do not underflow as those of tiny concentrations do.
+    # Logarithms of gamma variables do not underflow, even for tiny concentrations.
     logs = np.log(rng.standard_gamma(concentration + 1.0, (num_classes, num_clients)))
     logs += np.log1p(-rng.random((num_classes, num_clients))) / concentration
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -174,7 +174,7 @@ def dirichlet_shares(
 
 
 def label_shares(num_classes: int, num_clients: int, *, num_labels: int, seed: int) -> np.ndarray:
-    """Give each client the same number of classes; the clients of a class hold equal shares of it.
+    """Give each client the same number of classes, and the clients of a class equal shares of it.
 
     Args:
         num_classes: Number of classes.

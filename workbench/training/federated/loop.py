@@ -1,11 +1,11 @@
 """The loop of a federation: one trial that is trained, pruned, kept and resumed by round.
 
-A round counts as an epoch and as a step: it ends with the same evaluation, report and checkpoint as
+A round counts as an epoch and as a step. It ends with the same evaluation, report and checkpoint as
 an epoch of the loop. Everything random follows from seed, round and client, so an interrupted round
-is made again exactly. How a round is made is left to `rounds`.
+is repeated exactly. `rounds` makes a single round.
 
 Validation batches are cut by client, whatever the number of workers, and their totals are added in
-the order of the clients: so the values are the same, bit for bit, on any number of workers.
+the order of the clients. So the values are the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def federate(task: TrialTask, report: Report) -> Outcome:
 
     Args:
         task: The order; its experiment has a section `federated`.
-        report: Takes events; returns whether the trial should stop. Called on rank 0 only.
+        report: Takes events, and returns whether the trial should stop. Called on rank 0 only.
 
     Returns:
         How it ended.
@@ -94,7 +94,7 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
-        # The round whose weights are kept, where this attempt has saved them.
+        # The round whose weights are kept, if this attempt has saved them.
         self._kept_round: int | None = None
         self._is_reached = False
         self._num_bytes = 0
@@ -124,7 +124,8 @@ class _Federation:
         return ended or Outcome("complete", self._num_done, self._value.result())
 
     def _make_round(self) -> Outcome | None:
-        schedule, settings = self._parts.schedule, self._parts.settings
+        schedule = self._parts.schedule
+        settings = self._parts.settings
         began_s = perf_counter()
         try:
             result = self._rounds.run(self._num_done, settings.lr * schedule.factor(self._num_done))
@@ -135,16 +136,20 @@ class _Federation:
         schedule.after_epoch()
         self._num_done += 1
         self._num_bytes += result.num_bytes
-        self._last_loss = self._last_loss if result.mean_loss is None else result.mean_loss
+        if result.mean_loss is not None:
+            self._last_loss = result.mean_loss
         if self._last_loss is not None and not math.isfinite(self._last_loss):
             return diverged("train_loss", self._last_loss, self._num_done, self._values)
         return self._finish_round(result, elapsed_s)
 
     def _finish_round(self, result: RoundResult, elapsed_s: float) -> Outcome | None:
         """Evaluate, report and write a checkpoint, each in the rounds in which it is due."""
-        training, number = self._parts.settings.training, self._num_done
+        training = self._parts.settings.training
+        number = self._num_done
         is_last = number == self._num_rounds
-        values = {} if self._last_loss is None else {"train_loss": self._last_loss}
+        values = {}
+        if self._last_loss is not None:
+            values["train_loss"] = self._last_loss
         values[BYTES_METRIC] = self._num_bytes / self._federated.clients
         values[ANSWERED_METRIC] = float(result.num_answered)
         is_best = False
@@ -176,6 +181,7 @@ class _Federation:
         if target is None:
             return {}
         self._is_reached = target.violation(values[target.metric]) <= 0.0
+        # A round more than there are: the target was not reached.
         num_rounds = self._num_done if self._is_reached else self._num_rounds + 1
         per_round = self._num_bytes / self._federated.clients / self._num_done
         return {ROUNDS_METRIC: float(num_rounds), BYTES_TO_TARGET_METRIC: per_round * num_rounds}
@@ -195,7 +201,9 @@ class _Federation:
     def _send(self, event: Event) -> Outcome | None:
         """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
         stop = self._events.send(event)
-        return Outcome("stopped", self._num_done, self._value.result()) if stop else None
+        if not stop:
+            return None
+        return Outcome("stopped", self._num_done, self._value.result())
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
         path = ""
@@ -242,7 +250,7 @@ def evaluate_clients(
     Args:
         strategy: Holds the model.
         source: The validation samples.
-        metrics: What to measure, by name.
+        metrics: The metrics by name.
         shards: The samples of each client.
         batch: Samples at once.
         worker: Which worker this is; each measures its part of the batches.

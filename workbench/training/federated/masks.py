@@ -1,13 +1,10 @@
-"""Secure aggregation by pairwise masks.
+"""Secure aggregation by pairwise masks: the server learns only the sum of what it receives.
 
-The server adds up what it receives and learns the sum only.
-
-Each pair of clients shares a secret and derives a mask from it, which one adds and the other
-subtracts, so that the masks cancel in the sum. Numbers are fixed-point integers modulo 2^64, so
-sums are exact in any order. The masks of clients that fail do not cancel: each of the others
-reveals the secret that it shares with a failed client, and the server removes those masks. How
-clients agree on secrets, and that a failed client's numbers do not arrive late after all, is left
-to a deployment.
+Each pair of clients shares a secret and derives a mask from it. One adds the mask and the other
+subtracts it, so that the masks cancel in the sum. Numbers are fixed-point integers modulo 2^64, so
+sums are exact in any order. The masks of clients that fail do not cancel: each other client reveals
+the secret that it shares with a failed client, and the server removes those masks. A real
+deployment must also make clients agree on secrets, and reject late numbers of failed clients.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
 2017, with single masks.
@@ -29,9 +26,9 @@ def pair_secret(seed: int, number: int, client: int, other: int) -> bytes:
 
     Args:
         seed: Seed of the training.
-        number: Which round.
+        number: Number of the round.
         client: A client.
-        other: Another one; the order does not matter.
+        other: Another client. The order does not matter.
     """
     text = f"{seed}/{number}/{min(client, other)}/{max(client, other)}"
     return hashlib.sha256(text.encode()).digest()
@@ -41,9 +38,9 @@ class SumTooLargeError(Exception):
     """A number is so large that the sum over all clients may not fit.
 
     Attributes:
-        position: Which of the numbers it is.
+        position: Index of the number.
         value: The number.
-        bound: What a number may be at most, in size.
+        bound: Largest allowed size of a number.
     """
 
     def __init__(self, position: int, value: float, bound: float) -> None:
@@ -89,7 +86,7 @@ def from_fixed(total: np.ndarray) -> np.ndarray:
 
 
 def masked(values: np.ndarray, client: int, secrets: Mapping[int, bytes]) -> np.ndarray:
-    """Return what a client sends: its numbers under the masks of all pairs that it belongs to.
+    """Return the message of a client: its numbers under the masks of all of its pairs.
 
     Args:
         values: Fixed-point numbers.
@@ -108,7 +105,7 @@ def unmasked_sum(
     """Return the sum of the numbers of all clients that were received, as the server computes it.
 
     Args:
-        received: What each client sent; at least one.
+        received: The message of each client; at least one.
         revealed: The secret of each pair (received client, failed client).
     """
     total = np.zeros_like(next(iter(received.values())))

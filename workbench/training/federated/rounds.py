@@ -1,8 +1,8 @@
 """One round of a federation on the workers of a trial.
 
-Who takes part, fails or is slow is drawn from seed and round. The clients of a round are dealt to
-the workers in turn. Every worker receives what all clients send, in the order of the clients, and
-computes the server's step itself: so the result is the same, bit for bit, on any number of workers,
+Which clients take part, fail or are slow is drawn from seed and round. The clients of a round are
+dealt to the workers in turn. Every worker receives the updates of all clients, in their order, and
+computes the server's step itself. So the result is the same, bit for bit, on any number of workers,
 and no worker has to be sent the new weights.
 """
 
@@ -51,7 +51,7 @@ class Participation:
 
 @dataclass(frozen=True)
 class Update:
-    """What one client sends, and what it measured."""
+    """The update of one client, and its measurements."""
 
     participation: Participation
     weights: np.ndarray
@@ -65,9 +65,9 @@ class RoundResult:
     """What happened in one round.
 
     Attributes:
-        mean_loss: Over the samples that clients trained on; None where no client finished.
+        mean_loss: Mean over the samples that clients trained on; None if no client finished.
         num_trained: Samples that they trained on, counted once per pass.
-        num_bytes: What clients received and sent.
+        num_bytes: Bytes that clients received and sent.
         num_answered: Number of clients that sent something.
     """
 
@@ -78,7 +78,7 @@ class RoundResult:
 
 
 class Rounds:
-    """The model of the server, the clients, and one round after the other."""
+    """The server's model and the clients, for one round after another."""
 
     def __init__(self, parts: Parts, clients: Clients, seed: int) -> None:
         """Begin with the weights that the strategy holds.
@@ -139,7 +139,7 @@ class Rounds:
         return RoundResult(result.mean_loss(), result.num_trained, num_bytes, result.num_answered)
 
     def state(self) -> dict[str, Any]:
-        """Return what the next round depends on beside the weights, as tensors."""
+        """Return the state for the next round, without the weights, as tensors."""
         return {name: torch.from_numpy(value) for name, value in self._server.state().items()}
 
     def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -153,18 +153,20 @@ class Rounds:
         self._weights = {name: value.detach().clone() for name, value in weights.items()}
 
     def _train(self, taking_part: Participation, number: int, lr: float) -> Update | None:
-        """Train one client; everything random in it follows from seed, round and client.
+        """Train one client. Everything random follows from seed, round and client.
 
         Returns:
-            What it sends; None if it has not finished when its time is over.
+            Its update; None if it has not finished when its time is over.
         """
         began_s = perf_counter()
-        federated, train = self._federated, self._parts.train
-        shard, settings = self._clients.train[taking_part.client], self._parts.settings
+        federated = self._federated
+        train = self._parts.train
+        settings = self._parts.settings
+        shard = self._clients.train[taking_part.client]
         self._strategy.begin(self._weights, proximal=federated.proximal)
         seed = seed_of(self._seed, number, taking_part.client)
         seed_generators(seed)
-        torch.manual_seed(seed)  # those of GPUs, too
+        torch.manual_seed(seed)  # also seeds all GPUs
         per_epoch = -(-len(shard) // settings.step_batch)
         num_steps = math.ceil(taking_part.part * per_epoch * federated.local_epochs)
         order = shard
@@ -175,7 +177,8 @@ class Rounds:
             if place == 0:
                 if not self._parts.datasets.order.keeps_order:
                     order = np.random.default_rng([seed, local_epoch]).permutation(shard)
-                train.epoch, train.seed = number * federated.local_epochs + local_epoch, self._seed
+                train.epoch = number * federated.local_epochs + local_epoch
+                train.seed = self._seed
             indices = order[place * settings.step_batch : (place + 1) * settings.step_batch]
             batch = WorkerBatch(train, indices, micro_batch=settings.plan.micro_batch)
             loss = self._strategy.forward_backward(batch)
@@ -188,7 +191,7 @@ class Rounds:
         return Update(taking_part, weights, len(shard), loss_sum.item(), num_trained)
 
     def _in_order(self, own: list[Update | None], num_clients: int) -> Iterator[Update]:
-        """Yield what all clients send, in their order; each worker has every n-th of them."""
+        """Yield the updates of all clients, in their order. Each worker has every n-th of them."""
         worker = self._parts.worker
         for first in range(0, num_clients, worker.num_workers):
             turn = first // worker.num_workers
@@ -224,7 +227,8 @@ class Rounds:
 
         received = {}
         for update in updates:
-            client, weight = update.participation.client, float(update.num_samples)
+            client = update.participation.client
+            weight = float(update.num_samples)
             change = np.append((update.weights - before) * weight, weight)
             try:
                 values = masks.to_fixed(change, num_clients=len(numbers))
@@ -237,7 +241,9 @@ class Rounds:
         failed = [client for client in numbers if client not in received]
         revealed = {(client, gone): secret(client, gone) for client in received for gone in failed}
         total = masks.from_fixed(masks.unmasked_sum(received, revealed))
-        return total[:-1] / total[-1] if total[-1] else None
+        if not total[-1]:
+            return None
+        return total[:-1] / total[-1]
 
     def _does_not_fit(
         self, error: masks.SumTooLargeError, client: int, num_samples: int, num_clients: int
@@ -270,10 +276,7 @@ class Rounds:
         return None
 
     def _apply(self, change: np.ndarray) -> None:
-        """Let the server make its step.
-
-        What is no parameter, such as a running mean, takes the mean.
-        """
+        """Let the server make its step. Buffers, such as running means, take the mean."""
         step = change.copy()
         step[self._is_trained] = self._server.step(change[self._is_trained])
         values = self._flat(self._weights).astype(np.float64) + step
@@ -291,7 +294,8 @@ class Rounds:
 
     def _num_bytes(self, num_drawn: int, num_finished: int) -> int:
         """Count the weights that clients receive and send, and the secrets that they reveal."""
-        num_values, num_failed = len(self._is_trained), num_drawn - num_finished
+        num_values = len(self._is_trained)
+        num_failed = num_drawn - num_finished
         per_value = _FIXED_BYTES if self._federated.secure else _FLOAT_BYTES
         num_bytes = num_values * (num_drawn * _FLOAT_BYTES + num_finished * per_value)
         if self._federated.secure:
@@ -318,7 +322,8 @@ def draw_round(
     rng = np.random.default_rng([_DRAW_OF_ROUNDS, seed, number])
     num_drawn = min(num_clients, max(1, round(fraction * num_clients)))
     drawn = np.sort(rng.choice(num_clients, size=num_drawn, replace=False))
-    fails, is_slow = rng.random(num_drawn) < failures, rng.random(num_drawn) < stragglers
+    fails = rng.random(num_drawn) < failures
+    is_slow = rng.random(num_drawn) < stragglers
     parts = np.where(is_slow, 1.0 - rng.random(num_drawn), 1.0)
     return [
         Participation(int(client), bool(fail), float(part))
@@ -327,7 +332,7 @@ def draw_round(
 
 
 class _Sums:
-    """What clients measured, added up in their order."""
+    """Sums of the clients' measurements, in their order."""
 
     def __init__(self) -> None:
         self._loss_sum = 0.0
@@ -343,7 +348,9 @@ class _Sums:
 
     def mean_loss(self) -> float | None:
         """Return the mean over all samples; None without any."""
-        return self._loss_sum / self.num_trained if self.num_trained else None
+        if not self.num_trained:
+            return None
+        return self._loss_sum / self.num_trained
 
 
 def _server(federated: Federated) -> Server:

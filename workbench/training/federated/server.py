@@ -1,7 +1,7 @@
-"""What the server makes of the changes of its clients: one change, and its step.
+"""The server's part of a round: it combines the changes of clients into one, and makes its step.
 
-The changes are averaged, or combined in two ways that resist clients which send anything. The step
-is plain, with momentum, or adaptive.
+The changes are averaged, or combined in one of two ways that resist clients with arbitrary values.
+The step is plain, with momentum, or adaptive.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def trimmed_mean(changes: Sequence[np.ndarray], trim: float) -> np.ndarray:
 
     Args:
         changes: One-dimensional changes; at least one.
-        trim: Share of the clients that is left out at each end, below 0.5.
+        trim: Share of the clients to drop at each end, below 0.5.
 
     Source: Yin et al., "Byzantine-Robust Distributed Learning", 2018.
     """
@@ -48,17 +48,15 @@ def trimmed_mean(changes: Sequence[np.ndarray], trim: float) -> np.ndarray:
 
 
 def krum(changes: Sequence[np.ndarray], num_bad: int) -> int:
-    """Return which change is nearest to its neighbours.
-
-    The one with the least sum of squared distances.
+    """Return the position of the change nearest to its neighbours, by the sum of squared distances.
 
     Args:
         changes: One-dimensional changes; at least one.
-        num_bad: How many may be bad; the distances to clients - bad - 2 neighbours count, at least
+        num_bad: How many may be bad. The distances to clients - bad - 2 neighbours count, at least
             one.
 
     Returns:
-        Its position; the first one of several that are equally near.
+        Its position; the first one if several are equally near.
 
     Source: Blanchard et al., "Machine Learning with Adversaries", 2017.
     """
@@ -79,9 +77,9 @@ class Server:
         rule: How the change is applied: a name of `ServerRule` in the experiment's section
             `federated`.
         lr: The server's rate.
-        momentum: Decay of the mean change; 0 for none. Not read by fedavg.
-        second_moment: Decay of the mean square; read by fedadam and fedyogi.
-        tau: Added to the root of the mean square; larger numbers adapt less.
+        momentum: Decay of the mean change; 0 for none. fedavg does not use it.
+        second_moment: Decay of the mean square, for fedadam and fedyogi.
+        tau: Added to the root of the mean square. Larger numbers adapt less.
 
     Source: McMahan et al. 2017 (fedavg); Hsu, Qi, Brown 2019 (fedavgm); Reddi et al., "Adaptive
     Federated Optimization", 2021, algorithm 2 (the others).
@@ -96,19 +94,23 @@ class Server:
     _square: np.ndarray | None = field(default=None, repr=False)
 
     def step(self, change: np.ndarray) -> np.ndarray:
-        """Return what is added to the weights.
+        """Return the change to add to the weights.
 
         Args:
             change: The aggregated change of the clients' weights, float64, one-dimensional.
         """
         if self.rule == "fedavg":
             return self.lr * change
-        before = np.zeros_like(change) if self._mean is None else self._mean
+        before = self._mean
+        if before is None:
+            before = np.zeros_like(change)
         if self.rule == "fedavgm":
             self._mean = self.momentum * before + change
             return self.lr * self._mean
         self._mean = self.momentum * before + (1.0 - self.momentum) * change
-        square = np.full_like(change, self.tau**2) if self._square is None else self._square
+        square = self._square
+        if square is None:
+            square = np.full_like(change, self.tau**2)
         self._square = self._next_square(square, np.square(change))
         return self.lr * self._mean / (np.sqrt(self._square) + self.tau)
 
@@ -120,7 +122,7 @@ class Server:
         return self.second_moment * square + (1.0 - self.second_moment) * change
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what the next step depends on, for `load`."""
+        """Return the state for the next step, for `load`."""
         kept = {"mean": self._mean, "square": self._square}
         return {name: value for name, value in kept.items() if value is not None}
 

@@ -1,8 +1,7 @@
-"""Fitting an estimator of scikit-learn's kind in stages, so that it can be judged before it is
-finished.
+"""Fits an estimator like scikit-learn's in stages, so that it can be evaluated before the end.
 
-An estimator is any object with `fit` and `predict`. Which of its own means divides the work is
-found out here; what happens between two stages is left to those who call it.
+An estimator is any object with `fit` and `predict`. This module finds out how its fit can be
+divided. The caller decides what happens between two stages.
 """
 
 from __future__ import annotations
@@ -13,19 +12,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-Way = Literal["partial_fit", "warm_start", "continue", "at once"]
+StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
 _EARLIER_MODEL = ("xgb_model", "init_model")
-"""Arguments of `fit` by which XGBoost and LightGBM grow an earlier model."""
+"""Arguments of `fit` with which XGBoost and LightGBM extend an earlier model."""
 
 
-def way_of(estimator: Any) -> Way:
+def stage_method_of(estimator: Any) -> StageMethod:
     """Return how an estimator can be fitted in parts.
 
     Args:
         estimator: An object with `fit` and `predict`.
     """
-    options = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    options = _options_of(estimator)
     if hasattr(estimator, "partial_fit") and not options.get("early_stopping"):
         return "partial_fit"
     if _size_name(options) is not None and "warm_start" in options:
@@ -33,6 +32,12 @@ def way_of(estimator: Any) -> Way:
     if "n_estimators" in options and _earlier_model_name(estimator) is not None:
         return "continue"
     return "at once"
+
+
+def _options_of(estimator: Any) -> dict[str, Any]:
+    if not hasattr(estimator, "get_params"):
+        return {}
+    return estimator.get_params(deep=False)
 
 
 def fit_stages(
@@ -46,23 +51,22 @@ def fit_stages(
 ) -> Iterator[int]:
     """Fit an estimator in stages.
 
-    With `partial_fit` a stage is one pass over all samples; of trees that can be grown further, it
-    is an equal part of all of them; anything else is fitted in one stage.
+    With `partial_fit`, a stage is one pass over all samples. If trees can be added, it is an equal
+    part of them. Anything else is fitted in one stage.
 
     Args:
         estimator: An object with `fit` and `predict`; it is changed in place.
         inputs: Samples as (samples, features).
         targets: What is to be predicted.
-        num_stages: How many stages, at most.
-        num_done: Stages that the estimator has behind it already.
-        size: How many trees there are in the end, where it is grown; None for the number that it
-            has now.
+        num_stages: Maximum number of stages.
+        num_done: Stages that the estimator has completed already.
+        size: Final number of trees; None for the number that the estimator has now.
 
     Yields:
-        The number of stages that are done, after each; stages that would change nothing are
+        The number of completed stages, after each one. Stages that would change nothing are
         skipped.
     """
-    way = way_of(estimator)
+    way = stage_method_of(estimator)
     if way == "partial_fit":
         yield from _fit_passes(estimator, inputs, targets, num_stages, num_done)
     elif way == "at once":
@@ -81,19 +85,23 @@ def fit_stages(
 
 
 def size_of(estimator: Any) -> int:
-    """Return how many trees an estimator has when it is fitted; 1 for anything but trees."""
-    options = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    """Return how many trees a fitted estimator has; 1 for anything but trees."""
+    options = _options_of(estimator)
     name = _size_name(options)
     if name is None:
         return 1
-    return 100 if options[name] is None else options[name]  # what XGBoost does without a number
+    if options[name] is None:
+        return 100  # XGBoost's default
+    return options[name]
 
 
 def _fit_passes(
     estimator: Any, inputs: np.ndarray, targets: np.ndarray, num_stages: int, num_done: int
 ) -> Iterator[int]:
-    takes_classes = "classes" in inspect.signature(estimator.partial_fit).parameters
-    arguments = {"classes": np.unique(targets)} if takes_classes else {}
+    arguments = {}
+    if "classes" in inspect.signature(estimator.partial_fit).parameters:
+        # The first pass must know all classes.
+        arguments["classes"] = np.unique(targets)
     for stage in range(num_done + 1, num_stages + 1):
         estimator.partial_fit(inputs, targets, **arguments)
         yield stage
@@ -108,10 +116,12 @@ def _fit_parts(
     num_done: int,
     total: int,
 ) -> Iterator[int]:
-    name, way = _size_name(estimator.get_params(deep=False)), way_of(estimator)
+    name, way = _size_name(estimator.get_params(deep=False)), stage_method_of(estimator)
     assert name is not None
     sizes = [max(1, total * (stage + 1) // num_stages) for stage in range(num_stages)]
-    size = sizes[num_done - 1] if num_done else 0
+    size = 0
+    if num_done:
+        size = sizes[num_done - 1]
     for stage in range(num_done + 1, num_stages + 1):
         more = sizes[stage - 1] - size
         if more == 0:
@@ -121,26 +131,31 @@ def _fit_parts(
             estimator.set_params(**{name: size + more, "warm_start": True})
         else:
             estimator.set_params(**{name: more})
-            earlier = _earlier_model_name(estimator)
-            assert earlier is not None
-            arguments = {earlier: _booster_of(estimator)} if size else {}
+            if size:
+                earlier = _earlier_model_name(estimator)
+                assert earlier is not None
+                arguments[earlier] = _booster_of(estimator)
         estimator.fit(inputs, targets, **arguments)
         size += more
         yield stage
 
 
 def _booster_of(estimator: Any) -> Any:
-    return estimator.get_booster() if hasattr(estimator, "get_booster") else estimator.booster_
+    if hasattr(estimator, "get_booster"):  # XGBoost
+        return estimator.get_booster()
+    return estimator.booster_
 
 
 def _size_name(options: dict[str, Any]) -> str | None:
     """Return the parameter that holds the number of trees.
 
-    `max_iter` of linear models is not one.
+    Linear models have a `max_iter` as well, which counts something else.
     """
     if "n_estimators" in options:
         return "n_estimators"
-    return "max_iter" if "max_iter" in options and "max_leaf_nodes" in options else None
+    if "max_iter" in options and "max_leaf_nodes" in options:
+        return "max_iter"
+    return None
 
 
 def _earlier_model_name(estimator: Any) -> str | None:
