@@ -221,7 +221,7 @@ NUMBERS_REFUSED: dict[str, tuple[Any, torch.Tensor, str]] = {
         "before argmax or rounding",
     ),
     "complex outputs": (torch.zeros(B, dtype=torch.cfloat), torch.zeros(B), "real part"),
-    "complex targets": (torch.zeros(B), torch.zeros(B, dtype=torch.cfloat), "as they are"),
+    "complex targets": (torch.zeros(B), torch.zeros(B, dtype=torch.cfloat), "unchanged"),
     "no tensor": (SimpleNamespace(text="no"), torch.zeros(B), "Return the tensor"),
 }
 
@@ -255,8 +255,8 @@ CLASSES_REFUSED: dict[str, tuple[torch.Tensor, torch.Tensor, int, str]] = {
     "labels -1 and 1": (LOGITS, 2 * LABELS - 1, 2, "Write 0 for -1"),
     "shares of one label": (SCORES, CLASSES + 0.5, C, "task regression"),
     "NaN": (SCORES, torch.where(CLASSES == 1, math.nan, CLASSES.float()), C, "fill in"),
-    "several labels": (SCORES, torch.ones(B, C, dtype=torch.long), C, "of your own"),
-    "no label": (SCORES, torch.zeros(B, C), C, "of your own"),
+    "several labels": (SCORES, torch.ones(B, C, dtype=torch.long), C, "your own"),
+    "no label": (SCORES, torch.zeros(B, C), C, "your own"),
     "shares that add up to 3": (SCORES, 3 * ONE_HOT.float(), C, "number of its class"),
     "too few scores": (SCORES, CLASSES, 5, "return 5 scores"),
     "one score of three classes": (LOGITS[:, None], CLASSES, C, "return 3 scores"),

@@ -26,8 +26,8 @@ class Block(nn.Module):
     def __init__(
         self, *, width: int, num_heads: int, feedforward_ratio: int, dropout: float
     ) -> None:
-        """Build it with PyTorch's default initialisation; the transformer sets its own."""
         """Build it with PyTorch's default initialisation. The transformer sets its own."""
+        super().__init__()
         hidden = width * feedforward_ratio
         self.num_heads = num_heads
         self.head_width = width // num_heads

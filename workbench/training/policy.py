@@ -1,11 +1,11 @@
-"""Learns a policy for an environment with `reset` and `step`, such as those of Gymnasium.
+"""A train function that learns a policy for an environment, such as those of Gymnasium.
 
-A train function.
+Several copies of the environment are played in turn, and the policy learns from the rewards by
+proximal policy optimisation (PPO). An experiment uses it as `train`. An environment has `reset` and
+`step`, and its actions are numbers from 0.
 
-Several copies of the environment are played in turn, and the policy learns from what they returned
-by proximal policy optimisation (PPO). It is named in an experiment as `train`; actions are numbers
-from 0. Sources: Schulman et al., Proximal Policy Optimization Algorithms (2017) and
-High-Dimensional Continuous Control Using Generalized Advantage Estimation (2016).
+Sources: Schulman et al., Proximal Policy Optimization Algorithms (2017) and High-Dimensional
+Continuous Control Using Generalized Advantage Estimation (2016).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _EVALUATION_SEED = 1_000_000
 
 
 class Environment(Protocol):
-    """What is played, as Gymnasium defines it; `action_space.n` is the number of actions."""
+    """An environment, as Gymnasium defines it. `action_space.n` is the number of actions."""
 
     action_space: Any
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, Any]:
-        """Begin an episode; return the first observation and anything else."""
+        """Start an episode, and return the first observation and anything else."""
         ...
 
     def step(self, action: int, /) -> tuple[Any, Any, Any, Any, Any]:
@@ -47,7 +47,7 @@ class Environment(Protocol):
 
 
 class PolicySettings(BaseModel):
-    """Everything that can be chosen about a policy and how it learns; each can be searched."""
+    """The settings of a policy and its training. Each can be searched."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -103,9 +103,9 @@ def train_policy(
 
     Args:
         config: The fields of `PolicySettings`.
-        report: Receives `mean_return` of the most likely actions, and the `frames` played so far;
-            returns whether to stop.
-        folder: Where the policy is kept, from which a later attempt continues.
+        report: Receives `mean_return` of the most likely actions and the `frames` played so far,
+        and returns whether to stop.
+        folder: The folder of the policy, from which a later attempt continues.
         seed: Seed of everything random.
 
     Raises:
@@ -176,7 +176,7 @@ def make_environment(name: str) -> Environment:
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"{name} is an environment of Gymnasium, which is not installed",
-                next_step=f"Install it: {install_command('policies')}; or name module:Class.",
+                next_step=f"Install it: {install_command('policies')}, or write module:Class.",
             ) from error
         try:
             made = gymnasium.make(name)
@@ -200,7 +200,7 @@ def make_environment(name: str) -> Environment:
 
 @dataclass(frozen=True)
 class _Steps:
-    """What was played in a round, flat."""
+    """The steps of a round, flat."""
 
     observations: Tensor
     actions: Tensor
@@ -220,7 +220,7 @@ class _Play:
         self.num_actions = int(self._copies[0].action_space.n)
 
     def round(self, policy: Policy) -> _Steps:
-        """Play and return what came of it, with the advantage of each action."""
+        """Play a round, and return its steps with the advantage of each action."""
         settings = self._settings
         shape = (settings.steps, settings.copies)
         observations = np.zeros((*shape, self.observations.shape[1]), dtype=np.float32)
@@ -260,7 +260,7 @@ class _Play:
         copy = self._copies[number]
         seen, reward, has_ended, is_cut_off, _ = copy.step(action)
         reward = float(reward)
-        # It would have gone on, so what it was still worth is added.
+        # The episode would have continued, so the value of the rest is added.
         if is_cut_off and not has_ended:
             with torch.no_grad():
                 worth = policy.critic(torch.from_numpy(_flat(seen)[None]))
@@ -316,7 +316,7 @@ def mean_return(policy: Policy, settings: PolicySettings, *, seed: int) -> float
     """Return the mean sum of the rewards of whole episodes with the most likely actions.
 
     Args:
-        policy: What acts.
+        policy: The policy that acts.
         settings: The environment and the number of episodes.
         seed: Seed of the first episode; the others follow.
     """

@@ -1,10 +1,10 @@
 """A trial by any program: what it receives, what its reports mean, and how its end ends the trial.
 
-What it prints is kept in the log of the trial up to `resources.max_log_size`. Of several workers
-each starts the program, with the variables that torchrun sets; only rank 0's metrics are read. An
-objective is reported at once, so that a trial can be pruned at it; other metrics are collected for
-up to half a second. Which reports of many are stored is left to the worker; starting, reading and
-ending the program to `programs`.
+Its output is kept in the log of the trial, up to `resources.max_log_size`. If there are several
+workers, each starts the program with the variables of torchrun, and only rank 0's metrics are read.
+An objective is reported at once, so that the trial can be pruned; other metrics are collected for
+up to half a second. The worker decides which of many reports are stored. `programs` starts, reads
+and ends the program.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def run_program(
     report: Callable[[Event], bool],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Start the program that an experiment's `command` names, and follow it to its end.
+    """Start the program in an experiment's `command`, and follow it to its end.
 
     Args:
         task: The trial to run.
-        report: Takes events; returns whether the trial should stop.
+        report: Takes events, and returns whether the trial should stop.
         should_stop: Returns whether the trial should stop, whatever the program writes.
 
     Returns:
@@ -170,10 +170,7 @@ class _Attempt:
         return VARIABLE not in os.environ or (self._scratch / _SEEN_NAME).exists()
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
-        """Return whether the program should end.
-
-        Where that was requested, let the other ranks stop.
-        """
+        """Return whether the program should end. If requested, stop the other ranks as well."""
         if not self._is_stopped and (
             should_stop() or self._reports.stop or self._ranks.should_stop()
         ):
@@ -190,14 +187,16 @@ class _Attempt:
             self._kept_s = time.monotonic()
 
     def _keep(self, attached: Attached) -> None:
-        """Keep what the program attached, at the step that it names or that was reported last."""
+        """Keep an attachment of the program, at its own step or at the last reported one."""
         if self._reports.refuse(attached.name, attached.why_no_result):
             return
         if isinstance(attached.found, str):
             self._attachments.refuse(attached.name, attached.found)
             return
         step = attached.values.get(self._experiment.step or "")
-        self._attachments.take(self._reports.step if step is None else int(step), attached.found)
+        if step is None:
+            step = self._reports.step
+        self._attachments.take(int(step), attached.found)
 
     def _readers(self) -> MetricReaders:
         if self._task.rank:
@@ -233,12 +232,14 @@ class _Attempt:
         return variables
 
     def _note_new_attempt(self, has_files: bool) -> None:
-        named = "{resume" in (self._experiment.command or "")
+        uses_resume = "{resume" in (self._experiment.command or "")
         if has_files:
-            how = "" if named else "; whether it reads them is up to the program"
-            self._note("info", f"the program is started again, with the files of its folder{how}")
+            message = "the program is started again, with the files in its folder"
+            if not uses_resume:
+                message += "; whether it reads them is up to the program"
+            self._note("info", message)
         else:
-            self._note("info", "the program starts anew: it has left nothing in its folder")
+            self._note("info", "the program starts from the beginning: its folder is empty")
 
     def _note(self, level: str, message: str) -> None:
         self._report(
@@ -252,12 +253,12 @@ class ProgramReports:
     def __init__(
         self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool]
     ) -> None:
-        """Begin before the first one.
+        """Start without reports.
 
         Args:
             task: The trial.
             experiment: Its experiment.
-            report: Takes events; returns whether the trial should stop.
+            report: Takes events, and returns whether the trial should stop.
         """
         self._task, self._report = task, report
         self._experiment, self._objectives = experiment, experiment.objectives
@@ -271,9 +272,9 @@ class ProgramReports:
         self.step = 0
         self.values: dict[str, float] = {}
         self.words: dict[str, str] = {}
-        """What was written last in the place of a number of a metric of the experiment."""
+        """The last word that the program wrote instead of a number, by metric of the experiment."""
         self.names: dict[str, None] = {}
-        """What was seen, the first first."""
+        """The names that were seen, in order."""
         self.has_step = False
         self.stop = False
         self.failed: Outcome | None = None
@@ -311,14 +312,14 @@ class ProgramReports:
         return f"the program wrote {written} at last, so the last number before that counts"
 
     def refuse(self, name: str, why: str) -> bool:
-        """Fail the trial if a metric of the experiment was reported and is not a number.
+        """Fail the trial if a reported metric of the experiment is not a number.
 
         Args:
-            name: What was reported.
+            name: Name of the metric.
             why: Why it is not a number, as a clause.
 
         Returns:
-            Whether the experiment names the metric.
+            Whether the metric belongs to the experiment.
         """
         if name not in self._decisive:
             return False
@@ -329,11 +330,11 @@ class ProgramReports:
         return True
 
     def take(self, values: Mapping[str, float], step: int | None = None) -> None:
-        """Take what was written together.
+        """Take values that were written together.
 
         Args:
-            values: Numbers by name, with the words in the place of others.
-            step: The step that the program states beside them, if its format has one.
+            values: Numbers by name, and words that were written instead of numbers.
+            step: The step that the program wrote with them, if its format has one.
         """
         if self.is_over:
             return
@@ -360,12 +361,12 @@ class ProgramReports:
             self._flush()
 
     def tick(self) -> None:
-        """Report what is due now."""
+        """Send reports that are due."""
         if time.monotonic() - self._flushed_s >= OTHERS_EVERY_S:
             self.end()
 
     def end(self) -> None:
-        """Report what is left."""
+        """Send the remaining reports."""
         if self._pending and not self.is_over:
             self._flush()
 
@@ -387,7 +388,7 @@ class ProgramReports:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
-        """Remember where a word took the place of the number of a decisive metric."""
+        """Remember a word that was written instead of the number of a decisive metric."""
         words = dict(values.words) if isinstance(values, Values) else {}
         for name in self._decisive & values.keys():
             if isinstance(values[name], bool):
@@ -397,7 +398,7 @@ class ProgramReports:
         self.words |= {name: word for name, word in words.items() if name in self._decisive}
 
     def _is_known(self, name: str, value: float) -> bool:
-        """Note a name; those beyond a limit are not kept, unless they are objectives."""
+        """Remember a name. Beyond a limit only objectives are kept."""
         if isinstance(value, bool) and name in self._decisive:
             return False
         if name not in self.names and len(self.names) < MAX_NAMES:
@@ -417,9 +418,9 @@ def outcome_of(
 
     Args:
         end: How the program ended.
-        reports: What it reported.
+        reports: Its reports.
         task: The trial.
-        output: What the program printed.
+        output: The output of the program.
         is_stopped: Whether it was requested to stop.
     """
     if reports.failed is not None:
@@ -428,15 +429,15 @@ def outcome_of(
         return Outcome("stopped", reports.step, reports.values)
     if end.code != 0:
         return _crashed(end.code, reports, output)
-    # Of the other ranks no metrics are read.
+    # Only the metrics of rank 0 are read.
     if task.rank == 0 and (missing := _missing(reports, task)) is not None:
         message = _describe_missing(missing, reports, task.experiment, output.tail())
         return replace(_failed(reports, message), is_unreported=True)
     if reports.unmeasured is not None:
         name, word = reports.unmeasured
         message = (
-            f"the last {name} that the program wrote is {word}, which is not a number; "
-            "where nothing is measured, write nothing"
+            f"the last {name} that the program wrote is {word}, which is not a number. If nothing"
+            " was measured, it should write nothing"
         )
         return _failed(reports, message)
     return Outcome("complete", reports.step, reports.values)
@@ -449,7 +450,9 @@ def _failed(reports: ProgramReports, message: str) -> Outcome:
 def _crashed(code: int | None, reports: ProgramReports, output: KeptOutput) -> Outcome:
     tail, printed = output.tail(), output.errors.decode(errors="replace")
     error = _error_of(code, printed if printed.strip() else tail)
-    message = f"the program {_describe_code(code)}" + (f": {error}" if error else "")
+    message = f"the program {_describe_code(code)}"
+    if error:
+        message += f": {error}"
     return replace(
         _failed(reports, message),
         reason="oom" if any(sign in tail[-4000:] for sign in _MEMORY) else "error",
@@ -460,7 +463,7 @@ def _crashed(code: int | None, reports: ProgramReports, output: KeptOutput) -> O
 def _describe_missing(
     missing: str, reports: ProgramReports, experiment: Experiment, tail: str
 ) -> str:
-    """Return that a program has not written a name, and what it has written instead."""
+    """Return the message for a missing name, with the names that the program wrote instead."""
     last_lines = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
     wrote = ""
     if reports.names:
@@ -517,10 +520,7 @@ def _lines(tail: str) -> list[str]:
 
 
 def _error_of(code: int | None, printed: str) -> str:
-    """Return the error that a program printed.
-
-    Of one that was killed from outside, its last line.
-    """
+    """Return the error that a program printed, or its last line if it was killed from outside."""
     if code is None or -code in _FROM_OUTSIDE:
         return (_lines(printed) or [""])[-1]
     return last_error(printed)

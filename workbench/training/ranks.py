@@ -1,13 +1,13 @@
-"""What the workers of a function or a program let each other know besides their own exchanges.
+"""How the workers of a function or a program tell each other about reports, stops and endings.
 
-Reports, stops and endings go through the store at which the workers met, so they need no
-collective: a worker may report less often than rank 0, or never, as in most scripts for several
-processes, where only rank 0 reports. Rank 0's reports count and are numbered. A worker that reports
-as often as rank 0 learns the decision on each report at the same report; one that does not learns
-it when its next exchange fails because rank 0 has left the group.
+They use the store at which the workers met, so no collective is needed. A worker may report less
+often than rank 0, or never, as in most scripts for several processes. Rank 0's reports count and
+are numbered. A worker that reports as often as rank 0 learns the decision on each report at its
+same report. Any other worker learns it when its next exchange fails, because rank 0 has left the
+group.
 
-Functions, programs and the libraries that they use find each other by the environment variables of
-torchrun. A program of one worker needs none of this, so this module loads no torch by itself.
+Functions, programs and their libraries find each other by the environment variables of torchrun. A
+program of one worker needs none of this, so this module loads no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FAILED_S = 2.0
 That says more than being stopped.
 """
 _POLL_S = (0.0005, 0.02)
-# Where functions and programs leave word in the store.
+# Keys in the store with which functions and programs leave messages.
 _REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
 _PROGRAM_STOP, _PROGRAM_FAILED = "program/stop", "program/failed"
 
@@ -49,10 +49,10 @@ class Ranks:
     """One worker's view of how far the others are."""
 
     def __init__(self, group: Group) -> None:
-        """Join the others; every worker must call it.
+        """Join the others. Every worker must call it.
 
         Args:
-            group: The group of the trial, of several workers.
+            group: The group of the trial, with several workers.
         """
         assert group.store is not None
         self._group = group
@@ -60,7 +60,7 @@ class Ranks:
         self.num_reports = 0
 
     def follow_first(self) -> None:
-        """Wait on the other workers until rank 0 has come here, too."""
+        """Wait on the other workers until rank 0 has come here as well."""
         if self._rank == 0:
             self._store.set(_BEGUN, "1")
         while not self._is_set(_BEGUN):
@@ -82,7 +82,7 @@ class Ranks:
         return self._wait_for_decision() or stop
 
     def _wait_for_decision(self) -> bool:
-        # Where an earlier wait was in vain and rank 0 has not caught up, it reports less often.
+        # If an earlier wait was in vain and rank 0 has not caught up, it reports less often.
         has_caught_up = self._number(_REPORTS) >= self.num_reports - 1
         deadline = time.monotonic() + (WAIT_S if has_caught_up else 0.0)
         pause_s, longest_s = _POLL_S
@@ -97,7 +97,7 @@ class Ranks:
         return 0 < stop_at <= self.num_reports
 
     def leave(self, *, wait_s: float) -> None:
-        """Note that this worker's function has returned, and leave once the others have, too.
+        """Note that this worker's function has returned, and leave once all others have returned.
 
         An exchange for which another worker still waits fails when this one leaves.
 
@@ -151,8 +151,8 @@ class Ranks:
             f"rank {rank} {format_count(count, 'report')}" for rank, count in unequal.items()
         )
         return (
-            f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only those of rank"
-            " 0 count"
+            f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only the reports of"
+            " rank 0 count"
         )
 
     def _left(self) -> dict[int, int]:
@@ -169,7 +169,7 @@ class Ranks:
 
 @contextlib.contextmanager
 def torchrun_variables(group: Group, host: str) -> Iterator[None]:
-    """Set the variables for as long as the context lasts; every worker must enter it.
+    """Set the variables for as long as the context lasts. Every worker must enter it.
 
     Args:
         group: The group of the trial.
@@ -211,9 +211,9 @@ class Companions(Protocol):
 
 
 def variables_of(group: Companions, host: str) -> dict[str, str]:
-    """Return the variables by name; every worker must call it.
+    """Return the variables by name. Every worker must call it.
 
-    `LOCAL_RANK` chooses the device in all scripts, so where a worker sees only its own GPU it is 0.
+    `LOCAL_RANK` chooses the device in all scripts, so it is 0 if a worker sees only its own GPU.
     """
     import torch
 
@@ -246,7 +246,7 @@ def _free_port(host: str) -> int:
 
 
 class ProgramRanks:
-    """One worker's view of the others; of a single worker, nothing."""
+    """One worker's view of the others. A single worker has none."""
 
     master = ""
     variables: dict[str, str] = {}
@@ -311,5 +311,7 @@ class _SeveralRanks(ProgramRanks):
 
 
 def join_ranks(task: TrialTask) -> ProgramRanks:
-    """Meet the other workers of a trial; alone, meet nobody."""
-    return ProgramRanks() if task.num_workers == 1 else _SeveralRanks(task)
+    """Meet the other workers of a trial, if there are any."""
+    if task.num_workers == 1:
+        return ProgramRanks()
+    return _SeveralRanks(task)

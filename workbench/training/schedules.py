@@ -1,9 +1,7 @@
-"""The course of the learning rate over a training.
+"""The course of the learning rate over a training, from a formula or from a torch scheduler.
 
-Computed from the step, or chosen by a torch scheduler.
-
-A torch scheduler changes the rate of an optimizer that stands for the whole trial, so that rates of
-groups, phases and shards follow alike. Which schedule, and its options, is left to the experiment.
+A torch scheduler changes the rate of an optimizer that represents the whole trial, so that the
+rates of groups, phases and shards follow it.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ class Length:
 
 
 class Schedule:
-    """The part of the peak rate that a step uses; one that follows nothing has no position."""
+    """The part of the peak rate that a step uses. Without a state, as here, it has no position."""
 
     def factor(self, step: int) -> float:
         """Return the part that a step uses; they are requested in order."""
@@ -74,7 +72,7 @@ class Schedule:
         """Take note that an epoch has ended."""
 
     def after_evaluation(self, values: dict[str, float]) -> None:
-        """Take note of what an evaluation measured; every worker must call it."""
+        """Take the values of an evaluation. Every worker must call it."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, for a checkpoint."""
@@ -99,14 +97,14 @@ def schedule_of(
         training: The training section, searched values in place.
         lr: The peak rate.
         length: How long the training is.
-        objectives: What the experiment wants; the first is what plateau follows by default.
-        measured: The metrics that evaluations measure, each with the direction in which it is
-            better; None where nobody has declared one.
+        objectives: The objectives of the experiment. `plateau` follows the first by default.
+        measured: The metrics of evaluations, each with the direction in which it is better; None if
+            no direction is declared.
         group: The workers; they follow the same values.
 
     Raises:
-        ExperimentError: If the schedule does not exist, refuses its options, or follows what is not
-            measured.
+        ExperimentError: If the schedule does not exist, rejects its options, or follows a metric
+            that is not measured.
     """
     check_schedule(training)
     is_own = is_own_schedule(training.schedule)
@@ -164,14 +162,16 @@ class ConstantAtTheEnd(Schedule):
             part: That rate, as a part of the peak rate.
         """
         self._schedule, self._first_step, self._part = schedule, first_step, part
-        # The other schedule goes on meanwhile, and has the position.
+        # The other schedule continues in the meantime, and has the position.
         self.after_step, self.after_epoch = schedule.after_step, schedule.after_epoch
         self.after_evaluation = schedule.after_evaluation
         self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
 
     def factor(self, step: int) -> float:
         """Return the part that a step uses; see Schedule.factor."""
-        return self._part if step >= self._first_step else self._schedule.factor(step)
+        if step >= self._first_step:
+            return self._part
+        return self._schedule.factor(step)
 
 
 class _RateHolder(Optimizer):
@@ -190,7 +190,7 @@ class _RateHolder(Optimizer):
 
 
 class _Driven(Schedule):
-    """A scheduler of torch; a warm-up rises to the rate that it has at that time."""
+    """A scheduler of torch. A warm-up rises to the rate that it has at that time."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ def _own(
     default_metric: str,
     measured: Mapping[str, Goal | None],
 ) -> tuple[Any, bool]:
-    """Return a scheduler of another package, and whether it goes on at each step."""
+    """Return a scheduler of another package, and whether it moves at each step."""
     ours, options = own_options(training)
     make: Any = load_object(training.schedule, field=_FIELD)
     if _is_plateau(make) and "mode" not in options:
@@ -329,7 +329,7 @@ def _own(
         )
     if not math.isfinite(holder.rate):
         raise ExperimentError(
-            f"{training.schedule} begins with the rate {holder.rate}", field=_OPTIONS
+            f"{training.schedule} starts with the rate {holder.rate}", field=_OPTIONS
         )
     return made, by_step
 
@@ -339,7 +339,7 @@ def _is_plateau(make: Any) -> bool:
 
 
 def _with_length(make: Any, options: dict[str, Any], length: int) -> dict[str, Any]:
-    """Return options with the length of the training, where it is taken and not given."""
+    """Return options with the length of the training, unless it is given or not a parameter."""
     try:
         known = inspect.signature(make).parameters
     except (TypeError, ValueError):

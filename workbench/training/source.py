@@ -1,8 +1,8 @@
-"""From the samples of a split to tensors on the device.
+"""Turns the samples of a split into tensors on the device.
 
-They are read within the step, by processes ahead of it, or picked from what is on the device. There
-indices are copied for many micro batches at once: to copy those of one step takes a small model as
-long as several of its layers.
+They are read within the step, by processes ahead of it, or picked from data on the device. In the
+last case, indices are copied for many micro batches at once: for a small model, copying those of
+one step would take as long as several of its layers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Source:
         self._order = order
         self._resident: Resident | None = None
         self.epoch = self.seed = 0
-        """Of what is drawn at random for the samples."""
+        """For whatever is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
         self._checks: list[Callable[[Any], None]] = []
         if device.type == "cuda" and isinstance(split, ArraySplit):
@@ -104,9 +104,9 @@ class Source:
 
         See `data.batches.global_batches`.
 
-        Samples are visited in random order, but where the split has an order of its own or is to
-        keep that of the data. With a `sample_rate` each batch takes every sample with this
-        probability; see `data.batches.drawn_batches`.
+        Samples come in random order, unless the split has a fixed order or keeps the order of the
+        data. With a `sample_rate`, each batch takes every sample with this probability; see
+        `data.batches.drawn_batches`.
         """
         self.epoch, self.seed = epoch, seed
         is_ordered = isinstance(self._split, OrderedSplit)
@@ -187,14 +187,18 @@ class Source:
 
     def _move(self, values: Any) -> Any:
         tensors = as_tensors(values)
-        return tensors if self._device.type == "cpu" else self._copy(tensors)
+        if self._device.type == "cpu":
+            return tensors
+        return self._copy(tensors)
 
     def _copy(self, values: Any) -> Any:
         if isinstance(values, Mapping):
             return {name: self._copy(part) for name, part in values.items()}
         if isinstance(values, tuple):
             return tuple(self._copy(part) for part in values)
-        return values.to(self._device, non_blocking=True) if isinstance(values, Tensor) else values
+        if not isinstance(values, Tensor):
+            return values
+        return values.to(self._device, non_blocking=True)
 
 
 def sources_of(
@@ -241,7 +245,7 @@ class WorkerBatch:
         """Samples of the step, over all workers."""
         self.is_measured = is_measured
         self.epoch, self.seed = source.epoch, source.seed
-        """Of what is drawn at random for the samples."""
+        """For whatever is drawn at random for the samples."""
         self._own = worker_part(indices, replica, num_replicas)
         self._spare = indices[:1]
         self._micro_batch = micro_batch
@@ -258,8 +262,7 @@ class WorkerBatch:
         """The samples of each micro batch."""
         for first in range(0, self._num_micro_batches * self._micro_batch, self._micro_batch):
             indices = self._own[first : first + self._micro_batch]
-            # A worker that has no samples left still exchanges with those that have, by one that
-            # counts 0.
+            # A worker without samples still exchanges with the others, by a sample that counts 0.
             yield indices if len(indices) else self._spare
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -275,7 +278,7 @@ class WorkerBatch:
         self._loading = loading
 
     def leave(self) -> None:
-        """Drop what was loaded for this step and not used, so that the next one follows."""
+        """Drop unused batches of this step, so that those of the next one follow."""
         self._last_loaded = None
         while (
             self._loading is not None

@@ -24,32 +24,32 @@ BEST = "best.pt"
 
 @dataclass(frozen=True)
 class TrialTask:
-    """One attempt at a trial, as one worker receives it; plain values that can be sent.
+    """One attempt at a trial, as one worker receives it, in plain values that can be sent.
 
     Attributes:
         run_id: The run that the trial belongs to.
         trial: Number of the trial.
-        attempt: Which attempt, from 0.
+        attempt: Number of the attempt, from 0.
         experiment_json: The experiment as JSON.
-        objects: Path or URL of the folder with the bytes of embedded Python objects, each named by
-            its SHA-256.
+        objects: Path or URL of the folder with the bytes of embedded Python objects. Each file is
+        named after its SHA-256.
         params: The configuration: values of the searched parameters.
         seed: Seed of everything random in the training.
-        folder: Path or URL of this trial's folder; checkpoints lie in `checkpoints` below it. A URL
-            may hold keys, so it must not be shown.
+        folder: Path or URL of this trial's folder, with checkpoints in `checkpoints` below it. A
+        URL may hold keys, so it must not be shown.
         resume: Whether to continue from the last checkpoint in the folder, if there is one.
-        rank: Which worker of the trial this is.
+        rank: Rank of this worker in the trial.
         num_workers: Number of workers of the trial.
-        plan: What is decided of the plan for this attempt; it takes precedence over the experiment
+        plan: Decisions about the plan for this attempt, which take precedence over the experiment
             and the configuration.
-        meeting: Where the workers meet, `host:port/prefix`; None for one worker.
-        reported: What earlier attempts reported last, by metric.
+        meeting: The address where the workers meet, `host:port/prefix`; None for one worker.
+        reported: The last values that earlier attempts reported, by metric.
         reported_step: The last step that they reported.
-        measurement: What is measured instead of training; None for a training.
+        measurement: A measurement to make instead of training; None for a training.
         patterns: Regular expressions to find in the output of the workers.
-        segment: Which part of a training it is, in a population; None for a whole training.
+        segment: The part of a training in a population; None for a whole training.
         continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless
-            it has one of its own; None for a training from its beginning. A URL may hold keys.
+            it has its own checkpoint; None for a training from its start. A URL may hold keys.
     """
 
     run_id: str
@@ -96,9 +96,9 @@ class TrialTask:
     @property
     def continued_checkpoints(self) -> Artifacts | None:
         """The checkpoints of the trial whose training this one continues."""
-        return (
-            None if self.continued is None else open_artifacts(self.continued).below("checkpoints")
-        )
+        if self.continued is None:
+            return None
+        return open_artifacts(self.continued).below("checkpoints")
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -106,14 +106,13 @@ class TrialTask:
 
         None where there is none.
         """
-        folders = [
-            self.checkpoints,
-            *([self.continued_checkpoints] if self.continued_checkpoints else []),
-        ]
+        folders = [self.checkpoints]
+        if self.continued_checkpoints:
+            folders.append(self.continued_checkpoints)
         return next((f"{folder}/{LAST}" for folder in folders if folder.exists(LAST)), None)
 
     def nothing_to_continue(self) -> RunError:
-        """Return the error for a part of a training whose beginning has left nothing."""
+        """Return the error for a part of a training whose earlier part has left no checkpoint."""
         assert self.segment is not None
         return RunError(
             f"trial {self.segment.continues}, which this one continues, has left no checkpoint",

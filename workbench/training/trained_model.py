@@ -1,4 +1,4 @@
-"""A trained model out of the checkpoint of its trial, and its weights as a safetensors file."""
+"""Builds a trained model from the checkpoint of its trial, and writes its weights to a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _COMPILED = "_orig_mod."
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How safetensors states that a file could not be written."""
+"""How safetensors reports that a file could not be written."""
 _AT_ONCE = 512
 
 
@@ -37,10 +37,10 @@ def read_model(
     """Build the model of a trial with weights of `write_weights`, and load its data.
 
     Args:
-        experiment: What the trial belongs to.
+        experiment: The experiment of the trial.
         params: The configuration of the trial.
         weights: The file.
-        datasets: The data, where it is loaded already.
+        datasets: The data, if it is loaded already.
 
     Returns:
         The model, on the CPU and in evaluation mode, and the data.
@@ -82,7 +82,7 @@ def load_model(
     """Build the model of a trial with the weights of a checkpoint, on the CPU.
 
     Args:
-        experiment: What the trial belongs to; its model is of the zoo.
+        experiment: The experiment of the trial, with a model of the zoo.
         params: The configuration of the trial.
         checkpoint: A file that its training wrote.
         input_shape: Shape of one sample.
@@ -133,7 +133,7 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a tensor before `torch.compile`, which nests what it compiles."""
+    """Return the name of a tensor before `torch.compile`, which wraps modules."""
     return name.replace(_COMPILED, "")
 
 
@@ -154,5 +154,7 @@ def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.nda
             outputs = model(
                 torch.from_numpy(np.ascontiguousarray(inputs[first : first + _AT_ONCE]))
             ).double()
-            parts.append(outputs.softmax(dim=-1) if classes else outputs)
+            if classes:
+                outputs = outputs.softmax(dim=-1)
+            parts.append(outputs)
     return torch.cat(parts).numpy()

@@ -1,4 +1,4 @@
-"""One attempt at a trial from order to ending: which kind of training, and what an error means."""
+"""One attempt at a trial from start to end: which kind of training, and what an error means."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from workbench.store.history.failure_text import failure_place
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import fitted_of
+from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
@@ -24,23 +25,23 @@ Report = Callable[[Event], bool]
 def run_trial(
     task: TrialTask, report: Report, should_stop: Callable[[], bool] = lambda: False
 ) -> TrialEnded:
-    """Train one configuration, run the user's function or program with it, or measure instead.
+    """Train one configuration, run your function or program with it, or measure something.
 
     Args:
         task: The order.
-        report: Takes events, such as `TrialReported`; returns whether the trial should stop.
+        report: Takes events, such as `TrialReported`, and returns whether the trial should stop.
         should_stop: Returns the same between reports, for a program that makes none.
 
     Returns:
-        How the attempt ended: complete; stopped, where `report` requested it; or failed with a
-        reason. No error of user code leaves this function.
+        How the attempt ended: complete, stopped because `report` requested it, or failed with a
+        reason. No error of your code leaves this function.
     """
     steps = _StepWatch(report)
     journal: Journal | None = None
     try:
         journal = Journal(task, steps)
         if task.measurement is not None:
-            from workbench.training.probes.measuring import measure as run
+            run = _measure
         elif task.experiment.command is not None:
             from workbench.training.program import run_program
 
@@ -59,7 +60,9 @@ def run_trial(
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         reason, message = reason_of(error, task)
         outcome = Outcome("failed", steps.last, reason=reason, message=message)
-        text = None if _says_all(error) else _write_traceback(error)
+        text = None
+        if not _says_all(error):
+            text = _write_traceback(error)
         # The traceback holds frames, and frames hold the model: the next trial needs that memory.
         traceback.clear_frames(error.__traceback__)
         _disconnect()
@@ -71,8 +74,30 @@ def run_trial(
     )
 
 
+def _measure(task: TrialTask, report: Report) -> Outcome:
+    """Make the measurement that a task orders, as one worker of the gang."""
+    measurement = task.measurement
+    # Each probe needs torch or a running program, and none needs the imports of the others.
+    if isinstance(measurement, NeighbourProbe):
+        from workbench.training.probes.neighbours import measure_neighbours
+
+        return measure_neighbours(task, measurement, report)
+    if isinstance(measurement, RateTest):
+        from workbench.training.probes.rate_range_test import measure_rates
+
+        return measure_rates(task, measurement, report)
+    assert isinstance(measurement, PlanProbe)
+    if task.experiment.trains_model:
+        from workbench.training.probes.plan_probe import measure_plans
+
+        return measure_plans(task, measurement, report)
+    from workbench.training.probes.reported_speed import measure_reported_speed
+
+    return measure_reported_speed(task, measurement, report)
+
+
 def _disconnect() -> None:
-    """Let the other workers of the trial notice that this one has ended."""
+    """Leave the group, so that the other workers of the trial notice the end of this one."""
     group = sys.modules.get("workbench.training.strategies.group")
     if group is not None:
         group.let_go()
@@ -106,10 +131,7 @@ def _says_all(error: BaseException) -> bool:
 
 
 def _write_traceback(error: BaseException) -> str:
-    """Return the traceback of an error.
-
-    Where user code is part of it, without our frames before that.
-    """
+    """Return the traceback of an error, without our frames before the first one of your code."""
     text = "".join(traceback.format_exception(error))
     first = error.__traceback__
     while first is not None and _is_ours(first.tb_frame):
@@ -141,11 +163,13 @@ def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
     """Return the reason for which an error ends its trial, and its message.
 
     Args:
-        error: What ended the attempt.
-        task: The order that it was carried out for.
+        error: The error that ended the attempt.
+        task: The order of the attempt.
     """
     fault = disk_fault(error, task.artifacts)
     if fault is not None:
         return "storage", str(fault)
     reason: Reason = "oom" if ran_out_of_memory(error) else "error"
-    return reason, str(error) if isinstance(error, WorkbenchError) else describe(error)
+    if isinstance(error, WorkbenchError):
+        return reason, str(error)
+    return reason, describe(error)

@@ -1,7 +1,4 @@
-"""The optimizers of torch that cannot train every model, and why; read without importing torch.
-
-Making an optimizer is left to `optimizers`.
-"""
+"""The optimizers of torch that cannot train every model, and why; needs no torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the loop remembers between two reports, without waiting for the device.
+"""The loop's memory between two reports, which never waits for the device.
 
-Loss, samples and time of the steps since then, and which worker is slower than the others. A worker
-that waits for others spends the time in its backward pass, or in the forward pass of ways that
-gather weights there; so loading and the forward pass of replicas show who is late, and not who
-waits.
+It holds loss, samples and time of the steps since then, and which worker is slower than the others.
+A worker that waits for others spends that time in its backward pass, or in the forward pass if the
+strategy gathers weights there. So loading and the forward pass of replicas show who is late rather
+than who waits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ALONE = ("data", "forward")
 
 
 class Reading(NamedTuple):
-    """What all workers know once they have added up their windows."""
+    """The sums over the windows of all workers."""
 
     mean_loss: float
-    """Over the samples of the window, or what the loss counts of them."""
+    """Over the samples of the window, or whatever the loss counts in them."""
     is_due: bool
     """Whether the window is old enough for a report."""
     is_requested: bool
@@ -59,8 +59,8 @@ class Window:
         """Reset the mean over an epoch; the window continues. The last epoch must have been read.
 
         Args:
-            loss_sum: What `epoch_so_far` returned where the epoch continues after an interruption.
-            count: What it is the sum of: samples, or what the loss counts.
+            loss_sum: The result of `epoch_so_far`, if the epoch continues after an interruption.
+            count: Number of summands: samples, or whatever the loss counts.
         """
         self._own_epoch_sum = loss_sum if self._worker.rank == 0 else 0.0
         self._epoch_count = self._seen_epoch_count = count
@@ -72,25 +72,23 @@ class Window:
         Args:
             loss: This worker's share of the mean loss of the step.
             num_samples: Samples of the step over all workers.
-            count: What the loss of the step counts over all workers; None where that is its
-                samples.
+            count: The count of the loss over all workers; None if it counts samples.
 
         Returns:
             Whether a reading is due.
         """
-        # To add it now would take a kernel a step.
-        self._unread.append((loss, num_samples if count is None else count))
+        # Adding it up now would take a kernel for each step.
+        self._unread.append((loss, count if count is not None else num_samples))
         self._num_samples += num_samples
         self._num_steps += 1
         self._steps_to_reading -= 1
         return self._steps_to_reading <= 0
 
     def read(self, request: bool = False) -> Reading:
-        """Add up the windows of all workers; all of them must call it.
+        """Add up the windows of all workers. All of them must call it.
 
         Args:
-            request: Whether to request an action, such as a checkpoint; only rank 0's request
-                counts.
+            request: Whether to request an action, such as a checkpoint. Only rank 0's counts.
         """
         elapsed_s = perf_counter() - self._started_s
         is_due = elapsed_s >= REPORT_INTERVAL_S
@@ -123,11 +121,11 @@ class Window:
         self._num_untimed += num_samples
 
     def epoch_mean(self) -> float:
-        """Return the mean loss of the epoch, as of the last reading."""
+        """Return the mean loss of the epoch at the last reading."""
         return self._seen_epoch_sum / (self._seen_epoch_count or 1.0)
 
     def epoch_so_far(self) -> tuple[float, float]:
-        """Return the sum of the losses of the epoch and what it counts, as of the last reading."""
+        """Return the sum of the losses of the epoch and its count, at the last reading."""
         return self._seen_epoch_sum, self._seen_epoch_count
 
     def close(self) -> float | None:
@@ -174,22 +172,22 @@ class RankTimes:
     """Seconds that each worker spends alone, over an attempt."""
 
     def __init__(self, worker: Worker) -> None:
-        """Begin with nothing measured by `worker`, one of those of a trial."""
+        """Start without measurements of `worker`."""
         self._worker = worker
         self._num_windows = 0
         self._totals_s = torch.zeros(worker.num_workers, dtype=torch.float64, device=worker.device)
 
     def add(self, parts_s: Mapping[str, float]) -> SlowestRank | None:
-        """Add a window of steps; every worker must call it.
+        """Add a window of steps. Every worker must call it.
 
-        The first window is left out, because it holds what only first steps do.
+        The first window does not count, because first steps are slower.
 
         Args:
-            parts_s: Mean seconds a step of this worker, by part.
+            parts_s: Mean seconds per step of this worker, by part.
 
         Returns:
             The slowest worker so far; None until the second window, for a single worker, and for
-            parts of a model, which do not compute alike.
+            parts of a model, which compute different things.
         """
         if self._worker.num_workers == 1 or self._worker.workers_per_replica > 1:
             return None
@@ -200,4 +198,6 @@ class RankTimes:
         own_s = self._worker.group.total(self._totals_s).tolist()
         slowest = max(range(len(own_s)), key=own_s.__getitem__)
         others_s = statistics.median(own_s[:slowest] + own_s[slowest + 1 :])
-        return SlowestRank(slowest, own_s[slowest] / others_s) if others_s > 0.0 else None
+        if others_s <= 0.0:
+            return None
+        return SlowestRank(slowest, own_s[slowest] / others_s)

@@ -1,9 +1,9 @@
 """Other plans that train the same: of other workers, or with less memory.
 
-A trial that ran out of memory tries half the micro batch first, then activations that are computed
-again, then strategies that divide among the same workers what each of them holds whole, and
-replicas that divide their stages or parts; where nothing else is left, ever smaller micro batches.
-None of them changes what is trained. How much each of them saves is left to those who measure.
+A trial that ran out of memory first tries half the micro batch. Then it tries to recompute
+activations, strategies that divide whole copies among the same workers, and replicas that divide
+their stages or parts. Finally it tries ever smaller micro batches. None of these changes what is
+trained. Callers measure how much memory each of them saves.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from workbench.training.strategies.capabilities import (
 from workbench.training.strategies.pipeline_order import can_compute
 
 WAYS = ("recompute", "strategy", "shard")
-"""The dimensions of a plan that may change beside the division of its batch."""
+"""The dimensions of a plan that may change, in addition to the division of its batch."""
 _LATER_DIVISOR = 4
-"""Of a micro batch, once half of it did not fit: each attempt takes a start."""
+"""Divisor of a micro batch once half of it did not fit. Each attempt costs a start."""
 _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
 """Optimizers of torch that update a value by others of its parameter, which a worker may not
 hold.
@@ -65,14 +65,14 @@ def with_workers(
     """Return the change to a plan that trains the same on another number of workers.
 
     Args:
-        plan: The plan as it is.
-        num_workers: The number of workers that it should have.
-        fixed: What must stay as it is: micro_batch, accumulation, both or neither.
+        plan: The current plan.
+        num_workers: The new number of workers.
+        fixed: Dimensions that must not change: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch, and the axes along which
-        workers share a replica, as they are: with more workers less accumulation first, and a
-        smaller micro batch only where that is not enough; None where there is no such division.
+        Workers, micro batch and accumulation for the same global batch, and the unchanged axes
+        along which workers share a replica. More workers first mean less accumulation, and then a
+        smaller micro batch. None if there is no such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
     replicas, rest = divmod(num_workers, plan.workers_per_replica)
@@ -81,7 +81,7 @@ def with_workers(
     if replicas % (plan.shard or 1):
         return None
     part = global_batch // replicas
-    # Where it is left open, a strategy would divide the model among all workers.
+    # If it is open, a strategy would divide the model among all workers.
     axes = {
         axis: size for axis, size in (("stages", plan.stages), ("tensor", plan.tensor)) if size > 1
     }
@@ -121,7 +121,7 @@ def next_way(
     tried: Collection[PartialPlan] = (),
     divides_batch: bool = True,
 ) -> PartialPlan | None:
-    """Return the next change to a plan that did not fit, None where nothing is left to try.
+    """Return the next change to a plan that did not fit; None if nothing is left to try.
 
     Args:
         plan: The plan that did not fit.

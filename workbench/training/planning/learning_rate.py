@@ -1,7 +1,4 @@
-"""Learning rates: how a rate follows the batch size, and its course over a training.
-
-Pure functions.
-"""
+"""Learning rates: how a rate follows the batch size, and its course over a training."""
 
 from __future__ import annotations
 
@@ -32,19 +29,19 @@ _DEFAULT_RATES = {"sgd": 0.1, "asgd": 0.01, "adadelta": 1.0, "adagrad": 1e-2, "r
 
 
 def default_lr(optimizer: str) -> float:
-    """Return the rate at the reference batch where none is named.
+    """Return the rate at the reference batch, if an experiment sets none.
 
     Args:
         optimizer: Name of a class of torch.optim, in any case.
 
     Returns:
-        0.1 for sgd, 1e-3 for Adam and its kin; torch's own default for the few that differ.
+        0.1 for sgd, 1e-3 for Adam and its relatives, and torch's default for the few that differ.
     """
     return _DEFAULT_RATES.get(optimizer.lower(), 1e-3)
 
 
 def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
-    """Answer `auto`; any other rule is in force as it is.
+    """Resolve `auto`. Any other rule is returned unchanged.
 
     Args:
         rule: The requested rule.
@@ -52,9 +49,9 @@ def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
         going_up: Whether the batch grows.
 
     Returns:
-        Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all
-        others. Going down: the square root, also in place of adascale, which is not defined for
-        smaller batches.
+        For larger batches: linear for SGD, the authors' rules for LARS and LAMB, constant for all
+        others. For smaller batches: the square root, also instead of adascale, which is not defined
+        for them.
     """
     if rule != "auto" and (going_up or rule != "adascale"):
         return rule
@@ -86,8 +83,8 @@ def scaled_lr(
         decays: As in `largest_ratio`.
 
     Returns:
-        The rate at `to_batch`; where that is beyond the largest ratio for which the rule holds, the
-        highest rate that it allows.
+        The rate at `to_batch`; beyond the largest ratio for which the rule holds, the highest rate
+        that it allows.
 
     Raises:
         ValueError: If adascale is in force without a noise scale.
@@ -107,7 +104,7 @@ def scaled_lr(
 
 
 def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None = None) -> float:
-    """Return up to which ratio of batches a rule holds; infinity where nothing limits it.
+    """Return the largest ratio of batches for which a rule holds; infinity if nothing limits it.
 
     Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta),
     which has to stay below 1.
@@ -115,14 +112,16 @@ def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None 
     Args:
         rule: The rule in force.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
-        decays: By which part the optimizer keeps each of its moving means at a step: both betas of
-            Adam and its kin, alpha of RMSprop; None for torch's defaults.
+        decays: The part of each moving mean that the optimizer keeps at a step: both betas of Adam
+            and its relatives, alpha of RMSprop; None for torch's defaults.
     """
     known = _DECAYS.get(optimizer.lower())
     if rule not in ("sqrt", "legw", "adascale") or known is None:
         return math.inf
     smallest = min(decays or known)
-    return max(1.0, 1.0 / (1.0 - smallest)) if smallest < 1 else math.inf
+    if smallest >= 1:
+        return math.inf
+    return max(1.0, 1.0 / (1.0 - smallest))
 
 
 def legw_warmup(fraction: float | None, ratio: float) -> float:
@@ -135,7 +134,7 @@ def legw_warmup(fraction: float | None, ratio: float) -> float:
         fraction: The part at the smaller batch, from 0 to 1; None where it is not given.
         ratio: How many times the batch grows, >= 1.
     """
-    base = BASE_WARMUP_FRACTION if fraction is None else fraction
+    base = fraction if fraction is not None else BASE_WARMUP_FRACTION
     return min(base * ratio, max(LONGEST_WARMUP_FRACTION, base))
 
 
@@ -148,7 +147,7 @@ def unlimited_lr(
     to_batch: int,
     noise_scale: float | None = None,
 ) -> float:
-    """Carry a rate from one global batch to another, whether the rule still holds there or not.
+    """Carry a rate from one global batch to another, even if the rule no longer holds there.
 
     Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022,
     "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020,
@@ -176,19 +175,22 @@ def unlimited_lr(
         if noise_scale is None:
             raise ValueError("adascale needs a noise scale")
         steps = gain(to_batch, reference_batch=from_batch, noise_scale=noise_scale)
+        # The gain of AdaScale is a number of SGD steps. Other optimizers take its square root.
         return lr * (steps if optimizer.lower() == "sgd" else math.sqrt(steps))
     if rule in ("linear", "lars"):
         return lr * ratio
-    return lr if rule == "constant" else lr * math.sqrt(ratio)
+    if rule == "constant":
+        return lr
+    return lr * math.sqrt(ratio)
 
 
 def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:
     """Return the part of the peak rate that one optimizer step uses.
 
     Warm-up rises in a straight line and reaches 1 at step `warmup_steps - 1`. Cosine and linear
-    then fall and would reach 0 at `total_steps`. One-cycle is that of
-    torch.optim.lr_scheduler.OneCycleLR: from 1/25 along a half cosine to 1, and down to 4e-6 at the
-    last step.
+    then fall and would reach 0 at `total_steps`. One-cycle follows
+    torch.optim.lr_scheduler.OneCycleLR: along half a cosine from 1/25 to 1, then down to 4e-6 at
+    the last step.
 
     Args:
         schedule: The course after warm-up.
@@ -206,7 +208,9 @@ def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int
     if schedule == "constant":
         return 1.0
     progress = min((step - warmup_steps) / max(total_steps - warmup_steps, 1), 1.0)
-    return 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    if schedule == "linear":
+        return 1.0 - progress
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 def _one_cycle(step: int, total_steps: int, warmup_steps: int) -> float:

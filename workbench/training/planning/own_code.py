@@ -1,7 +1,6 @@
-"""A function or program in the words of plans: which parameters are micro batch and rate.
+"""Translates the parameters of a function or program into the words of plans, and back.
 
-So the advisor treats it as it treats a model: the same measurements, predictions and trainings.
-What is recommended is then written in the words of the function or program again.
+So the advisor can treat it like a model, with the same measurements, predictions and trainings.
 """
 
 from __future__ import annotations
@@ -18,15 +17,16 @@ from workbench.experiment.plan import NAMES as PLAN_NAMES
 
 BATCH, RATE = "micro_batch", "lr"
 PREFIX = "own."
-"""What a parameter is called that has the name of a setting of a model, and is none."""
+"""Prefix of a parameter that has the name of a model's setting but means something else."""
 _TAKEN = {*PLAN_NAMES, *Training.model_fields}
 
 
 def in_words_of_plans(experiment: Experiment) -> Experiment:
-    """Return an experiment whose batch and rate are called as those of a model; of a model, itself.
+    """Return an experiment whose batch and rate have the names of a model's settings.
 
-    Of its plan only the micro batch, and the workers where these are open, can be chosen. The same
-    rate is meant at every batch, because nothing is known of the optimizer.
+    Only the micro batch of its plan can be chosen, and the workers if they are open. The same rate
+    is meant at every batch, because nothing is known about the optimizer. An experiment with a
+    model is returned unchanged.
 
     Args:
         experiment: A function or a program with `advise`, or a model.
@@ -103,7 +103,9 @@ def _names(experiment: Experiment) -> dict[str, str]:
     """Return the parameters' own names, by those in the words of plans."""
     advise = experiment.advise
     assert advise is not None
-    renamed = {advise.batch: BATCH} | ({} if advise.lr is None else {advise.lr: RATE})
+    renamed = {advise.batch: BATCH}
+    if advise.lr is not None:
+        renamed[advise.lr] = RATE
     own_names: dict[str, str] = {}
     for own in experiment.search.root:
         name = renamed.get(own, f"{PREFIX}{own}" if own in _TAKEN else own)
@@ -113,7 +115,9 @@ def _names(experiment: Experiment) -> dict[str, str]:
 
 def _renamed(domain: Domain, names: Mapping[str, str]) -> Any:
     when = {names[parent]: wanted for parent, wanted in domain.when.items()}
-    return domain.model_copy(update={"when": when}) if when else domain
+    if not when:
+        return domain
+    return domain.model_copy(update={"when": when})
 
 
 def _middle(domain: Domain) -> float:

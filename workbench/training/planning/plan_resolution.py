@@ -1,4 +1,4 @@
-"""The plan of one trial: every dimension that the experiment leaves open gets its default."""
+"""The plan of one trial: fills every dimension that the experiment leaves open with its default."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ def resolve_plan(
 
     Args:
         training: The training section, searched values in place.
-        written: What is decided of the plan.
-        num_train_samples: Samples to train on; None where that is not known yet.
-        hardware: What workers compute on; None where that is not known: the defaults are those of
-            CPUs.
+        written: The decided part of the plan.
+        num_train_samples: Samples to train on; None if not known yet.
+        hardware: The hardware of the workers; None if unknown, which gives the defaults for CPUs.
         params: The configuration of the trial, so that errors name the field in which a value was
             written.
 
@@ -80,14 +79,14 @@ def divide_batch(
 ) -> PartialPlan:
     """Decide how an optimizer step is divided.
 
-    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are
-    given decide the others; where it is open, accumulation is 1 and the global batch is the
-    reference batch, or the train set where that is smaller, rounded so that the parts are equal.
+    `workers: auto` is one replica. The values that are given among global batch, micro batch and
+    accumulation decide the others. By default accumulation is 1, and the global batch is the
+    reference batch, or the train set if that is smaller, rounded so that the parts are equal.
 
     Args:
         training: The training section, searched values in place.
-        written: What is decided of the plan.
-        num_train_samples: Samples to train on; None where that is not known yet.
+        written: The decided part of the plan.
+        num_train_samples: Samples to train on; None if not known yet.
         params: The configuration of the trial.
 
     Returns:
@@ -111,10 +110,11 @@ def divide_batch(
                 f"{written.workers_per_replica}, or another multiple of plan.stages x plan.tensor"
             ),
         )
-    micro_batch, accumulation = written.micro_batch, written.accumulation
-    target = (
-        wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
-    )
+    micro_batch = written.micro_batch
+    accumulation = written.accumulation
+    target = wanted
+    if target == "auto":
+        target = min(training.reference_batch, num_train_samples or 2**62)
     if micro_batch is None:
         accumulation = accumulation or 1
         micro_batch = max(1, target // (accumulation * replicas))
@@ -175,9 +175,11 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:
     """Return the dotted field in which a setting was written.
 
-    That of the search where it is searched.
+    The field is in `search` if the setting is searched.
     """
-    return f"search.{name}" if name in params else f"{section}.{name}"
+    if name in params:
+        return f"search.{name}"
+    return f"{section}.{name}"
 
 
 def _check_precision(
@@ -202,7 +204,7 @@ def _check_gpu(plan: Plan, hardware: Hardware | None, params: Mapping[str, JsonV
 
 
 def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    # Unknown names are refused where they are loaded.
+    # An unknown name is an error when the strategy is loaded.
     if plan.workers == 1 or plan.strategy not in STRATEGIES:
         return
     limit = capabilities_of(plan.strategy).max_workers
@@ -245,7 +247,7 @@ def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
         return
     if not capabilities_of(plan.strategy).takes_shard:
         problem = f"{plan.strategy} divides no parameters among some of its replicas"
-        raise _needs_strategy(problem, "shard", params, "auto; a number", _taking_shards())
+        raise _needs_strategy(problem, "shard", params, "auto, or a number", _taking_shards())
     if plan.replicas % plan.shard:
         replicas = "workers" if plan.workers_per_replica == 1 else "replicas"
         raise ExperimentError(
@@ -263,12 +265,12 @@ def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
     if not capabilities_of(plan.strategy).holds_whole_model:
         able = strategies_that(lambda can: can.holds_whole_model and can.max_workers is None)
         problem = f"{plan.strategy} exchanges no buckets of gradients"
-        raise _needs_strategy(problem, "bucket", params, "auto, default; a size", able)
+        raise _needs_strategy(problem, "bucket", params, "auto, default, or a size", able)
     if plan.exchange in EXCHANGES and not exchange_capabilities(plan.exchange).is_by_bucket:
         raise ExperimentError(
             f"the exchange {plan.exchange} sends no buckets of gradients",
             field=field_of("plan", "bucket", params),
-            allowed="auto, default; a size with another exchange",
+            allowed="auto, default, or a size with another exchange",
             next_step=f"Remove it, or set plan.exchange to {USUAL}.",
         )
 
@@ -276,24 +278,23 @@ def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 def _needs_strategy(
     problem: str, name: str, params: Mapping[str, JsonValue], allowed: str, able: Sequence[str]
 ) -> ExperimentError:
-    """Return the refusal of a dimension of the plan that only some strategies have.
+    """Return the error for a dimension of the plan that only some strategies have.
 
     Args:
         problem: What the strategy cannot do.
         name: The dimension.
         params: The configuration, which may have searched it.
-        allowed: What is allowed in any case, and what with these strategies.
-        able: The strategies that have it.
+        allowed: The values that are always allowed, and those that these strategies allow.
+        able: The strategies that have the dimension.
     """
+    step = f"Remove it, or set plan.strategy to {able[0]}."
+    if name in params:
+        step = f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
     return ExperimentError(
         problem,
         field=field_of("plan", name, params),
         allowed=f"{allowed} with plan.strategy {' or '.join(able)}",
-        next_step=(
-            f"Remove it, or search it only where it applies: when: {{strategy: {able[0]}}}."
-            if name in params
-            else f"Remove it, or set plan.strategy to {able[0]}."
-        ),
+        next_step=step,
     )
 
 
@@ -304,7 +305,7 @@ def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, Js
     if not capabilities_of(plan.strategy).has_whole_step:
         able = strategies_that(lambda can: can.has_whole_step)
         raise ExperimentError(
-            f"{plan.strategy} divides what a gradient hook would change",
+            f"{plan.strategy} divides the gradients that a gradient hook would change",
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or remove training.gradient_hook.",
@@ -325,7 +326,7 @@ def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> Non
             raise ExperimentError(
                 f"the exchange {exchange} has no {name}",
                 field=field_of("plan", name, params),
-                allowed=f"auto; a number with plan.exchange {', '.join(able)}",
+                allowed=f"auto, or a number with plan.exchange {', '.join(able)}",
                 next_step=(
                     f"Remove it, or search it only where it applies: when: {{exchange: {able[0]}}}."
                     if name in params
@@ -335,7 +336,7 @@ def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> Non
 
 
 def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
-    """Refuse what the exchange cannot be combined with."""
+    """Reject settings that the exchange cannot be combined with."""
     field = field_of("plan", "exchange", params)
     able = exchange_capabilities(plan.exchange, field=field)
     if plan.exchange == USUAL:
@@ -346,7 +347,7 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
         raise ExperimentError(
             f"the strategy {plan.strategy} exchanges gradients itself, so {plan.exchange} cannot",
             field=field,
-            allowed=f"auto, {USUAL}; with plan.strategy {' or '.join(takes)} also {plan.exchange}",
+            allowed=f"auto, {USUAL}, or {plan.exchange} with plan.strategy {' or '.join(takes)}",
             next_step=f"Remove it, or set plan.strategy to {takes[0]}.",
         )
     if plan.exchange_servers > plan.replicas > 1:
@@ -358,7 +359,7 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
         )
     if plan.precision == "fp16" and not able.scales_loss:
         raise ExperimentError(
-            f"{plan.exchange} adds what a step left unsent to later ones, which fp16 scales"
+            f"{plan.exchange} adds the unsent part of a step to later steps, which fp16 scales"
             " differently",
             field=field,
             next_step="Set plan.precision to bf16 or fp32, or choose another exchange.",

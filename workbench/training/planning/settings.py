@@ -1,9 +1,7 @@
-"""From an experiment and one configuration to the settings of one trial, with every `auto`
-answered.
+"""The settings of one trial, from an experiment and a configuration, with every `auto` resolved.
 
-Searched names replace the fields of `training` and `plan`; the others belong to the model. The
-answers to `auto` are plain defaults, stated at each function; what the advisor decides takes
-precedence.
+Searched names replace the fields of `training` and `plan`; all others belong to the model. The
+defaults for `auto` are documented at each function. Decisions of the advisor take precedence.
 """
 
 from __future__ import annotations
@@ -42,19 +40,19 @@ _NOTHING = PartialPlan()
 
 @dataclass(frozen=True)
 class TrialSettings:
-    """What one trial does, nothing left open.
+    """The settings of one trial, with nothing left open.
 
     Attributes:
-        training: The training section with searched values in place; it may still hold `auto` where
-            the answer is another attribute.
+        training: The training section with searched values in place. It may still hold `auto` if
+            another attribute has the value.
         plan: How it uses hardware.
-        lr: Peak learning rate at the global batch in use; with adascale while the noise is not
-            known.
+        lr: Peak learning rate at the global batch in use. With adascale, the rate before the noise
+            is known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
-        federated: How clients train it in rounds; None where its workers share every step. The
-            global batch of the plan is then what all workers take at once, each for a client of its
-            own.
+        federated: How clients train it in rounds; None if its workers share every step. In a
+            federation the global batch of the plan counts all workers, each of which trains its own
+            client.
     """
 
     training: Training
@@ -66,7 +64,7 @@ class TrialSettings:
 
     @property
     def step_batch(self) -> int:
-        """Samples of an optimizer step: those of all replicas, or of a client alone."""
+        """Samples of an optimizer step, of all replicas or of a single client."""
         return _step_batch(self.plan, self.federated)
 
     @property
@@ -96,21 +94,21 @@ def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dic
         experiment: The experiment.
         params: The configuration of the trial.
     """
-    named = experiment.trained.options if experiment.trained else {}
+    options = experiment.trained.options if experiment.trained else {}
     searched = {name: value for name, value in params.items() if not is_setting(name)}
-    return {**named, **searched}
+    return {**options, **searched}
 
 
 def fitted_of(
     experiment: Experiment, params: Mapping[str, JsonValue], *, loads_code: bool = False
 ) -> FittedConfiguration | None:
-    """Return what a configuration fits to all samples at once; None where optimizer steps train it.
+    """Return the model that is fitted to all samples at once; None if optimizer steps train it.
 
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
-        loads_code: Whether the user's code may be loaded to find out; without, only the classes of
-            known libraries are found.
+        loads_code: Whether your code may be loaded to find out. Otherwise only classes of known
+            libraries are recognised.
     """
     if experiment.model is None:
         return None
@@ -154,11 +152,10 @@ def resolve(
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
-        num_train_samples: Samples to train on; None where that is not known yet.
+        num_train_samples: Samples to train on; None if not known yet.
         hardware: As in `resolve_plan`.
-        decided: What is decided of the plan; it takes precedence over experiment and configuration.
-        num_loaders: Processes with which the user's own loaders load, used where nothing else
-            decides it.
+        decided: Decisions about the plan, which take precedence over experiment and configuration.
+        num_loaders: Number of processes of your own loaders, used if nothing else decides it.
 
     Returns:
         The settings.
@@ -202,15 +199,19 @@ def resolve(
 
 
 def _step_batch(plan: Plan, federated: Federated | None) -> int:
-    return plan.global_batch if federated is None else plan.micro_batch * plan.accumulation
+    if federated is None:
+        return plan.global_batch
+    return plan.micro_batch * plan.accumulation
 
 
 def reference_lr(training: Training) -> float:
     """Return the rate at the reference batch.
 
-    The one that is named, or the optimizer's usual one.
+    It is the rate of the experiment, or the optimizer's usual one.
     """
-    return default_lr(training.optimizer) if training.lr == "auto" else training.lr
+    if training.lr == "auto":
+        return default_lr(training.optimizer)
+    return training.lr
 
 
 def _rule(training: Training, global_batch: int) -> Rule:
@@ -221,10 +222,11 @@ def _rule(training: Training, global_batch: int) -> Rule:
 def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -> float:
     """Carry the rate from the reference batch to the one in use.
 
-    Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when
-    the gradient is large beside its noise, and 1 is what it never falls below.
+    While adascale does not know the noise, the rate stays. Its gain is smallest at the start, when
+    the gradient is large compared with its noise, and never falls below 1.
     """
-    lr, rule = reference_lr(training), _rule(training, global_batch)
+    lr = reference_lr(training)
+    rule = _rule(training, global_batch)
     if rule == "adascale" and noise_scale is None:
         return lr
     options = training.optimizer_options
@@ -249,7 +251,8 @@ def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> f
     `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With
     legw, epochs of warm-up are meant at the reference batch, as the rate is.
     """
-    given, ratio = training.warmup_epochs, global_batch / training.reference_batch
+    given = training.warmup_epochs
+    ratio = global_batch / training.reference_batch
     if given == "auto" and training.schedule == "one_cycle":
         return ONE_CYCLE_WARMUP_FRACTION * training.epochs
     if training.lr_rule == "legw" and ratio > 1:
@@ -257,7 +260,9 @@ def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> f
         return legw_warmup(fraction, ratio) * training.epochs
     if given != "auto":
         return given
-    return WARMUP_FRACTION * training.epochs if goes_up else 0.0
+    if not goes_up:
+        return 0.0
+    return WARMUP_FRACTION * training.epochs
 
 
 def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) -> AnySection:

@@ -1,4 +1,4 @@
-"""Configurations that stand for a search space: the defaults, a sample, both ends."""
+"""Configurations that represent a search space: the defaults, a sample, both ends."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class DefaultConfiguration:
 
 
 def default_configuration(experiment: Experiment) -> DefaultConfiguration:
-    """Return the default of every searched parameter that exists then.
+    """Return the default of every searched parameter that exists with these defaults.
 
     Args:
-        experiment: The experiment; what it fixes stays.
+        experiment: The experiment. Its fixed settings stay.
 
     Raises:
         ExperimentError: If fixed settings contradict each other.
@@ -112,14 +112,16 @@ def _option(training: Training, setting: str, option: str) -> dict[str, JsonValu
     if setting == "augment":
         return {f"{setting}.{option}": getattr(training.augment or Augmentation(), option)}
     options = getattr(training, setting)
-    return {f"{setting}.{option}": options[option]} if option in options else {}
+    if option not in options:
+        return {}
+    return {f"{setting}.{option}": options[option]}
 
 
 def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]]:
-    """Yield configurations of an experiment, the most usual first, each once, with a description.
+    """Yield different configurations of an experiment with descriptions, the most usual first.
 
     Args:
-        experiment: The experiment; without a search space the only one is empty.
+        experiment: The experiment. Without a search space there is one empty configuration.
     """
     space = experiment.search
     sample = space.sample(random.Random(experiment.seed))
@@ -140,10 +142,7 @@ def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]
 
 
 def _end_of(domain: Domain, end: Literal[0, -1]) -> JsonValue:
-    """Return the smallest (0) or largest (-1) value.
-
-    Of choices that are not numbers the first or last.
-    """
+    """Return the smallest (0) or largest (-1) value, or the first or last of other choices."""
     if isinstance(domain, Float | Int):
         values = domain.values()
         if values is not None:

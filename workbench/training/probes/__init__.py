@@ -1,5 +1,4 @@
 """Short measured trainings: timed steps, memory, rising rates, summaries of model and data.
 
-`measurements` says what can be ordered, and `measuring` carries it out. What follows from the
-measurements is left to `performance` and `advisor`.
+`measurements` lists what can be ordered. `performance` and `advisor` use the results.
 """

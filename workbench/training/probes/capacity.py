@@ -1,9 +1,9 @@
 """How deep a network, how long a sequence and how large a batch fit a memory, before anything runs.
 
 Steps are traced on fake tensors, in a child process as in `memory_estimate`. A peak grows linearly
-with the samples, so two batches are enough; depths and lengths are traced that come closer to the
-largest one. For the recomputation that takes only what it must, the part of the forward pass that
-is computed again halfway between the largest sizes without and with it is worked out, too.
+with the samples, so two batches are enough. For depths and lengths, traces come ever closer to the
+largest size that fits. For recomputation that adapts to the memory, it also computes the part of
+the forward pass that is repeated halfway between the largest sizes without and with recomputation.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class Depth:
 
 @dataclasses.dataclass(frozen=True)
 class Capacity:
-    """What fits.
+    """The largest sizes that fit a memory.
 
     Attributes:
         limit_bytes: The memory of a worker that may be used.
-        size: What is as large as possible while all else is as in the experiment: the depth of the
+        size: The size that is varied, with everything else as in the experiment: the depth of the
             network, the length of a sequence, or the micro batch.
-        now: How large it is in the experiment.
-        largest: The largest size that fits by the way of making a step, 0 where none does: a loop
-            in plain torch, no recomputation, that of all blocks. A way that the model does not have
-            is absent.
-        most: The largest size that was looked for, which the model may set.
-        halfway: The size in the middle between the largest without and with recomputation; None
-            where there is none between.
+        now: The size in the experiment.
+        largest: The largest size that fits for each way to make a step (0 if none does): a loop in
+            plain torch, no recomputation, recomputation of all blocks. Ways that the model does not
+            support are missing.
+        most: The largest size that was tried. The model may set it.
+        halfway: The size in the middle between the largest without and with recomputation; None if
+            there is none between.
         again: The part of the blocks' forward pass that must be computed again there, from 0 to 1.
     """
 
@@ -91,8 +91,8 @@ def find_capacity(
         experiment: The experiment; it trains a model.
         params: The configuration.
         limits_bytes: Memories of one worker that may be used, each > 0.
-        plan: What is decided of the plan; it has one worker, and a micro batch.
-        depth: How its layers are counted; None where it has no number of them.
+        plan: The decided part of the plan, with one worker and a micro batch.
+        depth: How its layers are counted; None if it has no such number.
 
     Raises:
         ExperimentError: If the model cannot be traced.
@@ -118,23 +118,25 @@ def largest_fitting(
     most: int,
     traced: Mapping[int, float] | None = None,
 ) -> int:
-    """Return the largest size whose peak fits; 0 where none does.
+    """Return the largest size whose peak fits; 0 if none does.
 
-    Guesses follow the line through the sizes that are nearest to the limit, and the middle where
-    that does not help: a peak is nearly linear, and costs a trace. The next larger size is not
-    traced where the line, as far as it has been off, shows that it does not fit.
+    Each peak costs a trace, and peaks are nearly linear. So guesses follow the line through the
+    sizes nearest to the limit, and bisect if that does not help. The next larger size is not traced
+    if the line shows, within the error that it has had so far, that it does not fit.
 
     Args:
-        peak_bytes: The peak of a size; it never falls with the size.
-        limit_bytes: What fits.
-        start: Where to begin, at least 1.
-        most: The largest size to look for.
-        traced: Peaks that are known.
+        peak_bytes: Returns the peak of a size. It never falls with the size.
+        limit_bytes: The memory.
+        start: The first size to try, at least 1.
+        most: The largest size to try.
+        traced: Known peaks.
     """
     peaks = dict(traced or {})
     low = max((size for size, peak in peaks.items() if peak <= limit_bytes), default=0)
     high = min((size for size, peak in peaks.items() if peak > limit_bytes), default=most + 1)
-    guess = min(max(_on_line(peaks, limit_bytes, low) if peaks else start, low + 1), high - 1)
+    if peaks:
+        start = _on_line(peaks, limit_bytes, low)
+    guess = min(max(start, low + 1), high - 1)
     num_tried = 0
     while high - low > 1:
         num_tried += 1
@@ -149,7 +151,10 @@ def largest_fitting(
         else:
             high = guess
         is_slow = high - low > width // 2 and high <= most and num_tried > 3
-        on_line = (low + high) // 2 if is_slow else _on_line(peaks, limit_bytes, low)
+        if is_slow:
+            on_line = (low + high) // 2
+        else:
+            on_line = _on_line(peaks, limit_bytes, low)
         guess = min(max(on_line, low + 1), high - 1)
     return low
 
@@ -170,21 +175,23 @@ def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
     """Return where the line through the two tried sizes that are nearest to the limit meets it."""
     nearest = sorted(peaks, key=lambda size: abs(peaks[size] - limit_bytes))[:2]
     if len(nearest) < 2:
-        return 2 * max(peaks) if low else max(peaks) // 2
+        if low:
+            return 2 * max(peaks)
+        return max(peaks) // 2
     first, second = sorted(nearest)
     slope = (peaks[second] - peaks[first]) / (second - first)
-    return 2 * second if slope <= 0 else int(first + (limit_bytes - peaks[first]) / slope)
+    if slope <= 0:
+        return 2 * second
+    return int(first + (limit_bytes - peaks[first]) / slope)
 
 
 def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: int) -> int:
-    """Return the largest size whose peak fits, where each peak of a step is a line.
-
-    0 where none does.
+    """Return the largest size that fits if each peak of a step is a line; 0 if none does.
 
     Args:
         steps: Steps at two sizes.
-        limit_bytes: What fits.
-        most: The largest size to look for.
+        limit_bytes: The memory.
+        most: The largest size to try.
     """
     (first, small), (second, large) = sorted(steps.items())
     largest = most
@@ -200,12 +207,12 @@ def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: 
 
 
 class _Search:
-    """The sizes of one experiment, with what was traced of them."""
+    """The sizes of one experiment, with their traces."""
 
     def __init__(self, experiment: Experiment, question: Mapping[str, Any]) -> None:
         self._experiment, self._params = experiment, question["params"]
         self._plan = PartialPlan.from_json(question["plan"])
-        self._depth = None if question["depth"] is None else Depth(**question["depth"])
+        self._depth = Depth(**question["depth"]) if question["depth"] is not None else None
         self._steps: dict[tuple[Way, Size, int], StepMemory] = {}
         self._usual: FakeTrial | None = None
         self._usual = self._trial("none", None, None)
@@ -223,7 +230,9 @@ class _Search:
         if size == "length":
             assert self._usual is not None
             return self._usual.length
-        return None if self._depth is None else self._depth.now
+        if self._depth is None:
+            return None
+        return self._depth.now
 
     def _capacity(self, limit_bytes: int, size: Size, now: int) -> Capacity:
         values = self._values(size)
@@ -268,17 +277,21 @@ class _Search:
             len(values),
             traced,
         )
-        return values[place - 1] if place else 0
+        if not place:
+            return 0
+        return values[place - 1]
 
     def _again(self, limit_bytes: int, size: Size, value: int) -> float | None:
         """Return the part of the blocks' forward pass that must be computed again."""
         depth, length, micro_batch = self._arguments(size, value)
         cost = self._trial("blocks", depth, length).pass_cost(micro_batch)
-        # What is held beside activations is the same whatever is kept of them.
+        # Memory other than activations does not depend on which of them are kept.
         beside_bytes = _peak_bytes(self._step("blocks", size, value)) - cost.least_bytes
         kept = cost.choose_kept(limit_bytes - beside_bytes)
         whole_s = cost.again_s([False] * len(cost.blocks))
-        return None if kept is None or not whole_s else cost.again_s(kept) / whole_s
+        if kept is None or not whole_s:
+            return None
+        return cost.again_s(kept) / whole_s
 
     def _step(self, way: Way, size: Size, value: int) -> StepMemory:
         key = (way, size, value)
@@ -293,7 +306,9 @@ class _Search:
         usual = self._plan.micro_batch or 1
         if size == "batch":
             return None, None, value
-        return (value, None, usual) if size == "depth" else (None, value, usual)
+        if size == "depth":
+            return value, None, usual
+        return None, value, usual
 
     def _trial(self, way: Way, depth: int | None, length: int | None) -> FakeTrial:
         from workbench.training.probes.fake_steps import FakeTrial
@@ -302,7 +317,7 @@ class _Search:
         params = dict(self._params)
         if depth is not None and self._depth is not None:
             params[self._depth.name] = depth
-        datasets = None if self._usual is None else self._usual.datasets
+        datasets = self._usual.datasets if self._usual is not None else None
         return FakeTrial(self._experiment, params, plan, length=length, datasets=datasets)
 
 
@@ -311,10 +326,7 @@ def _peak_bytes(step: StepMemory) -> float:
 
 
 def capacity_here(experiment: Experiment, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Find what fits in this process, which should be one of its own.
-
-    Arguments as in `find_capacity`.
-    """
+    """Find the sizes in this process, which should be a child process. See `find_capacity`."""
     search = _Search(experiment, question)
     return [
         dataclasses.asdict(capacity)

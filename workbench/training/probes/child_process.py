@@ -1,8 +1,8 @@
-"""A question about an experiment, answered by a process of its own.
+"""Asks a child process a question about an experiment.
 
-Whatever user code does there (read values that do not exist, fill the memory, end the process)
-leaves the calling process as it was, and nothing that it imports stays. The answer is left to the
-module that runs there.
+Your code may do anything there (read values that do not exist, fill the memory, end the process).
+It leaves the calling process unchanged, and none of its imports stay. A module answers the
+question.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def query(
     """Return the answer of a module to a question about an experiment.
 
     Args:
-        module: The module; run as a program, it calls `answer`.
-        experiment: The experiment; its embedded objects go along.
+        module: The module. Run as a program, it calls `answer`.
+        experiment: The experiment, with its embedded objects.
         question: Plain values.
-        purpose: What fails where there is no answer: "memory could not be estimated".
+        purpose: The message if there is no answer, such as "memory could not be estimated".
         timeout_s: Seconds after which the process is killed.
 
     Returns:
-        What the module answered, as plain values.
+        The answer of the module, as plain values.
 
     Raises:
-        WorkbenchError: If the answer is one.
+        WorkbenchError: If the answer is an error.
         NoAnswerInTimeError: If the process takes too long.
         RunError: If the process ends without an answer.
     """
@@ -93,14 +93,14 @@ def _run(module: str, text: str, timeout_s: float) -> subprocess.CompletedProces
 
 
 def answer(function: Callable[[Experiment, dict[str, Any]], Any]) -> None:
-    """Read an order from stdin and print what a function of experiment and question makes of it."""
+    """Read an order from stdin, and print the function's answer to its experiment and question."""
     order = json.load(sys.stdin)
     sys.path[:] = dict.fromkeys([*order["search_path"], *sys.path])
     payloads = {name: bytes.fromhex(payload) for name, payload in order["payloads"].items()}
     reply: dict[str, Any]
     try:
         experiment = Experiment(**order["experiment"]).with_payloads(payloads)
-        with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not an answer
+        with contextlib.redirect_stdout(sys.stderr):  # output of your code is not an answer
             reply = {"answer": function(experiment, order["question"])}
     except WorkbenchError as error:
         reply = {"kind": type(error).__name__, "refused": error.to_json()}

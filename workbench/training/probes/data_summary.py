@@ -1,7 +1,7 @@
 """A summary of the data of an experiment, made in a child process.
 
-Called as `python -m workbench.training.probes.data_summary`. The calling process keeps no data and
-imports no user code. What the summary holds is left to `data.preview`.
+It runs as a program, `python -m workbench.training.probes.data_summary`, so that the calling
+process keeps no data and imports no user code. `data.preview` makes the summary.
 """
 
 from __future__ import annotations
@@ -19,34 +19,37 @@ from workbench.training.probes.child_process import answer, query
 def picture_data(
     experiment: Experiment, *, needed_samples_per_s: float | None = None, num_samples: int = 12
 ) -> dict[str, Any]:
-    """Summarise the data of an experiment; takes as long as reading it does.
+    """Summarise the data of an experiment. Takes as long as reading the data.
 
     Args:
         experiment: The experiment.
-        needed_samples_per_s: How many samples a second training takes, where that was measured.
+        needed_samples_per_s: The samples per second that the training reads, if that was measured.
         num_samples: Samples to show, at least 1.
 
     Returns:
-        Plain values, as `data.preview.preview` returns them; of a table the first rows as they are
-        written, in place of what training is given, its notes among the warnings, and as contents
-        what it consists of.
+        Plain values from `data.preview.preview`. For a table, the samples are its first rows as
+        written in the file, the warnings include its notes, and the contents describe its columns.
 
     Raises:
-        ExperimentError: If the experiment names no data, or the name or an option is wrong.
+        ExperimentError: If the experiment has no data, or the name or an option is wrong.
         DataError: If the data is missing or cannot be read or understood.
         RunError: If the child process ends without an answer.
     """
     if experiment.data is None:
-        raise ExperimentError("what a train function reads is its own", field="train")
+        raise ExperimentError("a train function reads its own data, so none is shown", field="train")
     question = {"needed_samples_per_s": needed_samples_per_s, "num_samples": num_samples}
     return query(__name__, experiment, question, purpose="the data could not be inspected")
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     """Summarise the data in this process."""
-    component, training, num_samples = experiment.data, experiment.training, question["num_samples"]
+    component = experiment.data
+    training = experiment.training
+    num_samples = question["num_samples"]
     assert component is not None
-    batch = training.reference_batch if training.global_batch == "auto" else training.global_batch
+    batch = training.global_batch
+    if batch == "auto":
+        batch = training.reference_batch
     datasets = load_trial_data("picture", experiment)
     seen = preview(
         datasets,
@@ -68,7 +71,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
                 for cells in written
             ]
     table = summary_of(component)
-    seen["contents"] = [] if table is None else table.lines()
+    seen["contents"] = table.lines() if table is not None else []
     seen["warnings"] += notes_of(component)
     return seen
 

@@ -1,6 +1,6 @@
-"""The steps of a trial on fake tensors: the real model, strategy and optimizer, and no memory used.
+"""The steps of a trial on fake tensors: the real model, strategy and optimizer, without memory.
 
-Only for a process of its own; see `memory_estimate`.
+Use it only in a child process; see `memory_estimate`.
 """
 
 from __future__ import annotations
@@ -65,18 +65,19 @@ class _PretendedGroup(Group):
     """The group of a worker whose companions do not exist: every exchange returns at once."""
 
     def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
-        """Join nobody.
+        """Pretend to join.
 
         Args:
-            num_workers: Workers that there would be.
-            rank: Which of them this is.
-            received: What the worker before it would send.
+            num_workers: The pretended number of workers.
+            rank: Rank of this worker.
+            received: The values that the previous worker would send.
         """
         super().__init__()
-        self.num_workers, self.rank = num_workers, rank
+        self.num_workers = num_workers
+        self.rank = rank
         self._received = received
         self.sent: Tensor | None = None
-        """What this worker would send to the next one."""
+        """The values that this worker would send to the next one."""
         store = FakeStore()
         torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
         self._joined = True
@@ -91,23 +92,21 @@ class _PretendedGroup(Group):
         return Part()
 
     def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
-        """Remember the shape of what the next worker would receive."""
+        """Remember the values that the next worker would receive."""
         if not is_known:
             self.sent = values.detach().to("meta")
         return Sent(())
 
     def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
-        """Return a tensor of the shape that the other worker would send."""
-        like = self._received if like is None else like
+        """Return a tensor with the shape that the other worker would send."""
+        if like is None:
+            like = self._received
         assert like is not None
         return torch.empty(like.shape, dtype=like.dtype)
 
 
 class _FakeTensors(FakeTensorMode):
-    """Tensors without values, but for those of device meshes.
-
-    Torch computes with these between the steps.
-    """
+    """Tensors without values, except those of device meshes, which torch needs between steps."""
 
     def __init__(self) -> None:
         """Let tensors with values meet them.
@@ -134,14 +133,14 @@ class FakeTrial:
         length: int | None = None,
         datasets: Datasets | None = None,
     ) -> None:
-        """Load the data, of which only the shapes are used.
+        """Load the data, whose shapes are used.
 
         Args:
             experiment: The experiment.
             params: The configuration.
-            plan: What is decided of the plan; it takes precedence over both.
-            length: Positions of a sample in place of those of the data, which are sequences.
-            datasets: The data, where it is loaded.
+            plan: Decisions about the plan, which take precedence over both.
+            length: Length of a sample, instead of the sequences in the data.
+            datasets: The data, if it is loaded already.
 
         Raises:
             WorkbenchError: If the data or a setting is wrong.
@@ -149,7 +148,7 @@ class FakeTrial:
         self._experiment, self._params = experiment, params
         self.datasets = self._datasets = datasets or load_trial_data("estimate", experiment)
         self._length, self._data_length = length, next(iter(self._datasets.input_shape), None)
-        # What fits no memory may exceed the train set, too.
+        # A batch that fits no memory may also exceed the train set.
         self._settings = resolve(
             experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
         )
@@ -176,10 +175,12 @@ class FakeTrial:
         is_sequence = len(shape) == 2 or (
             len(shape) == 1 and self._datasets.vocabulary_size is not None
         )
-        return shape[0] if is_sequence else None
+        if not is_sequence:
+            return None
+        return shape[0]
 
     def pass_cost(self, micro_batch: int) -> PassCost:
-        """Return what a forward pass on one worker keeps, and what its blocks compute.
+        """Return the activations of a forward pass on one worker, and the cost of its blocks.
 
         Args:
             micro_batch: Samples of the pass.
@@ -202,11 +203,11 @@ class FakeTrial:
             return measure_pass(blocks, model, compute)[1]
 
     def step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
-        """Return what the last of some steps holds.
+        """Return the memory of the last of some steps.
 
         Args:
             micro_batch: Samples that the worker takes at once.
-            num_steps: Steps to make; from the second on there is an optimizer state.
+            num_steps: Steps to make. From the second on there is an optimizer state.
 
         Raises:
             ExperimentError: If the memory of the model cannot be estimated without real values.
@@ -237,13 +238,13 @@ class FakeTrial:
         received: Tensor | None,
         way: type[Any] | None = None,
     ) -> tuple[StepMemory, Tensor | None]:
-        """Return what a stage of the model holds, and the shape of what it sends on."""
+        """Return the memory of a stage of the model, and the shape that it sends on."""
         settings, made = self._settings, []
         plan, name = settings.plan, settings.plan.strategy
-        # Gradients that a group exchanges stay allocated between steps: as between two micro
+        # Gradients that a group exchanges stay allocated between steps, as between two micro
         # batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
-        # No later one holds more than as many as stages have under way, and the next.
+        # A stage holds at most as many micro batches as there are stages, and the next one.
         if plan.stages > 1:
             most = plan.accumulation
             num_micro_batches = min(
@@ -286,7 +287,7 @@ class FakeTrial:
                     compute_peak_bytes=compute_peak_bytes,
                     update_peak_bytes=live.peak_bytes,
                 )
-                return step, group.sent if isinstance(group, _PretendedGroup) else None
+                return step, getattr(group, "sent", None)
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()

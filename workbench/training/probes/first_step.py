@@ -1,8 +1,8 @@
-"""The first step of a few trials, made in a child process: what passes this check can start.
+"""Makes the first step of a few trials in a child process, to check that they can start.
 
-Called as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and
-predicts one batch of the validation data; a fitted model or a train function runs until its first
-report. Nothing is stored. Whether settings fit together is left to the checks before this one.
+It runs as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and
+predicts one batch of the validation data. A fitted model or a train function runs until its first
+report. Nothing is stored. Earlier checks have compared the settings.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ Outcome = Literal["fine", "out of time", "out of memory", "several workers"]
 
 @dataclass(frozen=True)
 class _Findings:
-    """What making a first step has shown.
+    """The findings of a first step.
 
     Attributes:
-        outcome: Whether the step was made, or why it is not known whether it can be.
-        unreported: Objectives that the first report of a train function lacks.
+        outcome: Whether the step was made, or why that could not be found out.
+        unreported: Objectives that are missing in the first report of a train function.
         reported: The names in that report.
         not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in
             the first report of a train function or program.
         num_empty_clients: Clients of a federation that hold no training sample.
-        notes: What of the user's loaders is followed otherwise than it was written.
+        notes: Settings of your loaders that are not followed literally.
     """
 
     outcome: Outcome
@@ -71,7 +71,7 @@ class _Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class FirstStep(_Findings):
-    """What is known of the first step of a configuration.
+    """The first step of a configuration.
 
     Attributes:
         which: The configuration in words, such as "a sample".
@@ -85,19 +85,19 @@ class FirstStep(_Findings):
 
 
 def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
-    """Make the first step of a sample of an experiment.
+    """Make the first step of a sampled configuration of an experiment.
 
-    While that is cheap, make those of both ends of its space, too.
+    If that is cheap, also make the first steps at both ends of its search space.
 
     Args:
         experiment: The experiment, which has passed all other checks.
-        limit_s: How many seconds that may take.
+        limit_s: Time limit in seconds.
 
     Returns:
-        What was tried; of the last one it may be unknown whether it can start.
+        The steps that were tried. For the last one it may be unknown whether it can start.
 
     Raises:
-        ExperimentError: If a step fails; the message states with which configuration.
+        ExperimentError: If a step fails. The message says with which configuration.
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
@@ -121,15 +121,14 @@ def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) 
     if not made or not all(step.not_finite for step in made):
         return
     tried = [f"{step.which}: {format_params(step.params)}" for step in made]
+    step = "Correct it, then check again."
+    if made[0].params:
+        step = f"It was tried with {'; '.join(tried)}."
     raise ExperimentError(
         f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports"
         " NaN fails as diverged",
         field="train" if experiment.command is None else "command",
-        next_step=(
-            f"It was tried with {'; '.join(tried)}."
-            if made[0].params
-            else "Correct it, then check again."
-        ),
+        next_step=step,
     )
 
 
@@ -147,7 +146,7 @@ class _ReportedError(BaseException):
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
-    """Make the steps in this process, which should be one of its own."""
+    """Make the steps in this process, which should be a child process."""
     began_s, limit_s = perf_counter(), question["limit_s"]
     signal.signal(signal.SIGALRM, _raise_out_of_time)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
@@ -215,26 +214,25 @@ def _task(
 
 
 def _try(task: TrialTask) -> _Findings:
-    """Make the first step of a trial; raise a WorkbenchError if it fails."""
+    """Make the first step of a trial, or raise a WorkbenchError."""
     from workbench.training.outcome import describe, ran_out_of_memory
 
     try:
         return _start(task)
     except _ReportedError as reported:
-        wanted, values = (
-            [objective.metric for objective in task.experiment.objectives],
-            reported.values,
-        )
-        lacking = () if reported.may_lack else tuple(name for name in wanted if name not in values)
-        if lacking and reported.returned:  # nothing follows
+        values = reported.values
+        missing: list[str] = []
+        if not reported.may_lack:
+            objectives = [objective.metric for objective in task.experiment.objectives]
+            missing = [name for name in objectives if name not in values]
+        if missing and reported.returned:  # no other report follows
             raise ExperimentError(
-                f"the function returns {', '.join(values)} without having reported anything, and"
-                f" lacks {', '.join(lacking)}",
+                f"the function returns {', '.join(values)} without having reported anything, but"
+                f" {', '.join(missing)} is missing",
                 field="objectives",
                 allowed=list(values),
                 next_step=(
-                    f"Return {', '.join(lacking)} as well, or name what is returned as the"
-                    " objective."
+                    f"Return {', '.join(missing)} as well, or set the objective to a returned name."
                 ),
             ) from None
         infinite = tuple(
@@ -242,7 +240,9 @@ def _try(task: TrialTask) -> _Findings:
             for name, value in values.items()
             if find_divergence(task.experiment, {name: value})
         )
-        return _Findings("fine", unreported=lacking, reported=tuple(values), not_finite=infinite)
+        return _Findings(
+            "fine", unreported=tuple(missing), reported=tuple(values), not_finite=infinite
+        )
     except _OutOfTimeError:
         return _Findings("out of time")
     except WorkbenchError:
@@ -263,7 +263,9 @@ def _field_of(error: BaseException, experiment: Experiment) -> str:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(frame.f_code is load_trial_data.__code__ for frame in frames):
         return "data"
-    return "model" if experiment.trains_model else "train"
+    if experiment.trains_model:
+        return "model"
+    return "train"
 
 
 def _start(task: TrialTask) -> _Findings:
@@ -307,7 +309,7 @@ def _start_program(task: TrialTask) -> Outcome:
 
 @contextlib.contextmanager
 def _without_output() -> Iterator[None]:
-    """Drop what is printed, which would be taken for a part of the answer."""
+    """Drop the output, which would become a part of the answer."""
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 1)
@@ -380,7 +382,7 @@ def _make_step(task: TrialTask) -> _Findings:
         parts.strategy.update(parts.settings.lr)
         parts.strategy.train(False)
         indices = parts.validation.all_indices[:size]
-        # What needs all outputs was applied to some of them.
+        # Metrics that need all outputs are applied to only some of them here.
         means, _ = in_parts_and_whole(parts.metrics)
         kept: list[tuple[Any, Any]] = []
         totals, counts = measure_own(
@@ -392,7 +394,7 @@ def _make_step(task: TrialTask) -> _Findings:
         for name, metric in means.items():
             metric.finish(float(totals[name]) / float(counts[name]))
     finally:
-        worker.group.close()  # the next configuration may need one of its own
+        worker.group.close()  # the next configuration may need another group
     return _Findings("fine", num_empty_clients=num_empty_clients, notes=tuple(notes))
 
 
@@ -432,7 +434,7 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
 
 
 def _place_of(error: BaseException) -> str:
-    """Return where the user's code failed; "" if the error is not from there."""
+    """Return where your code failed; "" if the error is not from there."""
     ours = str(Path(__file__).parents[2])
     for frame in reversed(list(_frames(error))):
         if not frame.filename.startswith((ours, "<")) and "site-packages" not in frame.filename:
@@ -463,7 +465,9 @@ def describe_failures(
     """
     error, has_params = failed[0].error, bool(failed[0].params)
     if not has_params:
-        return error if error.next_step else _with_step(error, "Correct it, then check again.")
+        if error.next_step:
+            return error
+        return _with_step(error, "Correct it, then check again.")
     step = f"It fails with {_describe({failure.which: failure.params for failure in failed})}"
     step += f", and succeeds with {_describe(made)}." if made else "."
     if error.next_step:

@@ -1,8 +1,7 @@
-"""What the links between replicas carry, and what exchanges compute: measured once beside a plan.
+"""Measures the links between replicas, and the computation of exchanges, once for all plans.
 
 All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the
-model's shapes on one worker alone, so that no link takes part. What follows for steps is left to
-others.
+model's shapes on one worker alone, so that no link takes part.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _NUM_TIMED = 3
 _MAX_HANDLED, _HANDLING_S = 10, 0.2
 """How often gradients are handled at most, and for how long if more than a few times."""
 _MAX_VALUES = 4_000_000
-"""Of larger models a part is handled, and counted up: that takes as long for each value."""
+"""Of larger models only a part is handled, because the time per value is the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +37,9 @@ class LinkSweeps:
 
     Attributes:
         whole: Over all workers.
-        inside: Over the workers of each node alone, at the same time; the slowest node. Empty
+        inside: Over the workers inside each node, all nodes at once; the slowest node counts. Empty
             unless there are several nodes, and several workers on one.
-        between: Over one worker of each node; empty where `inside` is.
+        between: Over one worker of each node; empty if `inside` is.
     """
 
     whole: dict[int, float]
@@ -61,7 +60,7 @@ class LinkSweeps:
 
 
 def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
-    """Time all-reduces of a few sizes over each kind of link; every worker must call it.
+    """Time all-reduces of a few sizes over each kind of link. Every worker must call it.
 
     Args:
         worker: Which worker this is.
@@ -81,7 +80,7 @@ def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
         (own, len(members[nodes[worker.rank]]) > 1),
         (between, between is not None),
     ):
-        worker.group.gather(None)  # nobody times what others still wait for
+        worker.group.gather(None)  # start only when nobody waits for an earlier exchange
         gathered = worker.group.gather(_sweep(worker, handle) if takes_part else {})
         sweeps.append(
             {size: max(sweep.get(size, 0.0) for sweep in gathered) for size in SIZES_BYTES}
@@ -95,7 +94,7 @@ def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
     for num_bytes in SIZES_BYTES:
         values = torch.zeros(num_bytes // 4, device=worker.device)
         for number in range(_NUM_TIMED + 1):
-            torch.distributed.all_reduce(values[:1], group=handle)  # all begin together
+            torch.distributed.all_reduce(values[:1], group=handle)  # so that all start together
             _wait_for(worker)
             began_s = perf_counter()
             torch.distributed.all_reduce(values, group=handle)
@@ -109,11 +108,11 @@ def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
 def describe_exchanges(
     worker: Worker, shapes: Sequence[tuple[int, ...]]
 ) -> dict[str, dict[str, JsonValue]]:
-    """Return what exchanges send of gradients, and compute for that; every worker must call it.
+    """Return the traffic and the computation of each exchange. Every worker must call it.
 
     Args:
         worker: Which worker this is.
-        shapes: Those of what is trained.
+        shapes: Shapes of the trained parameters.
     """
     alone = [worker.group.part([rank]) for rank in range(worker.num_workers)]
     handled, num_handled = [], 0
@@ -193,7 +192,7 @@ def _seconds_alone(
         exchange.reduce(bucket).wait()
         _wait_for(worker)
         took_s = perf_counter() - began_s
-        if number:  # the first makes room for what is kept
+        if number:  # the first one allocates memory
             shortest_s = min(shortest_s, took_s)
         spent_s, number = spent_s + took_s, number + 1
     return shortest_s

@@ -1,7 +1,7 @@
-"""What a worker can measure instead of training a trial: plain values that travel to it.
+"""The measurements that a worker can make instead of training a trial, as plain values.
 
-The advisor and the sweeps order measurements in processes that have no torch, so nothing is
-imported here that carries one out: that is left to `measuring`, in the worker.
+The advisor and the sweeps order them in processes without torch, so nothing here imports it.
+`training.trial` carries them out in the worker.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ class PlanProbe:
     """A few steps of each of several plans, measured.
 
     Attributes:
-        plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision,
-            strategy, recompute. The number of workers is that of the gang. Plans that differ in
-            size are best given in order of it: whether a third size needs to be tried follows from
-            what fits at two.
+        plans: The differences of each plan: micro_batch, accumulation, precision, strategy,
+            recompute. The number of workers is that of the gang. List plans that differ in size by
+            size: two sizes show whether a third needs to be tried.
         warmup_steps: Steps before the first that is timed.
         num_steps: Steps that are timed, at most.
-        longest_s: Seconds that the timed steps of one plan may take, and half as many those before;
-            at least three are timed.
-        limit_bytes: What one worker may hold on its device; None for what the device has.
-        setting: What the measurements are stored under.
-        measures_power: Whether to measure the power of the devices; steps then continue until their
+        longest_s: Seconds for the timed steps of one plan, and half as many for the steps before.
+            At least three steps are timed.
+        limit_bytes: Memory that one worker may use on its device; None for all of it.
+        setting: The key under which the measurements are stored.
+        measures_power: Whether to measure the power of the devices. Steps then continue until their
             counters have moved.
-        surveys_links: Whether to measure what the links carry and what exchanges compute, too.
+        surveys_links: Whether to measure the links and the computation of exchanges as well.
     """
 
     plans: tuple[PartialPlan, ...]
@@ -43,12 +42,12 @@ class PlanProbe:
 
 @dataclass(frozen=True)
 class NeighbourProbe:
-    """Steps that every worker of the gang makes of one training by itself, all at once.
+    """Steps of one training that each worker of the gang makes alone, all at the same time.
 
     Attributes:
-        plan: What differs in the plan of each; it has one worker.
+        plan: Differences of the plan of each, which has one worker.
         longest_s: Seconds for which steps are counted, and half as many before.
-        setting: What the measurement belongs to.
+        setting: The key under which the measurement is stored.
     """
 
     plan: PartialPlan
@@ -58,14 +57,14 @@ class NeighbourProbe:
 
 @dataclass(frozen=True)
 class RateTest:
-    """Learning rates that rise from step to step, and what the loss does.
+    """A test of learning rates that rise from step to step.
 
     Attributes:
         lowest: The first rate, > 0.
         highest: The last, > `lowest`.
         num_steps: Steps from one to the other.
         num_seeds: How often, each from the same weights with other batches.
-        setting: What the result is stored under.
+        setting: The key under which the result is stored.
     """
 
     lowest: float = 1e-5

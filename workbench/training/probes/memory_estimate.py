@@ -1,11 +1,12 @@
-"""What the steps of trials will hold in memory, before anything runs.
+"""Estimates the memory of trials' steps before anything runs.
 
 The trial's own model, strategy and optimizer make steps on torch's fake tensors, which have shapes
-and no storage. That happens in a child process (`python -m
-workbench.training.probes.memory_estimate`), because code that reads values may end a process there.
-An estimate knows nothing of workspaces, fragmentation and what a device's libraries take; what fits
-in the end is left to probes on the device. The trials of a search are estimated in one child
-process, which loads the data once.
+but no storage. That happens in a child process (`python -m
+workbench.training.probes.memory_estimate`), because code that reads values may end the process. The
+trials of a search are estimated in one child process, which loads the data once.
+
+An estimate does not include workspaces, fragmentation and a device's libraries. Only probes on the
+device show what really fits.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _DIVISION = ("micro_batch", "accumulation")
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """What one worker holds at some micro batches, and how large these could be.
+    """The memory of one worker at some micro batches.
 
     Attributes:
         steps: One estimate for each micro batch.
-        num_train_samples: Samples of the training data, more than which no micro batch has.
+        num_train_samples: Samples of the training data, the largest possible micro batch.
     """
 
     steps: tuple[StepMemory, ...]
@@ -62,13 +63,13 @@ def estimate_memory(
     *,
     plan: PartialPlan,
 ) -> MemoryEstimate:
-    """Estimate what one worker holds at some micro batches.
+    """Estimate the memory of one worker at some micro batches.
 
     Args:
         experiment: The experiment; it trains a model.
         params: The configuration of a trial.
         micro_batches: Micro batches, each at least 1.
-        plan: What is decided of the plan; it takes precedence over experiment and configuration.
+        plan: Decisions about the plan, which take precedence over experiment and configuration.
 
     Raises:
         ExperimentError: If the model or the data cannot be made, or cannot be run without values.
@@ -85,7 +86,7 @@ def estimate_memory(
 
 
 def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Estimate in this process, which should be one of its own.
+    """Estimate in this process, which should be a child process.
 
     Args:
         experiment: As in `estimate_memory`.
@@ -114,21 +115,21 @@ def estimate_peaks(
     num_first: int,
     limit_bytes: float,
 ) -> list[int | None]:
-    """Estimate the least that one worker holds at the peak of a step of each trial.
+    """Estimate the least memory of one worker at the peak of a step of each trial.
 
-    A trial that runs out of memory divides its batch, so that the smallest micro batch counts,
-    except where it is searched.
+    A trial that runs out of memory divides its batch. So the smallest micro batch counts, unless it
+    is searched.
 
     Args:
         experiment: The experiment; it trains a model.
-        trials: Configurations, each with what is decided of its plan.
-        num_first: Where all of the first ones fit, no others are looked at.
-        limit_bytes: What fits.
+        trials: Configurations, each with the decided part of its plan.
+        num_first: If all of the first ones fit, no others are estimated.
+        limit_bytes: The memory.
 
     Returns:
-        Bytes, of all trials or of the first ones, or of fewer where that takes long; None for one
-        whose memory cannot be estimated. A trial that keeps more than `plan.recompute` allows is as
-        much too large for what fits.
+        Bytes of all trials, of the first ones, or of fewer if it takes long; None for a trial whose
+        memory cannot be estimated. A trial that keeps more than `plan.recompute` allows exceeds the
+        memory by the same factor.
 
     Raises:
         WorkbenchError: If the data cannot be read, or the process ends without an answer.
@@ -149,10 +150,7 @@ def estimate_peaks(
 
 
 def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int | None]:
-    """Estimate in this process, which should be one of its own.
-
-    Arguments as in `estimate_peaks`.
-    """
+    """Estimate in this process, which should be a child process. See `estimate_peaks`."""
     from workbench.training.loading import load_trial_data
     from workbench.training.probes.fake_steps import FakeTrial
     from workbench.training.strategies.kept_blocks import KeepsTooMuchError
@@ -183,7 +181,7 @@ def peaks_here(experiment: Experiment, question: Mapping[str, Any]) -> list[int 
 
 
 def _answer(experiment: Experiment, question: Mapping[str, Any]) -> Any:
-    """Answer either of the two questions."""
+    """Answer one of the two questions."""
     return (peaks_here if "trials" in question else estimate_here)(experiment, question)
 
 

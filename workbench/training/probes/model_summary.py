@@ -1,8 +1,8 @@
-"""What a model is for its data, before it runs: layers, parameters, operations, memory.
+"""Summarises a model for its data before it runs: layers, parameters, operations, memory.
 
-The trial's own model is sent torch's fake tensors, which have shapes and no storage, in a child
-process (`python -m workbench.training.probes.model_summary`). A model that reads values is sent two
-real samples instead; only its memory is then left to probes.
+The trial's own model receives torch's fake tensors, which have shapes but no storage, in a child
+process (`python -m workbench.training.probes.model_summary`). A model that reads values receives
+two real samples instead; then its memory is not estimated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUM_SAMPLES = 2
 """Normalisation over a batch needs more than one."""
 _MEMORY_UNKNOWN = (
     "Its memory cannot be estimated before it runs, because the model or its optimizer reads"
-    " values; advice measures it."
+    " values. `workbench advise` measures it."
 )
 
 
@@ -41,14 +41,14 @@ class ModelSummary:
     """The summary of a model for its data.
 
     Attributes:
-        layers: Its modules; as in `models.layers.Layer`, plain values.
-        num_parameters: All parameters, shared ones once.
-        num_trained_parameters: Those that training changes.
-        flops_per_sample: Operations of forward and backward of a sample; None where they cannot be
+        layers: Its modules, as plain values of `models.layers.Layer`.
+        num_parameters: Number of parameters, shared ones once.
+        num_trained_parameters: Number of parameters that the training changes.
+        flops_per_sample: Operations of forward and backward for a sample; None if they cannot be
             counted.
-        memory: What a worker holds; None where that cannot be estimated.
-        problems: What is wrong or could not be determined.
-        words: A description of the model where it has no layers, or why its memory is unknown.
+        memory: Memory of a worker; None if it cannot be estimated.
+        problems: Errors, and questions that could not be answered.
+        words: A description of a model without layers, or why the memory is unknown.
     """
 
     layers: tuple[dict[str, Any], ...]
@@ -73,10 +73,10 @@ def summarise_model(
         experiment: The experiment; it trains a model.
         params: The configuration.
         micro_batches: Micro batches to estimate the memory at, each at least 1.
-        plan: What is decided of the plan; it takes precedence over both.
+        plan: Decisions about the plan, which take precedence over both.
 
     Raises:
-        ExperimentError: If the model cannot be made or cannot take the data; it names the field.
+        ExperimentError: If the model cannot be made or cannot take the data.
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
@@ -119,7 +119,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
         except WorkbenchError as error:
             if not isinstance(error.__cause__, needs_values()):
                 problems.append(error)
-            else:  # which is not wrong: it trains all the same
+            else:  # not an error: the model trains anyway
                 summary["words"] = _MEMORY_UNKNOWN
     return {**summary, "memory": memory, "problems": [problem.to_json() for problem in problems]}
 
@@ -267,16 +267,16 @@ def _too_few_outputs(
 def _loss_refused(experiment: Experiment, error: Exception) -> ExperimentError:
     if isinstance(error, WorkbenchError):
         return ExperimentError(
-            f"the loss cannot take what the model returns: {error.problem}",
+            f"the loss cannot take the outputs of the model: {error.problem}",
             field=error.field,
             allowed=error.allowed,
             next_step=error.next_step,
         )
     return ExperimentError(
-        f"the loss cannot take what the model returns: {type(error).__name__}:"
+        f"the loss cannot take the outputs of the model: {type(error).__name__}:"
         f" {first_line_of(error)}",
         field="model" if experiment.loss is None else "loss",
-        next_step="Change what the model returns, or choose another loss.",
+        next_step="Change the outputs of the model, or choose another loss.",
     )
 
 

@@ -1,8 +1,8 @@
 """Copies of one training that share a device and make steps at the same time.
 
-Each worker of the gang makes the steps of a whole training alone; the group serves only to begin
-together and to add up. So it is measured what the device does for several trials at once, whatever
-limits it. How many should share it is left to the advisor.
+Each worker of the gang makes the steps of a whole training alone. The group serves only to start
+together and to add up. So the measurement shows how fast the device is with several trials at once,
+whatever limits it. The advisor decides how many should share it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WARMUP_STEPS = 5
 
 @dataclasses.dataclass
 class _Copy:
-    """What one worker found."""
+    """The result of one worker."""
 
     plan: dict[str, Any] = dataclasses.field(default_factory=dict)
     num_steps: int = 0
@@ -44,7 +44,7 @@ class _Copy:
 def measure_neighbours(
     task: TrialTask, order: NeighbourProbe, report: Callable[[Event], bool]
 ) -> Outcome:
-    """Make steps beside the other workers of the gang.
+    """Make steps at the same time as the other workers of the gang.
 
     Args:
         task: The task of this worker.
@@ -64,7 +64,9 @@ def measure_neighbours(
     try:
         devices = group.gather((socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES")))
         copied = _Copy()
-        misfit = None if len(set(devices)) == 1 else "the copies got different GPUs"
+        misfit = None
+        if len(set(devices)) > 1:
+            misfit = "the copies got different GPUs"
         misfit = misfit or _make_steps(task, order, device, group, copied)
         copies = group.gather(copied)
         if task.rank == 0:
@@ -89,10 +91,10 @@ def measure_neighbours(
 def _make_steps(
     task: TrialTask, order: NeighbourProbe, device: torch.device, group: Group, copied: _Copy
 ) -> str | None:
-    """Fill in what this worker measures; return why the copies do not fit beside each other.
+    """Fill in the result of this worker; return why the copies do not fit together.
 
-    After each part all agree whether it fitted, so that none waits for one that ran out of memory;
-    what is timed begins together.
+    After each part all workers agree whether it fitted, so that none waits for one that ran out of
+    memory. The timed part starts on all of them together.
     """
     alone = Worker(0, 1, device, Group(0, 1, device, None))
     own = dataclasses.replace(

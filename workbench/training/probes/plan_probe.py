@@ -1,10 +1,10 @@
-"""Instead of a training: a few real steps of each of several plans, timed, and what they hold.
+"""Makes a few real steps of several plans instead of a training, and measures time and memory.
 
-A plan that does not fit is reported as such, and the next one is tried. Where workers hold whole
-models, each first makes a step alone and all agree that it fitted everywhere before they exchange
-anything, so that none waits for one that ran out of memory. A worker that fails later than that
-leaves the group, which the others notice, and ends the probe as it would end a trial. Which plans
-to measure, and what follows from the numbers, is left to the advisor.
+A plan that does not fit is reported as such, and the next one is tried. If workers hold whole
+models, each first makes a step alone, and all agree that it fitted everywhere before they exchange
+anything. So none waits for a worker that ran out of memory. A worker that fails later leaves the
+group. The others notice that, and the probe ends as a trial would. The advisor chooses the plans
+and uses the numbers.
 """
 
 from __future__ import annotations
@@ -57,11 +57,9 @@ _METERED_S = 0.5
 _COUNTED_SAMPLES = 2
 """Batch normalisation does not train on a single one."""
 _UNRELATED = frozenset({"lr", "global_batch", *SIZES})
-"""The parameters that change nothing of what a sample needs."""
+"""The parameters that do not change the operations of a sample."""
 _counted: dict[str, float | None] = {}
-"""What this process has counted.
-
-Counting builds the model anew, which takes long where it is large.
+"""Results of this process. Counting builds the model again, which takes long for a large model.
 """
 
 
@@ -70,12 +68,12 @@ def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
 
     Args:
         task: The order of this worker.
-        order: Which plans are measured, and how.
-        report: Takes a `PlanMeasured` for each plan; returns whether to stop. Called on rank 0
+        order: The plans, and how to measure them.
+        report: Takes a `PlanMeasured` for each plan, and returns whether to stop. Called on rank 0
             only.
 
     Returns:
-        How it ended; its step is the number of plans that were reported.
+        How it ended. Its step is the number of plans that were reported.
 
     Raises:
         WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
@@ -89,10 +87,7 @@ def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
 
 @dataclass(frozen=True)
 class _Tried:
-    """What is known of a plan that was tried.
-
-    `kind` is all that memory depends on but the micro batch.
-    """
+    """The result of a plan. `kind` is everything that memory depends on except the micro batch."""
 
     kind: tuple[Any, ...]
     micro_batch: int
@@ -103,7 +98,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The result of the steps of a plan; no times where it does not fit."""
+    """The result of the steps of a plan; without times if it does not fit."""
 
     misfit: str | None = None
     is_possible: bool = True
@@ -115,7 +110,7 @@ class _Measured:
 
 
 class _Probe:
-    """The plans of one order, one after the other."""
+    """The plans of one order, one after another."""
 
     def __init__(self, task: TrialTask, order: PlanProbe, worker: Worker, report: Report) -> None:
         self._task, self._order, self._worker, self._report = task, order, worker, report
@@ -182,7 +177,7 @@ class _Probe:
         )
 
     def _try(self, task: TrialTask) -> _Measured:
-        """Assemble a plan and make its steps; whatever was assembled is dropped."""
+        """Assemble a plan, make its steps, and drop it again."""
         try:
             return self._assemble_and_step(task)
         except ExperimentError as error:  # the same on all workers
@@ -216,7 +211,9 @@ class _Probe:
         steps = TimedSteps(parts, peak, self._task.seed)
         strategy.train(True)
         peak.pause()
-        misfit = self._together(steps.try_alone) if steps.can_step_alone else None
+        misfit = None
+        if steps.can_step_alone:
+            misfit = self._together(steps.try_alone)
         misfit = misfit or self._alone_or_fail(lambda: self._warm_up(steps))
         if misfit is not None:
             return _Measured(misfit)
@@ -251,10 +248,7 @@ class _Probe:
         )
 
     def _survey_links(self, strategy: Strategy) -> None:
-        """Measure what the links carry, and what exchanges would send of such a model.
-
-        That is done once for all plans.
-        """
+        """Measure the links and the exchanges of such a model, once for all plans."""
         if not strategy.capabilities.takes_exchange:
             return
         trained = [
@@ -279,7 +273,7 @@ class _Probe:
         )
 
     def _counters(self) -> dict[str, EnergyCounter]:
-        """Read the counters of energy of all devices that the group uses, where they are wanted."""
+        """Read the energy counters of all devices of the group, if the order asks for them."""
         if not self._order.measures_power:
             return {}
         gathered = self._worker.group.gather(energy_counters(self._worker.device))
@@ -300,22 +294,19 @@ class _Probe:
         return _Measured(misfit, peak_bytes=peak_bytes)
 
     def _together(self, action: Callable[[], None]) -> str | None:
-        """Run what concerns no other worker; return why it did not fit on one of them."""
+        """Run an action that needs no other worker; return why it did not fit on one of them."""
         misfits = self._worker.group.gather(attempt(action))
         return next((misfit for misfit in misfits if misfit is not None), None)
 
     def _alone_or_fail(self, action: Callable[[], None]) -> str | None:
-        """Run what may need the other workers; only a single worker can continue after a misfit."""
+        """Run an action that may need others. Only a single worker can continue after a misfit."""
         if self._worker.num_workers == 1:
             return attempt(action)
         action()
         return None
 
     def _tidy(self) -> None:
-        """Give back what a plan held.
-
-        Parts of it refer to each other, and the next one needs the room.
-        """
+        """Free a plan's memory for the next one. Its parts refer to each other."""
         gc.collect()
         gc.freeze()  # what stays, such as imports, need not be traversed after the next plan
         if self._worker.device.type == "cuda":
@@ -341,7 +332,9 @@ class _Probe:
             return event
         times, global_batch = measured.times, settings.plan.global_batch
         sample_flops = flops_of_a_sample(task, settings)
-        step_flops = None if sample_flops is None else sample_flops * global_batch
+        step_flops = None
+        if sample_flops is not None:
+            step_flops = sample_flops * global_batch
         used = None
         if step_flops is not None:
             peak_rate = peak_flops_per_s(self._worker.device, settings.plan.precision)
@@ -375,18 +368,20 @@ class _Probe:
 
 
 def _is_idea_of_advisor(task: TrialTask, error: ExperimentError) -> bool:
-    """Return whether what the model cannot do is not what the experiment states."""
-    stated = {**dict(task.experiment.plan.decided.values), **task.experiment.search.root}
+    """Return whether the advisor, not the experiment, chose a setting that the model rejects."""
+    written = {**dict(task.experiment.plan.decided.values), **task.experiment.search.root}
     strategy = task.plan.get("strategy")
-    axis = capabilities_of(str(strategy)).axis if strategy in STRATEGIES else None
-    divides = axis is not None and "strategy" not in stated and axis not in stated
+    axis = None
+    if strategy in STRATEGIES:
+        axis = capabilities_of(str(strategy)).axis
+    divides = axis is not None and "strategy" not in written and axis not in written
     is_division = error.field in ("plan.accumulation", "plan.workers")
-    is_open = error.field is not None and error.field.removeprefix("plan.") not in stated
+    is_open = error.field is not None and error.field.removeprefix("plan.") not in written
     return divides or (is_open and (is_division or error.field == "plan.recompute"))
 
 
 def attempt(action: Callable[[], None]) -> str | None:
-    """Run `action`; return the message where memory ran out, None where it did not."""
+    """Run `action`, and return the message if memory ran out, otherwise None."""
     try:
         action()
     except (MemoryError, RuntimeError) as error:

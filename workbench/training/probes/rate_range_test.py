@@ -1,8 +1,7 @@
 """A range test of learning rates: they rise from step to step, several times from one start.
 
-The steps are those of the training, at its global batch and by all of its workers; only the rate
-differs, and nothing of them stays. What follows from the losses is left to
-`performance.rate_range`.
+The steps are those of the training, with its global batch and all of its workers. Only the rate
+differs, and nothing is kept. `performance.rate_range` evaluates the losses.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from workbench.training.task import TrialTask
 def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], bool]) -> Outcome:
     """Test a range of learning rates.
 
-    It begins with new weights, or with the checkpoint that a resumed trial has.
+    It starts with new weights, or with the checkpoint of a resumed trial.
 
     Args:
         task: The order of this worker.
-        test: Which rates are tried, and how often.
+        test: The rates, and how often to try them.
         report: Takes one `RatesTested`. Called on rank 0 only.
 
     Returns:
-        How it ended: complete, also where every rate diverged.
+        How it ended: complete, even if every rate diverged.
 
     Raises:
         WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate

@@ -1,8 +1,8 @@
-"""Instead of a training: a function or program runs for a moment, and reports how fast it is.
+"""Runs a function or program for a moment instead of a training, to learn how fast it is.
 
-It is started as for a trial, with the batch and the workers of a plan, and stopped once it has
-reported its speed a few times; the first report, which may contain a warm-up, counts only where
-there is no other.
+It is started as for a trial, with the batch and the workers of a plan, and stopped after a few
+reports of its speed. The first report may contain a warm-up, so it counts only if there is no
+other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.training.probes.measurements import PlanProbe
 from workbench.training.task import TrialTask
 
 SILENT_S = 60.0
-"""How long a program may run without reporting its speed; importing libraries is part of it."""
+"""How long a program may run without reporting its speed, including its imports."""
 _ENOUGH, _FEWEST = 4, 2
 _LAST_CHANCE = 5.0
 
@@ -36,14 +36,14 @@ def measure_reported_speed(
 
     Args:
         task: The order of this worker.
-        order: Which plans are measured, and for how long.
-        report: Takes a `PlanMeasured` for each plan; returns whether to stop.
+        order: The plans, and for how long to measure them.
+        report: Takes a `PlanMeasured` for each plan, and returns whether to stop.
 
     Returns:
-        How it ended; failed where no speed was reported.
+        How it ended; failed if no speed was reported.
 
     Raises:
-        ExperimentError: If the experiment does not name the parameter that is the batch.
+        ExperimentError: If the experiment does not say which parameter is the batch.
     """
     advise = task.experiment.advise
     if advise is None:
@@ -116,7 +116,7 @@ class _SpeedMeter:
         return self._times_s[1:] or self._times_s
 
     def take(self, event: Event) -> bool:
-        """Take an event; return whether there are enough."""
+        """Take an event, and return whether there are enough."""
         if isinstance(event, TrialReported):
             self.names |= dict.fromkeys(event.values)
             step_s = self._advise.step_time_s(event.values, micro_batch=self._micro_batch)
@@ -157,8 +157,8 @@ def _without_speed(
         reason="error",
         is_unreported=True,
         message=(
-            f"the {'train function' if task.experiment.command is None else 'command'} reported no "
-            f"{wanted}{when}; {seen}"
+            f"the {'train function' if task.experiment.command is None else 'command'} reported no"
+            f" {wanted}{when}; {seen}"
         ),
     )
 

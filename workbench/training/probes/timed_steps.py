@@ -1,7 +1,7 @@
-"""The steps of one plan, made to be measured: with the others, alone, and an evaluation.
+"""Makes the steps of one plan to measure them: with the other workers, alone, and an evaluation.
 
-All workers make the same steps in the same order; how many, rank 0 decides. Which plans are
-measured, and what it means when memory runs out, is left to `plan_probe` and `neighbours`.
+All workers make the same steps in the same order, and rank 0 decides how many. `plan_probe` and
+`neighbours` choose the plans, and handle running out of memory.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class TimedSteps:
     """Steps of a plan on real data, which continue into further epochs where the data is short."""
 
     def __init__(self, parts: Parts, peak: PeakMemory, seed: int) -> None:
-        """Begin with the first batch.
+        """Start with the first batch.
 
         Args:
-            parts: The plan, assembled, with a profiler that times every step.
-            peak: What watches the memory; paused while steps are timed.
-            seed: Of the order of the samples.
+            parts: The assembled plan, with a profiler that times every step.
+            peak: Watches the memory; paused while steps are timed.
+            seed: Seed of the order of the samples.
         """
         self._parts = parts
         self._peak = peak
@@ -49,8 +49,10 @@ class TimedSteps:
         self._batches = parts.train.ahead(self._coming_steps(seed))
         plan = parts.settings.plan
         self._has_loaders = plan.loaders > 0
-        # Steps until loaders hold neither less nor more ready than they will later.
-        num_ahead = 0 if parts.loaders is None else parts.loaders.batches_ahead * plan.loaders
+        # After these steps, loaders hold as many batches ready as they will later.
+        num_ahead = 0
+        if parts.loaders is not None:
+            num_ahead = parts.loaders.batches_ahead * plan.loaders
         self._num_settling = -(-num_ahead // plan.accumulation)
 
     @property
@@ -60,13 +62,11 @@ class TimedSteps:
         return strategy.capabilities.holds_whole_model and isinstance(strategy, Probeable)
 
     def try_alone(self) -> None:
-        """Make a step that no other worker takes part in.
+        """Make a step in which no other worker takes part.
 
-        So running out of memory concerns one worker only.
-
-        Whole gradients are held beside those that an exchange keeps in its buffers, as in a step of
-        several micro batches: with one micro batch that is one copy of the gradients more than is
-        needed later.
+        So running out of memory affects only one worker. As in a step of several micro batches,
+        there are whole gradients in addition to those in the buffers of an exchange. With a single
+        micro batch, that is one copy of the gradients more than later steps need.
         """
         with self._alone():
             self._step(next(self._batches), lr=0.0)
@@ -75,9 +75,9 @@ class TimedSteps:
         """Make the steps that are not timed, and record their peak memory.
 
         Args:
-            num_steps: How many at most, but no fewer than two.
-            longest_s: Seconds after which no further step begins.
-            shortest_s: Seconds that they take at least, however many steps that are.
+            num_steps: Maximum number of steps, but at least two are made.
+            longest_s: Seconds after which no further step starts.
+            shortest_s: Minimum time in seconds, however many steps that takes.
         """
         self._peak.resume()
         num_done, has_time = 0, _clock(num_steps, longest_s, shortest_s)
@@ -92,10 +92,11 @@ class TimedSteps:
         """Make the steps that are timed.
 
         Args:
-            num_steps: How many at most, but no fewer than three.
-            longest_s: Seconds after which no further step begins.
-            shortest_s: Seconds that they take at least, however many steps that are.
-            compares: Whether each is followed by one that exchanges nothing, to time the exchange.
+            num_steps: Maximum number of steps, but at least three are made.
+            longest_s: Seconds after which no further step starts.
+            shortest_s: Minimum time in seconds, however many steps that takes.
+            compares: Whether each step is followed by one without an exchange, to time the
+                exchange.
 
         Returns:
             The times of this worker.
@@ -123,10 +124,10 @@ class TimedSteps:
         """Make steps for a while, at least three, without waiting for the device after each.
 
         Args:
-            longest_s: Seconds after which no further step begins.
+            longest_s: Seconds after which no further step starts.
 
         Returns:
-            How many were made, and are done.
+            Number of completed steps.
         """
         self._peak.resume()
         num_done, has_time = 0, _clock(sys.maxsize, longest_s, 0.0)
@@ -174,10 +175,7 @@ class TimedSteps:
             )
 
     def _mean_step(self) -> dict[str, float]:
-        """Make a step, or those of a period at the end of which replicas agree.
-
-        Return the seconds of one.
-        """
+        """Make a step, or a period until replicas agree, and return the mean seconds of a step."""
         period = max(1, self._parts.settings.plan.exchange_period)
         made = [self._step(next(self._batches)) for _ in range(period)]
         return {part: sum(step[part] for step in made) / period for part in made[0]}
@@ -197,7 +195,7 @@ class TimedSteps:
         return times_s
 
     def _continues(self, num_done: int, fewest: int, has_time: bool) -> bool:
-        """Return whether all workers make one more step, and let them begin it together."""
+        """Return whether all workers make one more step, and let them start it together."""
         return _meet(self._parts.worker, float(num_done < fewest or has_time))
 
 
@@ -213,10 +211,7 @@ def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int
 
 
 def _meet(worker: Worker, wanted: float) -> bool:
-    """Wait for the other workers, so that no step pays for what came before.
-
-    Return what rank 0 wants.
-    """
+    """Wait for the other workers, so that no step pays for earlier work; return rank 0's wish."""
     if worker.num_workers == 1:
         return wanted > 0
     flag = torch.tensor(wanted if worker.rank == 0 else 0.0, device=worker.device)
@@ -224,7 +219,7 @@ def _meet(worker: Worker, wanted: float) -> bool:
 
 
 def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield batches for ever; the last one of an epoch is left out where it is smaller."""
+    """Yield batches without end, skipping smaller ones at the end of an epoch."""
     for epoch in itertools.count():
         for indices in source.batches(global_batch=global_batch, epoch=epoch, seed=seed):
             if len(indices) == global_batch:
@@ -232,12 +227,12 @@ def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.n
 
 
 class PeakMemory:
-    """Watches what this process holds, from when it is made, but for pauses.
+    """Watches the memory of this process from its start, except for pauses.
 
-    On a GPU it is what torch's allocator handed out, exactly. On a CPU it is the resident memory of
-    the whole process at the moments of `sample`: libraries, data and what was freed and kept count
-    as well, and what comes and goes between two samples does not. That is coarse, and rather an
-    overestimate.
+    On a GPU this is exactly the memory that torch's allocator handed out. On a CPU it is the
+    resident memory of the whole process when `sample` is called. So it includes libraries, data and
+    freed memory that the process keeps, but not memory that comes and goes between two samples.
+    That is coarse, and usually too high.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -264,7 +259,7 @@ class PeakMemory:
             self._most_bytes = max(self._most_bytes, held)
 
     def pause(self) -> None:
-        """Leave out what is held from here on."""
+        """Ignore memory from here on."""
         self.sample()
         self._watches = False
 
@@ -276,9 +271,11 @@ class PeakMemory:
 
 
 def num_bytes(state: Any) -> int:
-    """Return what the tensors take that a state of mappings and lists holds."""
+    """Return the bytes of all tensors in a state of mappings and lists."""
     if isinstance(state, torch.Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, Mapping):
         return sum(num_bytes(value) for value in state.values())
-    return sum(num_bytes(value) for value in state) if isinstance(state, list | tuple) else 0
+    if isinstance(state, list | tuple):
+        return sum(num_bytes(value) for value in state)
+    return 0

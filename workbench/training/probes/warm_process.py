@@ -1,9 +1,8 @@
-"""Programs that start with torch loaded: forked from a process that has done nothing else.
+"""Starts programs with torch loaded, by forking them from a process that has done nothing else.
 
-Loading torch takes seconds, and a form describes its model after every change. The process that is
-forked starts with the first program, holds no user code, and ends with this process or after some
-idle minutes. Only on Linux: elsewhere, libraries do not survive a fork. What the programs do is
-left to `child_process`.
+Loading torch takes seconds, and a form describes its model after every change. The process to fork
+from starts with the first program, holds no user code, and ends with this process or after some
+idle minutes. This works only on Linux, because libraries do not survive a fork elsewhere.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ That takes as long as torch.
 
 
 class NotStartedError(Exception):
-    """The process to fork from cannot be started or has ended; the program has not run."""
+    """The process to fork from cannot be started or has ended. The program has not run."""
 
 
 class _Template:
@@ -155,7 +154,7 @@ def _end_template() -> None:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork a program for each request, until the other side is gone or was idle for long."""
+    """Fork a program for each request, until the other side has gone or was idle for long."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
@@ -174,7 +173,7 @@ def _serve(control: socket.socket) -> None:
 
 
 def load_for(module: str) -> None:
-    """Load what a program needs besides, once it is first wanted: what is forked later has it.
+    """Load the other modules of a program when it is first wanted, for all later forks.
 
     Args:
         module: The module of the program.
@@ -201,7 +200,7 @@ def _supervise(streams: list[int]) -> NoReturn:
     watched.register(status, 0)  # an error is reported once the other side is closed
     if any(source == status for source, _ in watched.poll()):
         os.kill(program, signal.SIGKILL)
-        # It has no group of its own yet, and no children.
+        # It has no process group yet, and no children.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program, signal.SIGKILL)
     _, ended = os.waitpid(program, 0)
