@@ -36,7 +36,9 @@ def picture_data(
         RunError: If the child process ends without an answer.
     """
     if experiment.data is None:
-        raise ExperimentError("a train function reads its own data, so none is shown", field="train")
+        raise ExperimentError(
+            "a train function reads its own data, so none is shown", field="train"
+        )
     question = {"needed_samples_per_s": needed_samples_per_s, "num_samples": num_samples}
     return query(__name__, experiment, question, purpose="the data could not be inspected")
 
