@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
 from workbench.views.forms.protocol import FormField, SearchRow
@@ -92,3 +94,34 @@ def test_the_search_of_a_field_begins_within_its_bounds(
     known: dict[str, Any], begins: dict[str, Any]
 ) -> None:
     assert initial_search(field(**known)) == begins
+
+
+BOUNDS = st.none() | st.integers(-1000, 1000)
+TYPED = st.none() | st.just("auto") | st.booleans() | st.integers() | st.floats()
+HUGE = st.sampled_from([10**400, -(10**400), 1e308, -1e308, float("inf"), float("nan")])
+
+
+@given(
+    kind=st.sampled_from(["whole", "number"]),
+    low=BOUNDS,
+    high=BOUNDS,
+    is_open=st.booleans(),
+    value=TYPED | HUGE,
+)
+def test_a_search_starts_within_its_bounds_and_holds_its_value(
+    *, kind: str, low: int | None, high: int | None, is_open: bool, value: Any
+) -> None:
+    if low is not None and high is not None and high < low + 3:
+        high = low + 3
+    known = {"kind": kind, "low": low, "high": high, "value": value}
+    search = initial_search(field(**known, low_open=is_open, high_open=is_open))
+    assert search["low"] < search["high"] < float("inf")
+    if low is not None:
+        assert search["low"] > low if is_open else search["low"] >= low
+    if high is not None:
+        assert search["high"] < high if is_open else search["high"] <= high
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_free = (low, high) == (None, None)
+    if is_number and is_free and 1e-300 < abs(value) < 1e299:
+        assert search["low"] <= value <= search["high"]
+    assert search.get("log", False) <= (search["low"] > 0)

@@ -14,8 +14,6 @@ from workbench.experiment.domain import is_whole, same_value
 from workbench.views.forms.protocol import FormField, SearchRow
 
 _NOTHING = {"low": None, "high": None, "step": None, "log": False, "choices": (), "value": None}
-_UNKNOWN_SIZE = {"type": "float", "low": 1e-4, "high": 0.1, "log": True}
-"""Most rates and weights that a network has: nobody knows the size, and zero has no logarithm."""
 
 
 def rows_of_search(document: Mapping[str, Any]) -> tuple[SearchRow, ...]:
@@ -64,7 +62,7 @@ def _parts(written: Mapping[str, Any]) -> dict[str, Any]:
 
 def _numbers(row: SearchRow) -> list[float]:
     held: tuple[Any, ...] = (row.low, row.high, *row.choices, row.value)
-    return [value for value in held if _is_number(value)]
+    return [value for value in held if _is_usable(value)]
 
 
 def _as_fixed(row: SearchRow) -> Any:
@@ -116,42 +114,61 @@ def initial_search(field: FormField) -> Any:
     if field.kind in ("choice", "text"):
         choices = [choice for choice in field.choices or () if choice != "auto"]
         return {"choices": choices or [field.default if field.value is None else field.value]}
-    given: Any = field.value if _is_number(field.value) else field.default
-    number = given if _is_number(given) else None
+    number: Any = None
+    for given in (field.value, field.default):
+        if number is None and _is_usable(given):
+            number = given
     if field.kind == "whole":
         return _initial_whole(field, number)
     if field.kind == "number":
         return _initial_number(field, number)
-    return {"value": given}
+    return {"value": field.default if number is None else number}
 
 
 def _initial_whole(field: FormField, number: float | None) -> dict[str, Any]:
-    middle = max(field.low or 1, 1) if number is None else number
-    low = math.floor(middle / 2)
-    if field.low is not None:
-        low = max(low, int(field.low) + field.low_open)
-    high = max(int(middle * 2), low + 1)
-    return {
-        "type": "int",
-        "low": low,
-        "high": high if field.high is None else min(high, int(field.high)),
-    }
+    lowest = None if field.low is None else int(field.low) + field.low_open
+    highest = None if field.high is None else int(field.high) - field.high_open
+    if number is None:
+        number = max(field.low or 1, 1)
+    # A value out of bounds is shown as wrong. Its search starts at the nearest value that is right.
+    if highest is not None:
+        number = min(number, highest)
+    if lowest is not None:
+        number = max(number, lowest)
+    low, high = sorted((math.floor(number / 2), int(number * 2)))
+    if lowest is not None:
+        low = max(low, lowest)
+    high = max(high, low + 1)
+    if highest is not None:
+        high = min(high, highest)
+    return {"type": "int", "low": low, "high": high}
 
 
 def _initial_number(field: FormField, number: float | None) -> dict[str, Any]:
-    low, high = field.low, field.high
-    if low is not None and high is not None:
-        margin = (high - low) / 10
-        low, high = low + margin * field.low_open, _round(high - margin * field.high_open)
-        return {"type": "float", "low": low, "high": high}
-    if not number:
-        return _UNKNOWN_SIZE
-    size = abs(number)
-    return {"type": "float", "low": _round(size / 10), "high": _round(size * 10), "log": True}
+    lowest, highest = field.low, field.high
+    if number:
+        low, high = sorted((_round(number / 10), _round(number * 10)))
+    else:
+        low, high = 1e-4, 0.1  # most rates and weights of a network
+    if lowest is not None and highest is not None:
+        low, high = lowest, highest
+    elif lowest is not None and low <= lowest:
+        low, high = lowest, max(high, _wider(lowest))
+    elif highest is not None and high >= highest:
+        low, high = min(low, -_wider(-highest)), highest
+    margin = (high - low) / 10
+    if low == lowest and field.low_open:
+        low = _round(low + margin)
+    if high == highest and field.high_open:
+        high = _round(high - margin)
+    search: dict[str, Any] = {"type": "float", "low": low, "high": high}
+    is_by_factors = low > 0 and (lowest is None or highest is None)
+    return {**search, "log": True} if is_by_factors else search
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _is_usable(value: Any) -> bool:
+    """Return whether a search can start around a value: ten times it is a number, too."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _round(number: float) -> float:
