@@ -233,7 +233,7 @@ RESULT: dict[str, Any] = {
         "default": None,
         "enqueue": {"lr": 0.001, "width": 16},
         "try_it": {
-            "command": "workbench extend swift-otter-41 --trials 1 --set lr=0.001",
+            "command": "workbench extend swift-otter-41 --more-trials 1 --param lr=0.001",
             "python": "wb.attach('swift-otter-41').extend(trials=1, enqueue={'lr': 0.001})",
         },
     },

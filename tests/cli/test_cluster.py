@@ -35,7 +35,7 @@ def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(
 ) -> None:
     picture = shell.folder / "offers.html"
     code, out, err = shell(
-        "cluster", "plan", advised, "--deadline", "6h", "--budget", "40", "--to", str(picture)
+        "cluster", "plan", advised, "--time", "6h", "--money", "40", "--chart", str(picture)
     )
     assert code == 0, err
     assert "take " in out
@@ -59,17 +59,17 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--deadline", "soon"), "--deadline: 'soon' is not a duration"),
-        (("--deadline", "nan"), "--deadline: 'nan' is not a duration"),
-        (("--deadline", "-5"), "--deadline: '-5' is not a duration"),
+        (("--time", "soon"), "--time: 'soon' is not valid; allowed: a duration"),
+        (("--time", "nan"), "--time: 'nan' is not valid; allowed: a duration"),
+        (("--time", "-5"), "--time: '-5' is not valid; allowed: a duration"),
         (
-            ("--deadline", "0"),
-            "--deadline: '0' is not a duration greater than 0; allowed: such as 90s",
+            ("--time", "0"),
+            "--time: '0' is not valid; allowed: a duration greater than 0, such as 90s",
         ),
-        (("--start-up", "inf"), "--start-up: 'inf' is not a duration"),
-        (("--budget", "nan"), "'--budget': nan is not a finite number"),
-        (("--budget", "inf"), "'--budget': inf is not a finite number"),
-        (("--budget", "-1"), "'--budget': -1.0 is not in the range x>0"),
+        (("--start-up", "inf"), "--start-up: 'inf' is not valid; allowed: a duration"),
+        (("--money", "nan"), "--money: 'nan' is not an amount of money"),
+        (("--money", "20 EUR"), "--money: '20 EUR' is in another currency"),
+        (("--money", "0"), "--money: a run is never free; allowed: more than 0 USD"),
         (
             ("--provider", "nobody"),
             "--provider: the catalogue has no machine of nobody; allowed: aws, gcp",
@@ -96,7 +96,7 @@ def test_the_table_fits_a_terminal_of_any_usual_width(
     shell: Shell, advised: str, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.cli.output._WIDE", columns)
-    code, out, _ = shell("cluster", "plan", advised, "--deadline", "6h", "--budget", "40", "--all")
+    code, out, _ = shell("cluster", "plan", advised, "--time", "6h", "--money", "40", "--all")
     assert code == 0
     lines = out.partition("\n\n")[0].splitlines()
     assert max(map(len, lines)) <= columns
@@ -120,7 +120,7 @@ def test_a_cluster_is_simulated_by_each_rule(shell: Shell) -> None:
         "simulate",
         "--gpus",
         "32",
-        "--trials",
+        "--num-trials",
         "60",
         "--failure-rate",
         "0.1",
@@ -140,7 +140,9 @@ def test_what_is_simulated_explains_itself_in_80_columns(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.cli.output._WIDE", 80)
-    _, out, _ = shell("cluster", "simulate", "--gpus", "16", "--trials", "40", "--runs", "2")
+    _, out, _ = shell(
+        "cluster", "simulate", "--gpus", "16", "--num-trials", "40", "--num-runs", "2"
+    )
     (head, *rows) = out.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     assert max(map(len, [head, *rows])) <= 80
     explained = out.partition("one GPU per trial")[2]
@@ -154,15 +156,15 @@ def test_what_is_simulated_explains_itself_in_80_columns(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--failure-rate", "nan"), "nan is not a finite number"),
-        (("--failure-rate", "-1"), "-1.0 is not in the range x>=0"),
-        (("--checkpoint", "inf"), "inf is not a finite number"),
-        (("--checkpoint", "0"), "0.0 is not in the range x>=1"),
-        (("--overhead", "nan"), "nan is not a finite number"),
+        (("--failure-rate", "nan"), "--failure-rate: 'nan' is not valid; allowed: a number from 0"),
+        (("--failure-rate", "-1"), "'-1' is not valid; allowed: a number from 0"),
+        (("--checkpoint", "inf"), "'inf' is not valid; allowed: a duration greater than 0"),
+        (("--checkpoint", "0"), "'0' is not valid; allowed: a duration greater than 0"),
+        (("--overhead", "nan"), "'nan' is not valid; allowed: a number from 0"),
         (("--gpus", "0"), "allowed: a whole number from 1 to 100000"),
         (("--gpus", "nan"), "'nan' is not valid; allowed: a whole number from 1 to 100000"),
-        (("--trials", "1000000000"), "allowed: a whole number from 1 to"),
-        (("--runs", "9", "--trials", "3"), "--runs: 9 runs cannot share 3 trials"),
+        (("--num-trials", "1000000000"), "allowed: a whole number from 1 to"),
+        (("--num-runs", "9", "--num-trials", "3"), "--num-runs: 9 runs cannot share 3 trials"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(
@@ -209,7 +211,7 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
     )
     assert code == 0
     assert "kind: RayJob" in out
-    code, out, _ = template(shell, "slurm", file, "--environment", "venv", "--gpus", "2")
+    code, out, _ = template(shell, "slurm", file, "--environment", "venv", "--gpus-per-node", "2")
     assert code == 0
     assert f"source {Path('venv').absolute()}/bin/activate" in out
 
@@ -228,25 +230,34 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
         ),
         (("kubernetes", "--machine", "g5.xlarge"), "--image: this option is required here"),
         (("slurm",), "--environment: this option is required here"),
-        (("aws", "--machine", "g5.xlarge", "--idle", "long"), "--idle: 'long' is not a duration"),
+        (
+            ("aws", "--machine", "g5.xlarge", "--idle", "long"),
+            "--idle: 'long' is not valid; allowed: a duration",
+        ),
         (
             ("aws", "--machine", "g5.xlarge", "--idle", "0"),
-            "--idle: '0' is not a duration greater than 0",
+            "--idle: '0' is not valid; allowed: a duration greater than 0",
         ),
         (
             ("aws", "--machine", "g5.xlarge", "--package", "w.whl"),
             "--package: the file w.whl does not exist",
         ),
         (
-            ("slurm", "--environment", "v", "--time", "banana"),
-            "--time: 'banana' is not a time limit",
+            ("slurm", "--environment", "v", "--job-time", "banana"),
+            "--job-time: 'banana' is not a time limit",
         ),
-        (("slurm", "--environment", "v", "--memory-gib", "nan"), "nan is not a finite number"),
+        (
+            ("slurm", "--environment", "v", "--memory-per-node", "nan"),
+            "'nan' is not valid; allowed",
+        ),
         (
             ("slurm", "--idle", "5m"),
             "--idle: this option has no effect for slurm; allowed: with aws, gcp",
         ),
-        (("aws", "--gpus", "4"), "--gpus: this option has no effect for aws; allowed: with slurm"),
+        (
+            ("aws", "--gpus-per-node", "4"),
+            "--gpus-per-node: this option has no effect for aws; allowed: with slurm",
+        ),
     ],
 )
 def test_what_a_template_lacks_is_named(

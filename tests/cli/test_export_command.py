@@ -240,7 +240,7 @@ def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
     code, out, err = shell("check", str(path), "--set", "training.global_batch=4096", "--json")
 
     assert code == 2
-    assert json.loads(out)["field"] == "training.global_batch"
+    assert json.loads(out)["error"]["field"] == "training.global_batch"
     assert "larger than the train set" in err
 
 
@@ -265,7 +265,7 @@ def test_check_names_the_field_that_cannot_be_run(
 
     assert found == code
     refusal = json.loads(out)
-    assert (refusal["ok"], refusal["field"]) == (False, field)
+    assert (refusal["ok"], refusal["error"]["field"]) == (False, field)
     assert err.startswith("error: ")
 
 
@@ -400,7 +400,9 @@ def test_a_run_of_this_process_cannot_be_detached(shell: Shell) -> None:
 
 def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:
     (shell.folder / "net.yaml").write_text(FILE, encoding="utf-8")
-    told = shell.json("check", str(shell.folder / "net.yaml"), "--memory", "--no-step")["memory"]
+    told = shell.json("check", str(shell.folder / "net.yaml"), "--estimate-memory", "--no-step")[
+        "memory"
+    ]
 
     assert told["fits"]
     assert told["plan"]["micro_batch"] == told["step"]["micro_batch"] == 128

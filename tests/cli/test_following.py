@@ -360,7 +360,7 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
     try:
         while not store.run(run_id).last_seq:
             time.sleep(0.02)
-        code, out, _ = shell("enqueue", "last", "--set", "lr=1e-2", "--set", "width=8")
+        code, out, _ = shell("enqueue", "last", "--param", "lr=1e-2", "--param", "width=8")
         assert (code, out) == (0, f"enqueue {run_id}: as you say\n")
         code, _, err = shell("stop", "last", "--trial", "0")
         assert code == 1
@@ -386,14 +386,14 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
         (["lr=7", "width=8"], "lr"),
         (["lr=0.1", "width=8", "depth=3"], "depth"),
         (["lr=0.1"], "width"),
-        (["lr"], "--set"),
+        (["lr"], "--param"),
     ],
 )
 def test_what_is_no_configuration_is_never_enqueued(
     shell: Shell, assignments: list[str], named: str
 ) -> None:
     store, run_id = _new_run(shell.folder)
-    words = [word for assignment in assignments for word in ("--set", assignment)]
+    words = [word for assignment in assignments for word in ("--param", assignment)]
 
     code, _, err = shell("enqueue", run_id, *words)
 

@@ -86,7 +86,7 @@ def test_resume_is_not_offered_where_nothing_is_left_to_try(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("events", "budget", "steps"),
     [
-        ([*STOPPED, *finish(9, "complete", "time")], IN_TIME, ["extend RUN --time 15m"]),
+        ([*STOPPED, *finish(9, "complete", "time")], IN_TIME, ["extend RUN --more-time 15m"]),
         (
             [*FAILED, *finish(9, "failed", "failures")],
             IN_TIME,

@@ -215,7 +215,7 @@ def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shel
     (bundle / "experiment.yaml").write_text(experiment("convnet", "digits").to_yaml())
     path = shell.folder / "tiers.yaml"
     path.write_text(FILE.replace("machine.json", "here"))
-    words = ("place", "run", str(path), "--time", "2s", "--rate", "30", "--scheduler", "cloud")
+    words = ("place", "run", str(path), "--duration", "2s", "--rate", "30", "--scheduler", "cloud")
     code, out, err = shell(*words, "--json")
     assert code == 0, err
     (plan,) = json.loads(out)["plans"]
@@ -228,7 +228,7 @@ def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shel
     code, out, err = shell(*words)
     assert code == 0, err
     assert "0 unanswered" in out
-    assert "--time" in shell("place", "run", str(path), "--time", "never")[2]
+    assert "--duration" in shell("place", "run", str(path), "--duration", "never")[2]
 
 
 @pytest.mark.parametrize("is_busy", [True, False])

@@ -11,15 +11,10 @@ from workbench.store.database import Store
 
 def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two")
-    assert (
-        shell("tag", first, "--add", "baseline", "--add", "small")[1]
-        == f"tag {first}: tags: baseline, small\n"
-    )
+    assert shell("tag", first, "baseline", "small")[1] == f"tag {first}: tags: baseline, small\n"
     assert shell.json("tag", first, "--remove", "small")["answer"] == "tags: baseline"
-    assert (
-        shell("rename", first, "--name", "warm-up")[1] == f"rename {first}: its name is warm-up\n"
-    )
-    assert shell("note", first, "--text", "Before the fix.")[0] == 0
+    assert shell("rename", first, "warm-up")[1] == f"rename {first}: its name is warm-up\n"
+    assert shell("note", first, "Before the fix.")[0] == 0
     assert shell("pin", first)[1] == f"pin {first}: pinned\n"
 
     listed = shell.json("list")
@@ -30,7 +25,7 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     assert "warm-up (pinned)" in text
     assert "baseline" in text
     assert [run["run_id"] for run in shell.json("list", "--tag", "baseline")] == [first]
-    assert [run["run_id"] for run in shell.json("list", "--search", "fix before")] == [first]
+    assert [run["run_id"] for run in shell.json("list", "--match", "fix before")] == [first]
     assert [run["run_id"] for run in shell.json("list", "--pinned")] == [first]
     assert shell("list", "--state", "failed")[1] == "No run matches, of 2 runs.\n"
     shown = shell("show", first)[1]
@@ -54,7 +49,7 @@ def test_runs_of_one_name_have_the_versions_of_their_experiment(shell: Shell) ->
     assert versions == {first: 1, changed: 2, again: 1, other: None}
     text = shell("list", "--limit", "3")[1]
     assert "version" in text.splitlines()[0]
-    assert "version" not in shell("list", "--search", "other")[1]
+    assert "version" not in shell("list", "--match", "other")[1]
 
 
 def test_last_means_runs_with_trials_and_the_list_marks_advice(shell: Shell) -> None:

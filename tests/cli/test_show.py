@@ -112,7 +112,9 @@ def test_the_next_step_of_an_error_names_the_store_in_use(
     store = str(shell.folder / "store.sqlite")
     code, _, err = shell("stop", run_id, "--store", store)
     assert code == 1
-    assert err.endswith(f"To continue it: workbench extend {run_id} --trials 10 --store {store}\n")
+    assert err.endswith(
+        f"To continue it: workbench extend {run_id} --more-trials 10 --store {store}\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_the_next_step_of_an_error_names_the_store_in_use(
         ),
         (
             suggest("extend", "a.b", trials=1),
-            "workbench extend a.b --trials 1 --address http://h:1",
+            "workbench extend a.b --more-trials 1 --address http://h:1",
         ),
         (suggest("sweep", "a.yaml"), "workbench submit a.yaml --address http://h:1"),
         (suggest("advise", "FILE"), "workbench advise FILE"),
@@ -298,7 +300,7 @@ def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: She
     assert "failed" in shell("list")[1]
     shown = shell("show", run_id)[1]
     assert "failed: the only trial failed\n" in shown, "why stands beside the trial"
-    assert f"workbench extend {run_id} --trials 10" in shown
+    assert f"workbench extend {run_id} --more-trials 10" in shown
     code, _, err = shell("resume", run_id)
     assert (code, "no trial left to try: the only trial failed: no" in err) == (1, True)
     code, out, _ = shell("follow", run_id)
@@ -390,7 +392,7 @@ def test_a_trial_that_is_chosen_by_hand_heads_what_show_prints(shell: Shell) -> 
 def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
     record_run(shell.folder)
 
-    assert "and 3 more trials" in shell("show", "last", "--trials", "2")[1]
+    assert "and 3 more trials" in shell("show", "last", "--limit", "2")[1]
 
 
 def test_texts_of_people_are_never_read_as_markup(shell: Shell) -> None:
@@ -620,10 +622,10 @@ def test_check_refuses_what_the_sampler_would_refuse_at_the_start(shell: Shell) 
 @pytest.mark.parametrize(
     ("reason", "budget", "offer"),
     [
-        ("trials", {"trials": 5}, "--trials 10"),
-        ("time", {"time": 90}, "--time 1m30s"),
-        ("time", {"time": 20}, "--time 20s"),
-        ("plateau", {"trials": 50, "plateau": 3}, "--plateau 3"),
+        ("trials", {"trials": 5}, "--more-trials 10"),
+        ("time", {"time": 90}, "--more-time 1m30s"),
+        ("time", {"time": 20}, "--more-time 20s"),
+        ("plateau", {"trials": 50, "plateau": 3}, "--more-plateau 3"),
         ("target", {"trials": 50}, None),
         ("exhausted", {"trials": 50}, None),
     ],

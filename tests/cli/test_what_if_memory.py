@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_plans_that_cannot_be_are_refused(
     code, out, err = shell(
         "what-if", "memory", "--measured", files[0], "--points", files[1], "--json"
     )
-    assert (code, out) == (2, "")
+    assert (code, json.loads(out)["ok"]) == (2, False)
     assert f"points.csv, line 2, {problem}" in " ".join(err.split())
 
 

@@ -20,15 +20,15 @@ def advised(shell: Shell) -> str:
 
 
 def test_a_stored_advice_is_asked_for_another_plan(shell: Shell, advised: str) -> None:
-    told = shell.json("what-if", "plan", advised, "--workers", "2", "--batch", "256")
+    told = shell.json("what-if", "plan", advised, "--workers", "2", "--global-batch", "256")
     assert told["plan"]["global_batch"] == 256
     assert told["plan"]["workers"] == 2
     assert told["fits"] is True
-    code, out, err = shell("what-if", "plan", advised, "--workers", "4", "--batch", "256")
+    code, out, err = shell("what-if", "plan", advised, "--workers", "4", "--global-batch", "256")
     assert code == 0
     assert "256 = 64 x 1 x 4" in out
     assert "beyond what was measured" in err
-    _, out, err = shell("what-if", "plan", advised, "--workers", "1024", "--batch", "4096")
+    _, out, err = shell("what-if", "plan", advised, "--workers", "1024", "--global-batch", "4096")
     assert "a worker, estimated" in out
     assert "1024 workers need a larger one" in err
 

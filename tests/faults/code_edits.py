@@ -111,7 +111,7 @@ def play(house: House, number: int, chance: random.Random) -> list[str]:
     wrong = _finish(house, run)
     wrong += _check(run, edits_data=edits_data)
     code, said = finish(
-        house.begin("extend", run.run_id, "--trials", str(NUM_MORE), "--code", "current"),
+        house.begin("extend", run.run_id, "--more-trials", str(NUM_MORE), "--code", "current"),
         2 * DEADLINE_S,
     )
     wrong += [] if code == 0 else [f"extend: {code}: {said.strip()[-400:]}"]

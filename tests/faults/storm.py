@@ -78,7 +78,7 @@ def _send(house: House, run_id: str, chance: random.Random) -> tuple[str, subpro
             ("set", run_id, "--trials", str(chance.choice([4, 5]))),
             ("stop", run_id),
             ("stop", run_id, "--trial", str(chance.randrange(4))),
-            ("extend", run_id, "--trials", "1"),
+            ("extend", run_id, "--more-trials", "1"),
             ("resume", run_id, "--detach"),
         ]
     )

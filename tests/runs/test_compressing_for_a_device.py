@@ -51,7 +51,7 @@ def compress_on_the_tier(run: Run, board: SshServer, folder: Path) -> Run:
     profile.write(folder / "board.json")
     (folder / "tiers.yaml").write_text(TIERS)
     words = ["compress", run.run_id, "--device", f"{folder / 'tiers.yaml'}:end", "--trials", "2"]
-    words += ["--python", sys.executable, "--limit", "drop=100%"]
+    words += ["--python", sys.executable, "--constraint", "drop=100%"]
     words += ["--launcher", "inline", "--store", run.store.url, "--json"]
     done = CliRunner().invoke(group, words, standalone_mode=False)
     assert done.exception is None, done.output

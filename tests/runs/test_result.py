@@ -45,7 +45,7 @@ def test_the_best_stands_first_and_every_configuration_once(tmp_path: Path) -> N
     assert told["best"]["params"] == {"lr": 0.1, "width": 8}
     assert told["best"]["duration_s"] == pytest.approx(2.9)
     assert [offer["kind"] for offer in told["commands"]] == ["extend", "export"]
-    assert told["commands"][0]["command"] == f"workbench extend {run_id} --trials 10"
+    assert told["commands"][0]["command"] == f"workbench extend {run_id} --more-trials 10"
 
 
 def test_the_best_is_held_against_the_default_where_that_was_tried(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_default_that_nobody_tried_is_unknown_and_can_be_tried(tmp_path: Path)
     assert told["enqueue"] == DEFAULT
     assert "not known" in told["words"]
     assert told["try_it"] == {
-        "command": f"workbench extend {run_id} --trials 1 --set lr=0.001 --set width=32",
+        "command": f"workbench extend {run_id} --more-trials 1 --param lr=0.001 --param width=32",
         "python": f'wb.attach("{run_id}").extend(trials=1, enqueue={{"lr": 0.001, "width": 32}})',
     }
     running = of(tmp_path, *trial_events(0, at_s=1), ended=False)

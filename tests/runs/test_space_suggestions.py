@@ -63,7 +63,7 @@ def test_the_command_widens_the_range_of_a_run_that_has_ended_or_is_under_way() 
     assert found.lead == (
         "lr=0.098 is at the end of its range. A wider range may hold better values. To widen it"
     )
-    assert found.words == ("extend", "r-1", "--trials", "10", "--search", 'lr={"high": 1}')
+    assert found.words == ("extend", "r-1", "--more-trials", "10", "--search", 'lr={"high": 1}')
     page = report_html(experiment, events, run_id="r-1", how_to_widen=found)
     assert '<p class="notice">lr=0.098 is at the end of its range' in page
     alive = how_to_widen("r-1", History.of(*run_of(RATE, 1.1e-4, is_over=False)))
@@ -121,7 +121,7 @@ def test_what_decides_nothing_is_frozen_in_a_run_under_way_or_in_one_that_is_con
         "lr=0.01",
     )
     ended = freezing({"lr": NOTHING, "width": MUCH})
-    assert ended == ("extend", "r-1", "--trials", "10", "--search", "lr=0.01")
+    assert ended == ("extend", "r-1", "--more-trials", "10", "--search", "lr=0.01")
     assert freezing({"lr": MUCH, "width": MUCH}) is None
 
 

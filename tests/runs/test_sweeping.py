@@ -174,18 +174,18 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     assert "budget.trials 50 -> 2" in _finish("show", "last")[1]
 
     extended = json.loads(
-        _finish("extend", "last", "--trials", "1", "--set", "x=0.125", "--json")[1]
+        _finish("extend", "last", "--more-trials", "1", "--param", "x=0.125", "--json")[1]
     )
     assert extended["settings"]["budget.trials"] == max(2, num_trials) + 1
     assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 1
     assert 0.125 in run.trials["x"].tolist(), "what was asked for was tried first"
 
     run.wait(timeout_s=60)
-    code, out, _ = _finish("extend", "last", "--trials", "1")
+    code, out, _ = _finish("extend", "last", "--more-trials", "1")
     assert code == 0
     assert f"{run.name} complete" in out, "a run that has ended is followed"
     assert len(run.wait(timeout_s=0).trials) == max(2, num_trials) + 2
-    code, out, _ = _finish("extend", "last", "--trials", "1", "--detach")
+    code, out, _ = _finish("extend", "last", "--more-trials", "1", "--detach")
     assert (code, out.split()[-1]) == (0, run.run_id)
     assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 3
 
@@ -205,8 +205,8 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
         (["set", "last", "--time", "soon"], 2, "--time"),
         (["set", "last", "--concurrency", "many"], 2, "--concurrency"),
         (["extend", "last"], 2, "nothing to extend"),
-        (["extend", "last", "--time", "1h"], 2, "budget.time"),
-        (["extend", "last", "--set", "z=1"], 2, "z: no such parameter"),
+        (["extend", "last", "--more-time", "1h"], 2, "budget.time"),
+        (["extend", "last", "--param", "z=1"], 2, "z: no such parameter"),
         (["replay", "last"], 1, "proposed nothing"),
     ],
 )

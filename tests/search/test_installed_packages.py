@@ -208,7 +208,7 @@ def test_a_run_can_be_read_but_not_run_once_its_sampler_is_gone(
         assert read.replace(budget={"trials": 7}).sampler.name == "owl"
         with pytest.raises(ExperimentError, match="the sampler 'owl' is not installed here"):
             Run(store, run_id).resume(launcher="inline")
-    code, _, err = shell("extend", run_id, "--trials", "1")
+    code, _, err = shell("extend", run_id, "--more-trials", "1")
     assert code == 2
     assert "the sampler 'owl' is not installed here" in err
     assert "Install the package that provides it" in err

@@ -244,7 +244,7 @@ def test_a_run_whose_time_is_over_before_any_trial_began_has_done_nothing() -> N
     assert why_not_resumed("failed", history) == f"ended: {words}"
     assert how_to_extend(history) == {"time": "5s"}
     commands = next_commands("run", "failed", history)
-    assert commands == ["extend it  workbench extend run --time 5s"]
+    assert commands == ["extend it  workbench extend run --more-time 5s"]
 
     begun = make_history(budget={"time": 5})
     begun.apply(
@@ -566,8 +566,8 @@ def test_a_limit_below_what_had_begun_and_what_it_left_in_the_queue_are_stated(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"budget": {"trials": 3}}, "--trials 10"),
-        (POPULATION | {"budget": {"trials": 2}}, "--trials 4"),
+        ({"budget": {"trials": 3}}, "--more-trials 10"),
+        (POPULATION | {"budget": {"trials": 2}}, "--more-trials 4"),
     ],
 )
 def test_a_run_without_a_complete_trial_names_how_to_extend_it(

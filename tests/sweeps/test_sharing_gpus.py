@@ -86,7 +86,7 @@ def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(
         assert [len(gpus) for event in started for gpus in event.gpus] == [1, 1, 1], (
             "each has the one GPU"
         )
-        _send(commands, "extend", "shared", "--trials", "1")
+        _send(commands, "extend", "shared", "--more-trials", "1")
         _await_success(commands)
         assert _sharing(store) == [decided], "a run that continues measures nothing again"
         assert len(_history(store).trials) == 4

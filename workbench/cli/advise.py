@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.cli.declarations import takes
 from workbench.cli.exit_codes import INTERRUPTED
-from workbench.cli.options import (
-    PATH,
-    address_option,
-    example,
-    json_option,
-    open_store,
-    option,
-    read_settings,
-    store_option,
-)
+from workbench.cli.options import example, open_store
 from workbench.cli.output import echo, print_json, print_note
+from workbench.cli.parameters import ADDRESS, EXPERIMENT, JSON, OBJECTIVE, SETTINGS, STORE, TIME, TO
 from workbench.foundation.errors import DataError
 from workbench.runs.event_lines import advice_line
 
@@ -27,44 +20,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file")
-@option(
-    "--objective",
-    "Optimize the plan for this objective.",
-    click.Choice(["time", "money", "energy", "throughput"]),
-    default="time",
+@takes(
+    EXPERIMENT,
+    OBJECTIVE(default="time"),
+    TIME(default="1m"),
+    SETTINGS(is_repeatable=True),
+    TO,
+    ADDRESS,
+    STORE,
+    JSON,
 )
-@option(
-    "--time time_limit",
-    (
-        "Measure for this long, such as 5m; what is always measured may take longer. Waiting for "
-        "workers that other runs hold does not count."
-    ),
-    default="1m",
-    metavar="DURATION",
-)
-@option(
-    "--set assignments",
-    "Change a setting by its dotted path; the value is YAML.",
-    multiple=True,
-    metavar="NAME=VALUE",
-)
-@option("--write target", "Write an experiment file that follows the advice.", PATH, metavar="FILE")
-@address_option
-@store_option
-@json_option
 @example(
     "workbench advise search_spaces/digits.yaml",
     "workbench advise digits.yaml --objective throughput --time 5m --json",
-    "workbench advise digits.yaml --write advised.yaml",
+    "workbench advise digits.yaml --to advised.yaml",
 )
 def advise(
     *,
     file: str,
     objective: str,
-    time_limit: str,
-    assignments: tuple[str, ...],
-    target: Path | None,
+    time: str,
+    settings: dict[str, Any] | None,
+    to: Path | None,
     address: str | None,
     as_json: bool,
 ) -> int:
@@ -78,17 +55,17 @@ def advise(
     from workbench.advisor.advice_lines import lines_of
     from workbench.experiment.space import Fixed
 
-    experiment = runs.read_experiment(file, read_settings(assignments))
-    if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
-        problem = "already exists" if target.exists() else "is in a folder that does not exist"
+    experiment = runs.read_experiment(file, settings or {})
+    if to is not None and (to.exists() or not to.absolute().parent.is_dir()):
+        problem = "already exists" if to.exists() else "is in a folder that does not exist"
         raise DataError(
-            f"{target} {problem}", field="--write", allowed="a new file in a folder that exists"
+            f"{to} {problem}", field="--to", allowed="a new file in a folder that exists"
         )
     try:
         advice = runs.advise(
             experiment,
             objective=objective,  # type: ignore[arg-type]
-            time=time_limit,
+            time=time,
             store=open_store(),
             address=address,
             listener=MeasurementPrinter(),
@@ -100,15 +77,14 @@ def advise(
         print_json(advice.to_json())
     else:
         echo("\n".join(lines_of(advice.to_json())))
-    if target is not None:
+    if to is not None:
         written = advice.apply(experiment)
-        target.write_text(written.to_yaml(), encoding="utf-8")
+        to.write_text(written.to_yaml(), encoding="utf-8")
         searched = [
             name for name, domain in written.search.root.items() if not isinstance(domain, Fixed)
         ]
         print_note(
-            f"wrote {target}"
-            + (f", which still searches {', '.join(searched)}" if searched else "")
+            f"wrote {to}" + (f", which still searches {', '.join(searched)}" if searched else "")
         )
     return 0
 

@@ -6,27 +6,18 @@ import time
 
 import click
 
-from workbench.cli.options import (
-    command_line,
-    example,
-    json_option,
-    open_existing_store,
-    option,
-    store_option,
-)
-from workbench.cli.output import echo, print_error, print_json
+from workbench.cli.declarations import takes
+from workbench.cli.errors import print_error
+from workbench.cli.options import command_line, example, open_existing_store
+from workbench.cli.output import echo, print_json
+from workbench.cli.parameters import LOST, STORED, TRY
 from workbench.cli.remote import remote_capable
 from workbench.foundation.errors import WorkbenchError
 
 
 @click.command()
 @remote_capable()
-@option(
-    "--try sink", "Send a test message to this sink, and report whether it arrived.", metavar="SINK"
-)
-@option("--lost", "Notify of each lost run once, for use in cron.", is_flag=True)
-@store_option
-@json_option
+@takes(TRY, LOST, STORED)
 @example(
     "workbench alerts",
     "workbench alerts --try team",

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import (
-    Count,
-    address_option,
-    command_line,
-    example,
-    json_option,
-    launcher_option,
-    open_store,
-    option,
-    store_option,
-    write_for_shell,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import command_line, example, open_store, write_for_shell
 from workbench.cli.output import echo, print_json, print_note
+from workbench.cli.parameters import (
+    ADDRESS,
+    DETACH,
+    DROP,
+    JSON,
+    LAUNCHER,
+    METRIC,
+    NAME,
+    SEED,
+    STORE,
+    TABLE,
+    TARGET,
+    TASK,
+    TIME,
+)
 
 if TYPE_CHECKING:
     from workbench.foundation.events import RunState
@@ -31,56 +36,29 @@ _NONE_COMPLETE = 4
 
 
 @click.command()
-@click.argument("file")
-@option("--target", "Predict this column.", metavar="NAME")
-@option(
-    "--time time_limit",
-    "Read data, start, try models and choose one within this time, such as 1h.",
-    default="10m",
-    metavar="DURATION",
+@takes(
+    TABLE,
+    TARGET,
+    TIME(default="10m"),
+    TASK,
+    METRIC,
+    DROP(is_repeatable=True),
+    SEED(default=0),
+    NAME,
+    DETACH,
+    LAUNCHER(default="ray"),
+    ADDRESS,
+    STORE,
+    JSON,
 )
-@option(
-    "--task",
-    "Predict this kind of target; by default it is detected.",
-    click.Choice(["classification", "regression"]),
-)
-@option(
-    "--metric",
-    (
-        "Optimise this metric: log_loss (the default), accuracy, balanced_accuracy, macro_f1 or "
-        "roc_auc; of numbers rmse (the default), mae or r2."
-    ),
-    metavar="NAME",
-)
-@option(
-    "--drop",
-    (
-        "Leave out this column, such as one that is not known when a prediction is made; may be "
-        "given several times."
-    ),
-    multiple=True,
-    metavar="COLUMN",
-)
-@option(
-    "--seed",
-    "Seed the split into train, validation and test, and the run.",
-    Count(min=0),
-    default=0,
-)
-@option("--name", "Give the run this name.")
-@option("--detach", "Return immediately; the run id is the last word on stdout.", is_flag=True)
-@launcher_option
-@address_option
-@store_option
-@json_option
 @example(
     "workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m"
 )
 def automl(
     *,
-    file: str,
+    table: str,
     target: str | None,
-    time_limit: str,
+    time: str,
     task: Task | None,
     metric: str | None,
     drop: tuple[str, ...],
@@ -93,7 +71,10 @@ def automl(
 ) -> int:
     """Find a good model for a table, and test it on held-out rows.
 
-    FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
+    TABLE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
+
+    METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1 or roc_auc for classes,
+    and rmse (the default), mae or r2 for numbers.
     """
     from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
@@ -106,11 +87,11 @@ def automl(
     from workbench.runs.automl import launch
     from workbench.runs.waiting import ended_like_interrupted
 
-    began_s = time.monotonic()
+    began_s = monotonic()
     created = launch.create(
-        file,
+        table,
         target,
-        time=time_limit,
+        time=time,
         task=task,
         metric=metric,
         drop=drop,
@@ -172,7 +153,7 @@ def _print_result(
             write_for_shell, has_notes=False
         ):  # they were printed at the start
             echo(line)
-        for line in time_lines(history, time.monotonic() - began_s):
+        for line in time_lines(history, monotonic() - began_s):
             click.echo(line)
         click.echo(f"run     {automl.run.run_id}")
         click.echo(f"use it  wb.AutoML.attach({automl.run.run_id!r}).predict(...)")

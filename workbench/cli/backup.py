@@ -9,38 +9,19 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import (
-    PATH,
-    example,
-    json_option,
-    open_existing_store,
-    open_store,
-    option,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import example, open_existing_store, open_store
 from workbench.cli.output import echo, make_console, print_json
-
-_FOLDER = PATH
+from workbench.cli.parameters import FOLDER, FORCE, STORED, TO
 
 
 @click.command()
-@option(
-    "--to folder",
-    "Write the backup to this folder, which must not exist or be empty.",
-    _FOLDER,
-    required=True,
-    metavar="FOLDER",
-)
-@option(
-    "--force", "Replace an earlier backup in the folder, once this one is complete.", is_flag=True
-)
-@store_option
-@json_option
+@takes(TO(is_required=True), FORCE, STORED)
 @example(
     "workbench backup --to /mnt/backups/2026-01-31",
     "workbench backup --to /mnt/backups/newest --force",
 )
-def backup(folder: Path, force: bool, as_json: bool) -> None:
+def backup(to: Path, force: bool | None, as_json: bool) -> None:
     """Back up the store and the files of all runs.
 
     Runs may be under way: each is kept up to some event. A backup that is interrupted is continued
@@ -49,7 +30,7 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
     from workbench.store.database.backup import back_up
 
     with open_existing_store() as store, _progress() as show:
-        made = back_up(store, folder, force=force, progress=show)
+        made = back_up(store, to, force=bool(force), progress=show)
     if as_json:
         print_json(
             {
@@ -66,15 +47,12 @@ def backup(folder: Path, force: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("folder", type=_FOLDER)
-@option("--force", "Replace runs, and files of runs, that are there already.", is_flag=True)
-@store_option
-@json_option
+@takes(FOLDER, FORCE, STORED)
 @example(
     "workbench restore /mnt/backups/2026-01-31",
     "workbench restore newest --store postgresql://me@host/runs",
 )
-def restore(folder: Path, force: bool, as_json: bool) -> None:
+def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     """Add the runs of a backup to a store.
 
     A store that is missing is created. All files are checked before anything is written. A run that
@@ -85,7 +63,7 @@ def restore(folder: Path, force: bool, as_json: bool) -> None:
 
     found = read_backup(folder)
     with open_store() as store, _progress() as show:
-        restore_backup(folder, store, force=force, progress=show)
+        restore_backup(folder, store, force=bool(force), progress=show)
         place = store.place
         unfinished = [
             row.run_id

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.action_options import experiment_options
-from workbench.cli.exit_codes import exit_code_of
-from workbench.cli.options import (
-    command_line,
-    example,
-    json_option,
-    option,
-    read_settings,
-    write_for_shell,
+from workbench.cli.declarations import takes
+from workbench.cli.options import command_line, example
+from workbench.cli.output import print_json, without_backticks
+from workbench.cli.parameters import (
+    ESTIMATE_MEMORY,
+    EXPERIMENT,
+    JSON,
+    NO_STEP,
+    SCHEMA,
+    experiment_options,
 )
-from workbench.cli.output import print_error, print_json, without_backticks
 from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.foundation.formatting import (
     format_bytes,
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", required=False)
-@experiment_options
-@option("--schema", "Print the JSON schema of experiment files, for editors.", is_flag=True)
-@option("--memory", "Estimate the memory of a trial, without running one.", is_flag=True)
-@option("--no-step", "Do not make the first step of a trial.", is_flag=True)
-@json_option
+@takes(EXPERIMENT(is_required=False), *experiment_options(), SCHEMA, ESTIMATE_MEMORY, NO_STEP, JSON)
 @example(
     "workbench check search_spaces/digits.yaml",
-    "workbench check search_spaces/digits.yaml --memory",
+    "workbench check search_spaces/digits.yaml --estimate-memory",
     "workbench check search_spaces/digits.yaml --no-step",
     "workbench check --schema > experiment.schema.json",
 )
 def check(
-    file: str | None, schema: bool, memory: bool, no_step: bool, as_json: bool, **given: Any
+    file: str | None,
+    schema: bool,
+    estimate_memory: bool,
+    no_step: bool,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Check an experiment file, with the first step of some trials.
 
@@ -65,30 +65,21 @@ def check(
         return 0
     if file is None:
         raise click.UsageError("Name an experiment file.")
-    from workbench.foundation.errors import WorkbenchError
     from workbench.runs import read_experiment
 
-    try:
-        given["settings"] = read_settings(given["settings"])
-        experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
-        from workbench.data import notes_of
-        from workbench.hardware.resources import inventory
-        from workbench.search import check as check_sampler
-        from workbench.sweeps.preflight import check as check_before_start
-        from workbench.sweeps.run_notes import notes_of_run
+    experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+    from workbench.data import notes_of
+    from workbench.hardware.resources import inventory
+    from workbench.search import check as check_sampler
+    from workbench.sweeps.preflight import check as check_before_start
+    from workbench.sweeps.run_notes import notes_of_run
 
-        check_before_start(experiment)
-        check_sampler(experiment)
-        table = _summarise_table(experiment)
-        data_notes = () if experiment.data is None else notes_of(experiment.data)
-        steps = [] if no_step else _try_first_steps(experiment)
-        forecast = _forecast_memory(experiment) if memory else None
-    except WorkbenchError as error:
-        if not as_json:
-            raise
-        print_json({"ok": False, **error.to_json(write_for_shell)})
-        print_error(error)
-        return exit_code_of(error)
+    check_before_start(experiment)
+    check_sampler(experiment)
+    table = _summarise_table(experiment)
+    data_notes = () if experiment.data is None else notes_of(experiment.data)
+    steps = [] if no_step else _try_first_steps(experiment)
+    forecast = _forecast_memory(experiment) if estimate_memory else None
     notes = notes_of_run(experiment, len(inventory().gpus))
     notes += data_notes
     if as_json:

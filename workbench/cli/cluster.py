@@ -21,7 +21,7 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @example(
-    "workbench cluster plan mine.yaml --deadline 6h --budget 40",
+    "workbench cluster plan mine.yaml --time 6h --money 40USD",
     "workbench cluster template slurm mine.yaml --environment /shared/venv",
 )
 def cluster() -> None:

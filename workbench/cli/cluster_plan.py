@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import (
-    PATH,
-    Count,
-    FiniteRange,
-    example,
-    json_option,
-    open_existing_store,
-    option,
-    read_settings,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import example, open_existing_store
 from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.parameters import (
+    ALL,
+    CATALOGUE,
+    CHART,
+    EXPERIMENT,
+    MAX_NODES,
+    MONEY,
+    PROVIDER,
+    SETTINGS,
+    START_UP,
+    STORED,
+    TIME,
+)
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import duration_argument_s
 
@@ -34,61 +38,36 @@ _WIDE_ENOUGH = 106
 
 
 @click.command()
-@click.argument("file")
-@option("--deadline", "Require the run to end within this time, such as 6h.", metavar="DURATION")
-@option(
-    "--budget budget_usd",
-    "Require the run to cost at most this.",
-    FiniteRange(min=0, min_open=True),
-    metavar="USD",
+@takes(
+    EXPERIMENT,
+    TIME,
+    MONEY,
+    MAX_NODES(default=8),
+    START_UP(default="5m"),
+    CATALOGUE,
+    PROVIDER(is_repeatable=True),
+    ALL,
+    SETTINGS(is_repeatable=True),
+    CHART,
+    STORED,
 )
-@option(
-    "--max-nodes max_nodes", "Use at most this many machines of a type.", Count(1, 1024), default=8
-)
-@option(
-    "--start-up",
-    "Assume that a requested machine starts training after this time.",
-    default="5m",
-    metavar="DURATION",
-)
-@option(
-    "--catalogue",
-    "Use a custom catalogue, in the format of the built-in one.",
-    PATH,
-    metavar="FILE",
-)
-@option(
-    "--provider providers",
-    "Consider only this provider; repeat the option for several.",
-    multiple=True,
-)
-@option("--all everything", f"Show more than the best {MAX_LINES} lines.", is_flag=True)
-@option(
-    "--set assignments",
-    "Change a setting of the experiment by its dotted path; the value is YAML.",
-    multiple=True,
-    metavar="NAME=VALUE",
-)
-@option("--to target", "Also write the comparison as an HTML chart.", PATH, metavar="FILE")
-@store_option
-@json_option
 @example(
-    "workbench cluster plan mine.yaml --deadline 6h --budget 40",
-    "workbench cluster plan mine.yaml --provider gcp --to offers.html",
+    "workbench cluster plan mine.yaml --time 6h --money 40USD",
+    "workbench cluster plan mine.yaml --provider gcp --chart offers.html",
     "workbench cluster plan mine.yaml --catalogue ours.yaml --json",
 )
 def plan(
     *,
     file: str,
-    deadline: str | None,
-    budget_usd: float | None,
+    time: str | None,
+    money: str | None,
     max_nodes: int,
-    start_up: str,
+    start_up: float,
     catalogue: Path | None,
     providers: tuple[str, ...],
-    everything: bool,
-    assignments: tuple[str, ...],
-    target: Path | None,
+    show_all: bool,
+    settings: dict[str, Any] | None,
+    chart: Path | None,
     as_json: bool,
 ) -> None:
     """Compare machines to rent for an experiment file: time, cost and risk, the best first.
@@ -104,7 +83,7 @@ def plan(
     from workbench.runs.provisioning.offers import Requirements, compare
     from workbench.runs.provisioning.recommendation import sentences
 
-    experiment = read_experiment(file, read_settings(assignments))
+    experiment = read_experiment(file, settings or {})
     known = read_catalogue(catalogue)
     if providers:
         machines = tuple(machine for machine in known.machines if machine.provider in providers)
@@ -116,11 +95,12 @@ def plan(
                 allowed=list(names),
             )
         known = known.model_copy(update={"machines": machines})
+    budget_usd = _read_dollars(money)
     requirements = Requirements(
-        None if deadline is None else duration_argument_s(deadline, field="--deadline"),
+        None if time is None else duration_argument_s(time, field="--time"),
         budget_usd,
         max_nodes,
-        duration_argument_s(start_up, field="--start-up", may_be_zero=True),
+        start_up,
     )
     with open_existing_store() as store:
         evidence = evidence_of(store, experiment, file=file)
@@ -141,8 +121,8 @@ def plan(
         )
     )
     rows = [offer.to_json() for offer in offers]
-    if target is not None:
-        _draw(target, rows, requirements.deadline_s, budget_usd)
+    if chart is not None:
+        _draw(chart, rows, requirements.deadline_s, budget_usd)
     if as_json:
         measured = [
             {"run_id": measured_run.run_id, "device": measured_run.device}
@@ -157,8 +137,8 @@ def plan(
             }
         )
         return
-    _show(offers if everything else offers[:MAX_LINES])
-    if not everything and len(offers) > MAX_LINES:
+    _show(offers if show_all else offers[:MAX_LINES])
+    if not show_all and len(offers) > MAX_LINES:
         click.echo(f"{len(offers) - MAX_LINES} more lines are hidden: --all shows them")
     click.echo()
     for measured_run in evidence:
@@ -166,8 +146,22 @@ def plan(
     console = make_console()
     for line in summary:
         console.print(line, markup=False)
-    if target is not None:
-        click.echo(f"chart  {target.absolute()}")
+    if chart is not None:
+        click.echo(f"chart  {chart.absolute()}")
+
+
+def _read_dollars(money: str | None) -> float | None:
+    """Return an amount of money in US dollars, in which the catalogue has its prices."""
+    from workbench.experiment.budget_units import parse_money
+    from workbench.foundation.errors import ExperimentError
+
+    try:
+        amount = parse_money(money, "1 USD/h")
+    except ExperimentError as error:
+        raise error.about("--money") from error
+    if amount is not None and amount <= 0:
+        raise ArgumentError("a run is never free", field="--money", allowed="more than 0 USD")
+    return amount
 
 
 def _draw(
@@ -178,7 +172,7 @@ def _draw(
     try:
         write_offers(target, rows, deadline_s=deadline_s, budget_usd=budget_usd)
     except OSError as error:
-        raise ArgumentError(f"cannot write {target}: {error.strerror}", field="--to") from error
+        raise ArgumentError(f"cannot write {target}: {error.strerror}", field="--chart") from error
 
 
 def _show(offers: list[Offer]) -> None:

@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import Count, FiniteRange, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json
+from workbench.cli.parameters import (
+    CHECKPOINT,
+    FAILURE_RATE,
+    GPUS,
+    GPUS_PER_NODE,
+    JSON,
+    NUM_RUNS,
+    NUM_TRIALS,
+    OVERHEAD,
+    SEED,
+)
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from workbench.runs.provisioning.simulation import SimulationResult
 
-_count = Count(1, 100_000)
 _MAX_DECISION_MS = 10.0
 _RULES = {
     "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it requests"),
@@ -33,43 +44,29 @@ _RULES = {
 
 
 @click.command("simulate")
-@click.option("--gpus", type=_count, default=1000, show_default=True)
-@click.option("--gpus-per-node", type=_count, default=8, show_default=True)
-@option("--trials", "Simulate this many trials in total.", _count, default=10_000)
-@option("--runs", "Simulate this many runs; the first has priority.", _count, default=4)
-@option(
-    "--failure-rate",
-    "Let each machine fail this often per hour.",
-    FiniteRange(min=0),
-    default=0.002,
+@takes(
+    GPUS(default=1000),
+    GPUS_PER_NODE(default=8),
+    NUM_TRIALS(default=10_000),
+    NUM_RUNS(default=4),
+    FAILURE_RATE(default=0.002),
+    CHECKPOINT(default="10m"),
+    OVERHEAD(default=0.02),
+    SEED(default=0),
+    JSON,
 )
-@option(
-    "--checkpoint checkpoint_s",
-    "Save a checkpoint of each trial at this interval.",
-    FiniteRange(min=1),
-    default=600.0,
-    metavar="SECONDS",
-)
-@option(
-    "--overhead",
-    "Set the serial part of a step, relative to its time on one GPU.",
-    FiniteRange(min=0),
-    default=0.02,
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@json_option
 @example(
     "workbench cluster simulate",
-    "workbench cluster simulate --gpus 64 --trials 500 --failure-rate 0.05 --seed 1",
+    "workbench cluster simulate --gpus 64 --num-trials 500 --failure-rate 0.05 --seed 1",
 )
 def simulate_cluster(
     *,
     gpus: int,
     gpus_per_node: int,
-    trials: int,
-    runs: int,
+    num_trials: int,
+    num_runs: int,
     failure_rate: float,
-    checkpoint_s: float,
+    checkpoint: float,
     overhead: float,
     seed: int,
     as_json: bool,
@@ -83,27 +80,27 @@ def simulate_cluster(
     """
     from workbench.runs.provisioning.simulation import POLICIES, Cluster, draw_trials, simulate
 
-    if runs > trials:
+    if num_runs > num_trials:
         raise ArgumentError(
-            f"{runs} runs cannot share {trials} trials",
-            field="--runs",
-            allowed="at most as many as --trials",
+            f"{num_runs} runs cannot share {num_trials} trials",
+            field="--num-runs",
+            allowed="at most as many as --num-trials",
         )
     shape = Cluster(
         gpus=gpus,
         gpus_per_node=gpus_per_node,
         failures_per_node_hour=failure_rate,
-        checkpoint_s=checkpoint_s,
+        checkpoint_s=checkpoint,
         overhead=overhead,
     )
-    drawn = draw_trials(trials, seed, num_runs=runs, max_workers=min(16, gpus))
+    drawn = draw_trials(num_trials, seed, num_runs=num_runs, max_workers=min(16, gpus))
     results = {policy: _to_json(simulate(shape, drawn, policy, seed), gpus) for policy in POLICIES}
     work_s = sum(trial.work_s for trial in drawn)
     if as_json:
         print_json(
             {
                 "gpus": gpus,
-                "trials": trials,
+                "trials": num_trials,
                 "seed": seed,
                 "work_gpu_hours": work_s / 3600.0,
                 "least_makespan_s": work_s / gpus,
@@ -112,7 +109,8 @@ def simulate_cluster(
         )
         return
     click.echo(
-        f"{format_count(trials, 'trial')} of {format_count(runs, 'run')}, drawn with seed {seed}: "
+        f"{format_count(num_trials, 'trial')} of {format_count(num_runs, 'run')}, "
+        f"drawn with seed {seed}: "
         f"{work_s / 3600.0:,.0f} hours of work on one GPU. The cluster has {gpus:,} GPUs, "
         f"{gpus_per_node} per machine.\n"
     )

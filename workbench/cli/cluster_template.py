@@ -2,31 +2,54 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from workbench.cli.options import (
-    PATH,
-    Count,
-    FiniteRange,
-    example,
-    json_option,
-    option,
-    read_settings,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import print_json
+from workbench.cli.parameters import (
+    ARTIFACTS,
+    CATALOGUE,
+    CPUS_PER_NODE,
+    ENVIRONMENT,
+    EXPERIMENT,
+    GPUS_PER_NODE,
+    IDLE,
+    IMAGE,
+    JOB_TIME,
+    JSON,
+    KIND,
+    LAUNCHER_TARGET,
+    LAUNCHER_TARGETS,
+    MACHINE,
+    MACHINE_IMAGE,
+    MAX_NODES,
+    MEMORY_PER_NODE,
+    MIN_NODES,
+    ON_DEMAND,
+    PACKAGE,
+    PROJECT,
+    RESUME,
+    SBATCH_OPTION,
+    SETTINGS,
+    STORE,
+    TO,
+    given_store,
+)
+from workbench.experiment.actions import write_assignments
 from workbench.foundation.errors import ArgumentError, Suggestion
-from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.runs.provisioning.catalogue import Machine
     from workbench.runs.provisioning.cluster_request import ClusterRequest
 
-TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm")
+TARGETS = LAUNCHER_TARGETS
 _COMPARE_MACHINES = Suggestion(
     "Choose one; to compare them", "cluster plan", "FILE", words=("cluster", "plan", "FILE")
 )
@@ -38,126 +61,85 @@ _FOR = {
         (_CLOUDS, ("package",)),
         (("gcp",), ("project", "machine_image")),
         (("kubernetes",), ("image", "kind")),
-        (("slurm",), ("environment", "cpus", "gpus", "memory_gib", "time_limit", "options")),
+        (
+            ("slurm",),
+            (
+                "environment",
+                "cpus_per_node",
+                "gpus_per_node",
+                "memory_per_node",
+                "job_time",
+                "options",
+            ),
+        ),
     )
     for name in names
 }
 
 
 @click.command()
-@click.argument("target", type=click.Choice(TARGETS))
-@click.argument("file", type=PATH)
-@option(
-    "--artifacts",
-    "Keep checkpoints at this URL, such as s3://bucket/runs, or a shared path.",
-    metavar="URL",
-    envvar="WORKBENCH_ARTIFACTS",
-    show_envvar=True,
-    required=True,
+@takes(
+    LAUNCHER_TARGET,
+    EXPERIMENT,
+    ARTIFACTS(is_required=True),
+    STORE,
+    MACHINE,
+    MAX_NODES(default=1),
+    MIN_NODES(default=0),
+    ON_DEMAND,
+    IDLE(default="10m"),
+    PACKAGE,
+    PROJECT,
+    MACHINE_IMAGE,
+    IMAGE,
+    KIND(default="job"),
+    ENVIRONMENT,
+    CPUS_PER_NODE(default=8),
+    GPUS_PER_NODE,
+    MEMORY_PER_NODE(default="32GiB"),
+    JOB_TIME(default="04:00:00"),
+    SBATCH_OPTION(is_repeatable=True),
+    RESUME,
+    CATALOGUE,
+    SETTINGS(is_repeatable=True),
+    TO,
+    JSON,
 )
-@option(
-    "--store",
-    "Keep runs here: postgresql://USER@HOST/DATABASE, without a password.",
-    metavar="URL",
-    envvar="WORKBENCH_STORE",
-    show_envvar=True,
-    required=True,
-)
-@option(
-    "--machine type_name", "Use this machine type of the catalogue; not for slurm.", metavar="TYPE"
-)
-@option("--nodes", "Use at most this many machines.", Count(min=1), default=1)
-@option("--min-nodes", "Keep this many machines while nothing runs.", Count(min=0), default=0)
-@option("--on-demand", "Use on-demand machines instead of spot machines.", is_flag=True)
-@option(
-    "--idle",
-    "Release a machine after it has been idle for this long.",
-    default="10m",
-    metavar="DURATION",
-)
-@option(
-    "--package",
-    "aws, gcp, azure: install this with pip: a wheel file, or any requirement of pip.",
-    metavar="WHEEL",
-)
-@option("--project", "gcp: bill this project.")
-@option(
-    "--machine-image",
-    "gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
-    metavar="IMAGE",
-)
-@option("--image", "kubernetes: use this image, which contains Ray, the workbench and your code.")
-@option(
-    "--kind",
-    "kubernetes: create a cluster for this run, or one that stays.",
-    click.Choice(("job", "cluster")),
-    default="job",
-)
-@option(
-    "--environment",
-    "slurm: use this virtual environment on a shared file system.",
-    PATH,
-    metavar="FOLDER",
-)
-@option("--cpus", "slurm: request this many CPUs per node.", Count(min=1), default=8)
-@option("--gpus", "slurm: request this many GPUs per node.", Count(min=0), default=0)
-@option("--memory-gib", "slurm: request this much memory per node.", FiniteRange(min=1), default=32)
-@option(
-    "--time time_limit",
-    "slurm: limit the job to this time, in Slurm's form: 90, 4:00:00, 1-12.",
-    default="04:00:00",
-)
-@option(
-    "--option options",
-    "slurm: pass this option to sbatch, such as --partition=gpu; repeatable.",
-    multiple=True,
-    metavar="OPTION",
-)
-@option("--resume", "Continue this run instead of starting one.", metavar="RUN")
-@option("--catalogue", "Use a custom catalogue, as in cluster plan.", PATH, metavar="FILE")
-@option(
-    "--set assignments",
-    "Change a setting of the experiment, also in the written files.",
-    multiple=True,
-    metavar="NAME=VALUE",
-)
-@option("--to path", "Write to this file; by default to stdout.", PATH, metavar="FILE")
-@json_option
 @example(
-    "workbench cluster template aws mine.yaml --machine g5.xlarge --nodes 4 --artifacts"
+    "workbench cluster template aws mine.yaml --machine g5.xlarge --max-nodes 4 --artifacts"
     " s3://bucket/runs \\",
     "      --store postgresql://me@db/runs --package"
     " dist/tuning_workbench-0.1.0-py3-none-any.whl --to aws.yaml",
     "workbench cluster template kubernetes mine.yaml --machine a2-highgpu-1g --image"
     " registry/mine:1 ...",
-    "workbench cluster template slurm mine.yaml --environment /shared/venv --nodes 2 --gpus 4 ...",
+    "workbench cluster template slurm mine.yaml --environment /shared/venv --max-nodes 2"
+    " --gpus-per-node 4 ...",
 )
 def template(
     *,
     target: str,
-    file: Path,
+    file: str,
     artifacts: str,
-    store: str,
     type_name: str | None,
-    nodes: int,
+    max_nodes: int,
     min_nodes: int,
     on_demand: bool,
-    idle: str,
+    idle: float,
     package: str | None,
     project: str | None,
     machine_image: str | None,
     image: str | None,
     kind: str,
     environment: Path | None,
-    cpus: int,
-    gpus: int,
-    memory_gib: float,
-    time_limit: str,
+    cpus_per_node: int,
+    gpus_per_node: int | None,
+    memory_per_node: int,
+    job_time: str,
     options: tuple[str, ...],
     resume: str | None,
     catalogue: Path | None,
-    assignments: tuple[str, ...],
-    path: Path | None,
+    settings: dict[str, Any] | None,
+    to: Path | None,
     as_json: bool,
 ) -> None:
     """Write the launcher files with which TARGET runs an experiment FILE on rented machines.
@@ -175,30 +157,30 @@ def template(
     from workbench.runs.provisioning.cluster_request import ClusterRequest
 
     _check_options_of(target)
-    experiment: Experiment = read_experiment(str(file), read_settings(assignments))
+    experiment: Experiment = read_experiment(file, settings or {})
     if target == "slurm":
-        machine = _node_of_slurm(cpus, gpus, memory_gib)
+        machine = _node_of_slurm(cpus_per_node, gpus_per_node or 0, memory_per_node)
     else:
         machine = _machine(target, type_name, catalogue)
     rental = ClusterRequest(
         experiment,
-        file,
+        Path(file),
         machine,
-        nodes,
+        max_nodes,
         min_nodes,
         spot=not on_demand,
         artifacts=artifacts,
-        store=store,
-        idle_s=duration_argument_s(idle, field="--idle"),
+        store=_database(),
+        idle_s=idle,
         resume=resume,
-        settings=assignments,
+        settings=tuple(write_assignments(settings or {})),
     )
     if target == "slurm":
         from workbench.runs.provisioning.slurm import batch_script
 
         folder = _needed("--environment", environment, "Name the folder of a virtual environment.")
         text = batch_script(
-            rental, Path(str(folder)).absolute(), time_limit, folder=Path.cwd(), options=options
+            rental, Path(str(folder)).absolute(), job_time, folder=Path.cwd(), options=options
         )
     elif target == "kubernetes":
         from workbench.runs.provisioning.kuberay import manifests
@@ -216,9 +198,9 @@ def template(
             str(_needed("--package", package, wheel)),
             project=project,
             machine_image=machine_image,
-            path=path,
+            path=to,
         )
-    _write(rental, target, text, path, as_json=as_json)
+    _write(rental, target, text, to, as_json=as_json)
 
 
 def _check_options_of(target: str) -> None:
@@ -244,7 +226,23 @@ def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Mach
     return known.machine(str(name), None if target == "kubernetes" else target)
 
 
-def _node_of_slurm(cpus: int, gpus: int, memory_gib: float) -> Machine:
+def _database() -> str:
+    """Return the database server that keeps the runs; every machine must reach it.
+
+    Raises:
+        ArgumentError: If none is given.
+    """
+    url = given_store() or os.environ.get("WORKBENCH_STORE")
+    if url is None:
+        raise ArgumentError(
+            "the machines need a database that all of them reach",
+            field="--store",
+            allowed="postgresql://USER@HOST/DATABASE, without a password",
+        )
+    return url
+
+
+def _node_of_slurm(cpus: int, gpus: int, memory_bytes: int) -> Machine:
     from workbench.runs.provisioning.catalogue import Machine
 
     # The type of GPU is up to Slurm.
@@ -254,7 +252,7 @@ def _node_of_slurm(cpus: int, gpus: int, memory_gib: float) -> Machine:
             "type": "slurm-node",
             "region": "slurm",
             "vcpus": cpus,
-            "memory_gib": memory_gib,
+            "memory_gib": memory_bytes / 2**30,
             "device": "any" if gpus else None,
             "gpus": gpus,
             "source": {"origin": "the command line", "date": "1970-01-01"},

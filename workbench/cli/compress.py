@@ -6,18 +6,10 @@ from typing import Any
 
 import click
 
-from workbench.cli.action_options import action_options
+from workbench.cli.declarations import takes
 from workbench.cli.following import detached, waiting_for_the_driver
-from workbench.cli.options import (
-    attach,
-    described,
-    detach_option,
-    json_option,
-    launcher_option,
-    named_trial,
-    run_argument,
-    store_option,
-)
+from workbench.cli.options import attach, described, named_trial
+from workbench.cli.parameters import LAUNCH, RUN, options_of
 from workbench.cli.remote import remote_capable
 from workbench.cli.run import follow_run
 from workbench.experiment.actions import ACTIONS
@@ -25,12 +17,7 @@ from workbench.experiment.actions import ACTIONS
 
 @click.command()
 @remote_capable(attaches=True)
-@run_argument
-@action_options("compress")
-@detach_option
-@launcher_option
-@store_option
-@json_option
+@takes(RUN, options_of("compress"), LAUNCH)
 @described(
     ACTIONS["compress"],
     """Tries no compression, dynamic and static int8 first, then searches with pruning, low

@@ -7,15 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.action_options import action_options
-from workbench.cli.options import (
-    attach,
-    example,
-    json_option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach, example
 from workbench.cli.output import echo, print_json
+from workbench.cli.parameters import RUN, STORED, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS, Action
 
@@ -54,8 +49,8 @@ def make_command(name: str) -> click.Command:
 
     carry_out.__doc__ = first.help
     command = example(*first.examples)(carry_out)
-    command = store_option(json_option(command))
-    command = run_argument(action_options(*(action.kind for action in actions))(command))
+    options = options_of(*(action.kind for action in actions))
+    command = takes(RUN, options, STORED)(command)
     return click.command(name)(remote_capable()(command))
 
 

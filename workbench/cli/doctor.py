@@ -22,16 +22,15 @@ import psutil
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from workbench.cli.declarations import takes
 from workbench.cli.options import (
     command_line,
     example,
-    given_store,
-    json_option,
     open_existing_store,
-    store_option,
     write_for_shell,
 )
 from workbench.cli.output import print_json, wrapped
+from workbench.cli.parameters import JSON, STORED, given_store
 from workbench.experiment.actions import suggest
 from workbench.foundation.artifacts import Artifacts
 from workbench.foundation.errors import WorkbenchError, install_command
@@ -97,8 +96,7 @@ class Finding:
 
 
 @click.command()
-@store_option
-@json_option
+@takes(STORED)
 @example("workbench doctor")
 def doctor(as_json: bool) -> int:
     """Check everything that runs depend on, problems first.
@@ -137,7 +135,7 @@ def doctor(as_json: bool) -> int:
 
 
 @click.command()
-@json_option
+@takes(JSON)
 @example("workbench shutdown")
 def shutdown(as_json: bool) -> None:
     """Stop the local Ray head. Runs that are under way can be resumed later."""

@@ -11,8 +11,10 @@ from typing import Any
 
 import click
 
-from workbench.cli.options import PATH, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import echo, make_console, make_table, print_json
+from workbench.cli.parameters import JSON, SERVED, TOKEN_FILE
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.formatting import format_count, format_number, format_percent
 
@@ -20,9 +22,7 @@ _TIMEOUT_S = 30
 
 
 @click.command()
-@click.argument("served", metavar="BUNDLE|URL")
-@option("--token-file", "Read the token of the server from this file.", PATH, metavar="FILE")
-@json_option
+@takes(SERVED, TOKEN_FILE, JSON)
 @example("workbench drift best", "workbench drift http://127.0.0.1:8000")
 def drift(served: str, token_file: Path | None, as_json: bool) -> int:
     """Compare what a model receives with its training data.

@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import (
-    Count,
-    attach,
-    example,
-    json_option,
-    option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach, example
 from workbench.cli.output import echo, print_json
+from workbench.cli.parameters import FORCE, METRIC, RUN, SIZE, STORED, TO, TRIAL
 from workbench.cli.remote import remote_capable
 
 if TYPE_CHECKING:
@@ -24,29 +18,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @remote_capable(brings={"--to": None})
-@run_argument
-@option(
-    "--trials",
-    "Select from this trial; repeat the option for several. By default from the best 20.",
-    Count(min=0),
-    multiple=True,
-    metavar="N",
-)
-@option("--size", "Use at most this many trials.", Count(min=1), metavar="N")
-@option("--metric", "Improve this objective; by default the first.", metavar="METRIC")
-@option("--to", "Write a bundle to this folder.", click.Path(), metavar="PATH")
-@option("--force", "Write into a folder that is not empty.", is_flag=True)
-@store_option
-@json_option
+@takes(RUN, TRIAL(is_repeatable=True), SIZE, METRIC, TO, FORCE, STORED)
 @example("workbench ensemble last", "workbench ensemble last --to ensemble --size 4")
 def ensemble(
     *,
     run_id: str,
-    trials: tuple[int, ...],
+    trial: tuple[int, ...],
     size: int | None,
     metric: str | None,
-    to: str | None,
-    force: bool,
+    to: Path | None,
+    force: bool | None,
     as_json: bool,
 ) -> None:
     """Combine trials, and compare that with the best one.
@@ -58,10 +39,10 @@ def ensemble(
 
     run = attach(run_id)
     try:
-        found = run.ensemble(size=size, trials=trials or None, metric=metric)
+        found = run.ensemble(size=size, trials=trial or None, metric=metric)
     except ArgumentError as error:  # the options have the names of the arguments
         raise error.about(f"--{error.field}") from error
-    bundle: Path | None = None if to is None else found.export(to, force=force).absolute()
+    bundle: Path | None = None if to is None else found.export(to, force=bool(force)).absolute()
     if as_json:
         print_json({**found.to_json(), "bundle": None if bundle is None else str(bundle)})
         return

@@ -12,10 +12,12 @@ from typing import Any
 
 import click
 
-from workbench.cli.exit_codes import INTERRUPTED, MEANINGS, exit_code_of
-from workbench.cli.lazy_groups import LazyGroup
-from workbench.cli.options import example, store_option
-from workbench.cli.output import print_error
+from workbench.cli.declarations import takes
+from workbench.cli.errors import report, wants_json
+from workbench.cli.exit_codes import INTERRUPTED, MEANINGS
+from workbench.cli.lazy_groups import LazyGroup, typed_words
+from workbench.cli.options import example
+from workbench.cli.parameters import STORE
 from workbench.foundation.errors import WorkbenchError, missing_part
 from workbench.version import VERSION
 
@@ -83,22 +85,17 @@ class _Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except WorkbenchError as error:
-            return _report(error)
+        except (WorkbenchError, click.UsageError) as error:
+            return report(error, as_json=wants_json(typed_words(ctx)))
         except ModuleNotFoundError as error:
             if (part := missing_part(error)) is None:
                 raise
-            return _report(part)
-
-
-def _report(error: WorkbenchError) -> int:
-    print_error(error)
-    return exit_code_of(error)
+            return report(part, as_json=wants_json(typed_words(ctx)))
 
 
 @click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="workbench")
-@store_option
+@takes(STORE)
 @example(
     "workbench check search_spaces/digits.yaml",
     "workbench sweep search_spaces/digits.yaml --trials 20",
@@ -166,9 +163,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+    except click.UsageError as error:
+        return report(error, as_json=wants_json(sys.argv[1:] if arguments is None else arguments))
     except (click.Abort, KeyboardInterrupt):
         return _report_interruption()
     except BrokenPipeError:

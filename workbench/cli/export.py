@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.action_options import action_options
-from workbench.cli.options import (
-    PATH,
-    attach,
-    described,
-    example,
-    json_option,
-    named_trial,
-    option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach, described, example, named_trial
 from workbench.cli.output import print_json, print_note
+from workbench.cli.parameters import JSON, RUN, STORED, SWEEP_FILE, TO, TRAIN, TRIAL, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
 from workbench.foundation.bundle_manifest import read_configuration
@@ -31,12 +22,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @remote_capable(brings={"--to": "{run_id}-report.html"})
-@run_argument
-@action_options("report")
-@store_option
-@json_option
+@takes(RUN, options_of("report"), STORED)
 @described(ACTIONS["report"])
-def report(run_id: str, to: str | None, as_json: bool) -> None:
+def report(run_id: str, to: Path | None, as_json: bool) -> None:
     """Write the report of a run."""
     run = attach(run_id)
     written = run.report(to).absolute()
@@ -48,13 +36,9 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
 
 @click.command()
 @remote_capable(brings={"--to": "{run_id}-trace.json"})
-@run_argument
-@option("--to", "Write to this file; by default in the run's folder.", click.Path())
-@option("--trial", "Write only this trial, with its speed and its metrics over time.", int)
-@store_option
-@json_option
+@takes(RUN, TO, TRIAL, STORED)
 @example("workbench trace last", "workbench trace last --trial 3 --to trial-3.json")
-def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None:
+def trace(run_id: str, to: Path | None, trial: int | None, as_json: bool) -> None:
     """Write what each worker did and when, for Perfetto.
 
     Open the file at ui.perfetto.dev, which keeps it in the browser, or in chrome://tracing.
@@ -69,10 +53,7 @@ def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None
 
 @click.command()
 @remote_capable(brings={"--to": None, "--optuna": None})
-@run_argument
-@action_options("export", "export_study")
-@store_option
-@json_option
+@takes(RUN, options_of("export", "export_study"), STORED)
 @described(
     ACTIONS["export"],
     """A bundle contains the configuration, the weights, the command that trains it again, the
@@ -81,7 +62,7 @@ def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None
 def export(
     *,
     run_id: str,
-    to: str | None,
+    to: Path | None,
     trial: int | None,
     format: str | None,
     force: bool | None,
@@ -156,16 +137,9 @@ def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
 
 
 @click.command("import")
-@click.argument("file", type=PATH)
-@option(
-    "--train",
-    "Call this function (config, report) in each trial, not the program.",
-    metavar="MODULE:FUNCTION",
-)
-@option("--to path", "Write the experiment to this file; by default to stdout.", PATH)
-@json_option
+@takes(SWEEP_FILE, TRAIN, TO, JSON)
 @example("workbench import sweep.yaml --to experiment.yaml")
-def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
+def import_sweep(sweep: Path, train: str | None, to: Path | None, as_json: bool) -> None:
     """Convert a W&B sweep or an NNI search space to an experiment."""
     from workbench.experiment.nni_search import from_nni, is_nni
     from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
@@ -173,26 +147,26 @@ def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool
     from workbench.foundation.errors import ArgumentError
 
     document = read_yaml_file(
-        file, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI"
+        sweep, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI"
     )
     if is_nni(document):
-        experiment = from_nni(document, folder=file.parent, train=train, note=print_note)
+        experiment = from_nni(document, folder=sweep.parent, train=train, note=print_note)
     else:
         for key in [key for key in document if key in HOMELESS]:
             click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
         experiment = from_wandb_sweep(document, train=train, note=print_note)
     text = experiment.to_yaml()
-    if path is None:
+    if to is None:
         if as_json:
             print_json(experiment.model_dump(mode="json"))
         else:
             click.echo(text, nl=False)
         return
     try:
-        path.write_text(text, encoding="utf-8")
+        to.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
+        raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
     if as_json:
-        print_json({"experiment": str(path)})
+        print_json({"experiment": str(to)})
     else:
-        click.echo(f"wrote {path}; check it with: {shlex.join(['workbench', 'check', str(path)])}")
+        click.echo(f"wrote {to}; check it with: {shlex.join(['workbench', 'check', str(to)])}")

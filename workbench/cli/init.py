@@ -7,27 +7,23 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import PATH, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import print_json
+from workbench.cli.parameters import JSON, SCRIPT, TO
 
 
 @click.command("init")
-@click.argument("script", type=PATH)
-@option(
-    "--to path",
-    "Write the experiment to this file; by default beside the script, with the suffix .yaml.",
-    PATH,
-)
-@json_option
+@takes(SCRIPT, TO, JSON)
 @example("workbench init train.py --to experiment.yaml")
-def init(script: Path, path: Path | None, as_json: bool) -> None:
+def init(script: Path, to: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
     from workbench.foundation.errors import ArgumentError
     from workbench.foundation.formatting import counted_noun
     from workbench.runs.scripts.first_experiment import experiment_for
 
     found = experiment_for(script)
-    path = script.with_suffix(".yaml") if path is None else path
+    path = script.with_suffix(".yaml") if to is None else to
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(found.text)

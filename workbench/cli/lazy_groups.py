@@ -14,12 +14,13 @@ import click
 _WORDS = "workbench.words"
 
 
-def words_of_command() -> list[str]:
-    """Return what was typed of the command that is being carried out.
+def typed_words(context: click.Context | None = None) -> list[str]:
+    """Return what was typed of the command that is carried out: its name and all that follows.
 
-    Its name and all that follows.
+    Args:
+        context: The context of the command; None for the current one.
     """
-    return list(click.get_current_context().find_root().meta[_WORDS])
+    return list((context or click.get_current_context()).find_root().meta.get(_WORDS, ()))
 
 
 class LazyGroup(click.Group):

@@ -6,39 +6,35 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import PATH, Count, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import print_json
+from workbench.cli.parameters import BATCH, BUNDLE, DEVICE, JSON, PYTHON, THREADS
 from workbench.foundation.formatting import format_bytes
 
 
 @click.command()
-@click.argument("bundle", type=PATH)
-@option(
-    "--device",
-    (
-        "Measure here, on ssh://[USER@]HOST[:PORT], or on the machine of a tier, such as "
-        "tiers.yaml:end; repeat the option for several."
-    ),
-    default=("here",),
-    metavar="DEVICE",
-    multiple=True,
+@takes(
+    BUNDLE,
+    DEVICE(default=("here",), is_repeatable=True),
+    THREADS(default=1),
+    BATCH(default=(1,), is_repeatable=True),
+    PYTHON(default="python3"),
+    JSON,
 )
-@option("--threads", "Compute each call with this many threads.", Count(min=1), default=1)
-@option("--batch", "Give each call this many samples.", Count(min=1), default=1)
-@option(
-    "--python",
-    "Use this Python of the other machine; it needs numpy and onnxruntime.",
-    default="python3",
-    metavar="PROGRAM",
-)
-@json_option
 @example(
     "workbench measure best",
     "workbench measure best --device here --device ssh://pi@board.local",
     "workbench measure best --device tiers.yaml:end",
 )
 def measure(
-    *, bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
+    *,
+    bundle: Path,
+    device: tuple[str, ...],
+    threads: int,
+    batch: tuple[int, ...],
+    python: str,
+    as_json: bool,
 ) -> None:
     """Measure how fast an exported model is where it will run.
 
@@ -50,7 +46,8 @@ def measure(
     from workbench.tiers.placement.profile import find_device
 
     for measured_device in [find_device(name) for name in device]:
-        devices.measure(bundle, measured_device, threads=threads, batch=batch, python=python)
+        for size in sorted(set(batch)):
+            devices.measure(bundle, measured_device, threads=threads, batch=size, python=python)
     timings = read_card(bundle).timings
     if as_json:
         print_json({"bundle": str(bundle), "timings": [timing.model_dump() for timing in timings]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -14,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import write_for_shell
-from workbench.foundation.errors import PROBLEMS_VARIABLE, WorkbenchError
 from workbench.foundation.formatting import (
     printable,
 )
@@ -43,16 +40,6 @@ _COLOURS = {
 def print_json(document: Any) -> None:
     """Print one document that strict parsers read: what is no finite number is text."""
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
-
-
-def print_error(error: WorkbenchError) -> None:
-    """Print an error on stderr: for a user, or as JSON for another process of ours."""
-    if PROBLEMS_VARIABLE in os.environ:
-        from workbench.experiment.actions import write_for_panel
-
-        click.echo(json.dumps(error.to_json(write_for_panel)), err=True)
-        return
-    echo(f"error: {error.describe(write_for_shell)}", err=True, fg="red")
 
 
 def print_note(message: str) -> None:

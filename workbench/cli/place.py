@@ -10,9 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.cli.declarations import takes
 from workbench.cli.lazy_groups import LazyGroup
-from workbench.cli.options import PATH, Count, example, json_option, option, store_option
+from workbench.cli.options import example
 from workbench.cli.output import echo, make_console, print_json, print_note
+from workbench.cli.parameters import (
+    BATCH,
+    BUNDLE,
+    DEVICE,
+    JSON,
+    PYTHON,
+    REQUESTS,
+    SEED,
+    STORE,
+    STORED,
+    THREADS,
+    TIERS_FILE,
+    TO,
+)
 from workbench.cli.place_run import NEEDS_MODEL, placing
 from workbench.foundation.formatting import (
     format_bytes,
@@ -34,7 +49,6 @@ COMMANDS = {
     "simulate": "workbench.cli.place:simulate",
     "run": "workbench.cli.place_run:run",
 }
-_FILE = click.argument("file", type=PATH)
 
 
 @click.group(
@@ -49,27 +63,16 @@ def place() -> None:
 
 
 @click.command()
-@click.argument("bundle", type=PATH)
-@store_option
-@option("--to", "Write the profile to this file.", PATH, required=True, metavar="FILE")
-@option(
-    "--device", "Measure here or on ssh://[USER@]HOST[:PORT].", default="here", metavar="DEVICE"
+@takes(
+    BUNDLE,
+    STORE,
+    TO(is_required=True),
+    DEVICE(default="here"),
+    BATCH(default=(1,), is_repeatable=True),
+    THREADS(default=1),
+    PYTHON(default="python3"),
+    JSON,
 )
-@option(
-    "--batch",
-    "Give each call this many samples; repeat the option for several.",
-    Count(min=1),
-    default=(1,),
-    multiple=True,
-)
-@option("--threads", "Compute each call with this many threads.", Count(min=1), default=1)
-@option(
-    "--python",
-    "Use this Python of the other machine; it needs numpy and onnxruntime.",
-    default="python3",
-    metavar="PROGRAM",
-)
-@json_option
 @example(
     "workbench place profile best --to pi.json --device ssh://pi@board.local --batch 1 --batch 16"
 )
@@ -129,9 +132,7 @@ def profile(
 
 
 @click.command()
-@_FILE
-@store_option
-@json_option
+@takes(TIERS_FILE, STORED)
 @example("workbench place plan docs/guides/tiers.yaml", needs=NEEDS_MODEL)
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
@@ -148,11 +149,7 @@ def plan(file: Path, as_json: bool) -> None:
 
 
 @click.command()
-@_FILE
-@store_option
-@option("--requests", "Simulate this many requests.", Count(min=100), default=600_000)
-@click.option("--seed", type=int, default=0, show_default=True)
-@json_option
+@takes(TIERS_FILE, STORE, REQUESTS(default=600_000), SEED(default=0), JSON)
 @example("workbench place simulate docs/guides/tiers.yaml --requests 100000", needs=NEEDS_MODEL)
 def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     """Simulate many requests on all devices and servers under each scheduler.

@@ -11,23 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import (
-    PATH,
-    FiniteRange,
-    attach,
-    example,
-    json_option,
-    option,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach, example
 from workbench.cli.output import echo, make_console, make_table, print_json, print_note
+from workbench.cli.parameters import DURATION, JSON, RATE, SCHEDULER, SEED, STORE, TIERS_FILE
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import (
     format_bytes,
     format_duration,
     format_percent,
     format_range,
-    parse_duration_s,
 )
 
 if TYPE_CHECKING:
@@ -73,33 +66,25 @@ _BUSY_SHARE = 0.1
 
 
 @click.command("run")
-@click.argument("file", type=PATH)
-@store_option
-@option(
-    "--scheduler schedulers",
-    "Measure this scheduler instead of place.scheduler; repeat it for several.",
-    multiple=True,
-    metavar="NAME",
+@takes(
+    TIERS_FILE,
+    STORE,
+    SCHEDULER(is_repeatable=True),
+    DURATION(default="30s"),
+    RATE(default=10.0),
+    SEED(default=0),
+    JSON,
 )
-@option("--time time_limit", "Send requests for this long.", default="30s", metavar="DURATION")
-@option(
-    "--rate",
-    "Send this many requests per second.",
-    FiniteRange(min=0, min_open=True),
-    default=10.0,
-    metavar="PER_SECOND",
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@json_option
 @example(
-    "workbench place run docs/guides/tiers.yaml --time 60s --scheduler cloud --scheduler end-cloud",
+    "workbench place run docs/guides/tiers.yaml --duration 60s --scheduler cloud"
+    " --scheduler end-cloud",
     needs=NEEDS_MODEL,
 )
 def run(
     *,
     file: Path,
     schedulers: tuple[str, ...],
-    time_limit: str,
+    duration: float,
     rate: float,
     seed: int,
     as_json: bool,
@@ -118,16 +103,12 @@ def run(
     from workbench.tiers.processes.sent_evidence import with_sent_evidence
     from workbench.views.live_feed.tiers_journal import measure_and_report
 
-    try:
-        time_s = parse_duration_s(time_limit)
-    except ValueError as error:
-        raise ArgumentError(str(error), field="--time", allowed="a duration such as 30s") from error
     for name in schedulers:
         if name not in SCHEDULERS:  # before the tiers are profiled
             raise ArgumentError(
                 f"unknown scheduler {name!r}", field="--scheduler", allowed=SCHEDULERS.names()
             )
-    moments_s = poisson_moments_s(rate, time_s, seed=seed)
+    moments_s = poisson_moments_s(rate, duration, seed=seed)
     folder = file.parent
     with placing(file) as tiers:
         bundle = bundle_of(tiers, folder)
@@ -149,7 +130,7 @@ def run(
                 system=system,
                 samples=(samples, targets),
                 moments_s=moments_s,
-                time_s=time_s,
+                time_s=duration,
             )
             for name in schedulers
         ]

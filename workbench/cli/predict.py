@@ -8,16 +8,15 @@ from pathlib import Path
 
 import click
 
-from workbench.cli.options import PATH, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import print_json, print_note
+from workbench.cli.parameters import BUNDLE, JSON, ROWS, TO
 from workbench.foundation.errors import ArgumentError
 
 
 @click.command()
-@click.argument("bundle", type=PATH)
-@click.argument("rows", type=PATH, nargs=-1, required=True)
-@option("--to", "Write the answers to this .csv file.", PATH, metavar="PATH")
-@json_option
+@takes(BUNDLE, ROWS(is_required=True, is_repeatable=True), TO, JSON)
 @example(
     "workbench predict best rows.csv",
     "workbench predict best rows.csv --to answers.csv",
@@ -45,7 +44,7 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
         try:
             to.write_text(_as_csv(header, table), encoding="utf-8")
         except OSError as error:
-            raise ArgumentError(f"cannot write {to}: {error.strerror}", field="to") from error
+            raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
     if as_json:
         listed = [dict(zip(header, row, strict=True)) for row in table]
         print_json(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from workbench.cli.declarations import takes
 from workbench.cli.exit_codes import INTERRUPTED
-from workbench.cli.lazy_groups import words_of_command
-from workbench.cli.options import given_store, jobs_address_option, token_file_option
+from workbench.cli.lazy_groups import typed_words
 from workbench.cli.output import print_note
+from workbench.cli.parameters import ADDRESS, TOKEN_FILE, given_store
 from workbench.foundation.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def remote_capable(
                 return _run_on_cluster(address, token_file, brings or {}, options)
             return command(*arguments, **options, address=address)
 
-        return token_file_option(jobs_address_option(attaches)(carried_out))
+        return takes(ADDRESS, TOKEN_FILE)(carried_out)
 
     return decorate
 
@@ -114,7 +115,7 @@ def _run_on_cluster(
     from workbench.runs.figures import check_folder_of
     from workbench.runs.submission import check_target, save_result
 
-    words = without_options(words_of_command(), _OURS)
+    words = without_options(typed_words(), _OURS)
     wanted = {
         name: value
         for name, usual in brings.items()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.action_options import action_options
 from workbench.cli.control import print_answer
+from workbench.cli.declarations import takes
 from workbench.cli.exit_codes import exit_code_of_run
 from workbench.cli.following import (
     announce,
@@ -21,20 +21,15 @@ from workbench.cli.following import (
     waiting_for_the_driver,
 )
 from workbench.cli.options import (
-    address_option,
     attach,
     command_line,
     described,
-    detach_option,
     is_relayed,
-    json_option,
-    launcher_option,
     open_store,
-    run_argument,
-    store_option,
     write_for_shell,
 )
 from workbench.cli.output import print_json, print_note
+from workbench.cli.parameters import ADDRESS, EXPERIMENT, LAUNCH, RUN, STORED, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.foundation.errors import StoreError
@@ -47,25 +42,11 @@ if TYPE_CHECKING:
 
 def _launches(command: Callable[..., int]) -> Callable[..., int]:
     """Let a command take a run, and options for starting its driver."""
-    options = (
-        remote_capable(attaches=True),
-        run_argument,
-        detach_option,
-        launcher_option,
-        store_option,
-        json_option,
-    )
-    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+    return remote_capable(attaches=True)(takes(RUN, LAUNCH)(command))
 
 
 @click.command()
-@click.argument("file", required=False)
-@action_options("sweep")
-@detach_option
-@launcher_option
-@address_option
-@store_option
-@json_option
+@takes(EXPERIMENT(is_required=False), options_of("sweep"), ADDRESS, LAUNCH)
 @described(
     ACTIONS["sweep"],
     """Without FILE the run has the experiment of the first run that --warm-start names, and
@@ -173,9 +154,7 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
 
 @click.command()
 @remote_capable()
-@run_argument
-@store_option
-@json_option
+@takes(RUN, STORED)
 @described(ACTIONS["attach"], "Ctrl-C leaves the run alive.")
 def follow(run_id: str, as_json: bool) -> int:
     """Follow a run until it ends."""
@@ -184,7 +163,7 @@ def follow(run_id: str, as_json: bool) -> int:
 
 @click.command()
 @_launches
-@action_options("resume")
+@takes(options_of("resume"))
 @described(
     ACTIONS["resume"],
     """A run that is under way is only followed. The run has the experiment and the code with
@@ -210,7 +189,7 @@ def resume(
 
 @click.command()
 @_launches
-@action_options("extend")
+@takes(options_of("extend"))
 @described(ACTIONS["extend"], "With --detach, and where the run is under way, it is not followed.")
 def extend(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any

@@ -6,26 +6,28 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import (
-    Count,
-    attach,
-    command_line,
-    described,
-    example,
-    json_option,
-    open_existing_store,
-    option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach, command_line, described, example, open_existing_store
 from workbench.cli.output import colour_of, make_console, make_table, print_json
+from workbench.cli.parameters import (
+    ALL,
+    ARCHIVED,
+    LIMIT,
+    MATCH,
+    PINNED,
+    RUN,
+    RUNS,
+    STATE,
+    STORED,
+    TAG,
+    YES,
+)
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
-from workbench.foundation.events import RunState
 from workbench.foundation.formatting import format_age, format_count
 
 if TYPE_CHECKING:
@@ -38,16 +40,13 @@ NO_CELL = "-"
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
-@option("--all with_same", "List settings and versions that are the same, too.", is_flag=True)
-@store_option
-@json_option
+@takes(RUNS(is_required=True, is_repeatable=True), ALL, STORED)
 @example(
     "workbench compare digits digits-small",
     "workbench compare 'digits-*' --all",
     "workbench compare last digits --json",
 )
-def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
+def compare(runs: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     """Compare the results of runs, and what differs between them.
 
     Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
@@ -59,7 +58,7 @@ def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
         sides = [Side(run.row, run.history) for run in compared]
         labels, rows = labels_of(sides), comparison_rows(sides)
     shown = [
-        row for row in rows if with_same or row.differs or row.part in ("result", "best parameters")
+        row for row in rows if show_all or row.differs or row.part in ("result", "best parameters")
     ]
     if as_json:
         print_json(
@@ -105,31 +104,15 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
 
 @click.command("list")
 @remote_capable()
-@option("--limit", "List only this many runs, the newest.", Count(min=1))
-@option(
-    "--tag tags",
-    "List only runs with this tag; repeat the option for several.",
-    multiple=True,
-    metavar="TAG",
+@takes(
+    LIMIT,
+    TAG(is_repeatable=True),
+    STATE(is_repeatable=True),
+    MATCH,
+    PINNED,
+    ARCHIVED,
+    STORED,
 )
-@option(
-    "--state states",
-    "List only runs in this state; repeat the option for several.",
-    click.Choice(get_args(RunState)),
-    multiple=True,
-    metavar="STATE",
-)
-@option(
-    "--search",
-    "List only runs whose id, name, owner, tags or notes contain these words.",
-    default="",
-    show_default=False,
-    metavar="TEXT",
-)
-@option("--pinned", "List only the pinned runs.", is_flag=True)
-@option("--archived", "List the archived runs instead.", is_flag=True)
-@store_option
-@json_option
 @example(
     "workbench list --limit 10",
     "workbench list --tag baseline --state complete",
@@ -138,9 +121,9 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
 def list_runs(
     *,
     limit: int | None,
-    tags: tuple[str, ...],
-    states: tuple[str, ...],
-    search: str,
+    tag: tuple[str, ...],
+    state: tuple[str, ...],
+    match: str | None,
     pinned: bool,
     archived: bool,
     as_json: bool,
@@ -153,9 +136,9 @@ def list_runs(
         known = store.runs()
         matching = matching_runs(
             known,
-            text=search,
-            states=states,
-            tags=tags,
+            text=match or "",
+            states=state,
+            tags=tag,
             archive="only" if archived else "without",
             pinned=pinned,
         )
@@ -232,10 +215,7 @@ def _print_runs(
 
 @click.command()
 @remote_capable()
-@run_argument
-@option("--yes", "Delete without asking.", is_flag=True)
-@store_option
-@json_option
+@takes(RUN, YES, STORED)
 @described(ACTIONS["delete"], "A run that is under way must be stopped first.")
 def delete(run_id: str, yes: bool, as_json: bool) -> None:
     """Delete a run."""

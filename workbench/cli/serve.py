@@ -9,8 +9,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import PATH, Count, FiniteRange, example, json_option, option
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import print_json, print_note
+from workbench.cli.parameters import (
+    ADDRESS,
+    BUNDLES,
+    HOST,
+    JSON,
+    KEEP,
+    KEEP_LIMIT,
+    LATENCY,
+    MAX_BATCH,
+    MAX_BODY,
+    NO_TOKEN,
+    ON,
+    PORT,
+    QUEUE,
+    REPLICAS,
+    THREADS,
+    TOKEN_FILE,
+    TRUSTED_PROXY,
+)
 
 if TYPE_CHECKING:
     from workbench.deploy.serving.served_models import Version
@@ -18,75 +38,25 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("bundles", metavar="BUNDLE...", nargs=-1, required=True)
-@option("--host", "Listen on this address.", default="127.0.0.1")
-@option("--port", "Listen on this port; 0 takes any that is free.", Count(0, 65535), default=8000)
-@option(
-    "--threads", "Compute each batch on this many threads.", Count(1, 1024), default=1, metavar="N"
+@takes(
+    BUNDLES(is_required=True, is_repeatable=True),
+    HOST(default="127.0.0.1"),
+    PORT(default=8000),
+    THREADS(default=1),
+    MAX_BATCH(default=64),
+    LATENCY(default="20ms"),
+    QUEUE(default=1000),
+    MAX_BODY(default="8MiB"),
+    KEEP(default=0.0),
+    KEEP_LIMIT(default="1GB"),
+    TOKEN_FILE,
+    TRUSTED_PROXY(is_repeatable=True),
+    NO_TOKEN,
+    ON(default="here"),
+    REPLICAS,
+    ADDRESS,
+    JSON,
 )
-@option(
-    "--max-batch",
-    "Compute at most this many rows at once.",
-    Count(1, 65536),
-    default=64,
-    metavar="N",
-)
-@option(
-    "--latency",
-    "Make batches only as large as are computed within this time.",
-    default="20ms",
-    metavar="TIME",
-)
-@option(
-    "--queue",
-    "Let at most this many rows of a model wait; further requests get 429.",
-    Count(1, 10_000_000),
-    default=1000,
-    metavar="N",
-)
-@option("--max-body", "Refuse requests with a larger body.", default="8MiB", metavar="SIZE")
-@option(
-    "--keep",
-    "Keep this share of the rows and their answers in the bundle, and watch them for drift.",
-    FiniteRange(0, 1),
-    default=0.0,
-    show_default=False,
-    metavar="SHARE",
-)
-@option(
-    "--keep-limit",
-    "Keep at most this much of each model; the oldest is removed.",
-    default="1GB",
-    metavar="SIZE",
-)
-@option(
-    "--token-file",
-    "Read the token from this file; it is made if it does not exist.",
-    PATH,
-    metavar="FILE",
-)
-@option(
-    "--trusted-proxy trusted_proxies",
-    "Let this proxy have all connections; any other address may have half of them. Repeatable.",
-    multiple=True,
-    metavar="ADDRESS",
-)
-@option("--no-token", "Serve everybody on this machine; only on a loopback address.", is_flag=True)
-@option(
-    "--on place",
-    "Serve in this process, or by Ray Serve on a cluster.",
-    click.Choice(["here", "ray"]),
-    default="here",
-)
-@option(
-    "--replicas", "With --on ray: run this many copies of the server.", Count(1, 1000), metavar="N"
-)
-@option(
-    "--address",
-    "With --on ray: use this cluster; the local Ray head by default.",
-    metavar="ADDRESS",
-)
-@json_option
 @example(
     "workbench serve best",
     "workbench serve digits=models/current --port 8080 --queue 500",
@@ -100,11 +70,11 @@ def serve(
     port: int,
     threads: int,
     max_batch: int,
-    latency: str,
+    latency: float,
     queue: int,
-    max_body: str,
+    max_body: int,
     keep: float,
-    keep_limit: str,
+    keep_limit: int,
     token_file: Path | None,
     no_token: bool,
     place: str,
@@ -128,7 +98,6 @@ def serve(
     from workbench.deploy.serving.served_models import Limits, name_bundles
     from workbench.deploy.serving.tokens import is_loopback_name, read_or_make_token, token_path
     from workbench.foundation.errors import ArgumentError
-    from workbench.foundation.formatting import duration_argument_s, parse_bytes
     from workbench.store.alerts import Settings, read_settings
 
     _check_place(
@@ -148,10 +117,10 @@ def serve(
         threads=threads,
         max_batch=max_batch,
         queue_rows=queue,
-        body_bytes=int(parse_bytes(max_body)),
+        body_bytes=max_body,
         keep_share=keep,
-        keep_bytes=int(parse_bytes(keep_limit)),
-        latency_s=duration_argument_s(latency, field="--latency"),
+        keep_bytes=keep_limit,
+        latency_s=latency,
     )
     if no_token and token_file is not None:
         raise click.UsageError("--no-token and --token-file exclude each other.")

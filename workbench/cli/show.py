@@ -9,20 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.advisor.advice_lines import lines_of
-from workbench.cli.action_options import action_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
+from workbench.cli.declarations import takes
 from workbench.cli.next_steps import next_commands
-from workbench.cli.options import (
-    Count,
-    attach,
-    command_line,
-    described,
-    json_option,
-    option,
-    run_argument,
-    store_option,
-    write_for_shell,
-)
+from workbench.cli.options import attach, command_line, described, write_for_shell
 from workbench.cli.output import (
     colour_of,
     echo,
@@ -31,6 +21,7 @@ from workbench.cli.output import (
     print_json,
     waiting,
 )
+from workbench.cli.parameters import LIMIT, RUN, STORED, options_of
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS
 from workbench.experiment.automl import is_automl
@@ -99,15 +90,9 @@ _MIN_TRIALS_TO_FREEZE = 20
 
 @click.command()
 @remote_capable()
-@run_argument
-@option("--trials num_trials", "Show this many trials, best first.", Count(min=0), default=20)
-@action_options("show")
-@store_option
-@json_option
+@takes(RUN, LIMIT(default=20), options_of("show"), STORED)
 @described(ACTIONS["show"])
-def show(
-    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
-) -> None:
+def show(run_id: str, limit: int, trial: int | None, traceback: bool | None, as_json: bool) -> None:
     """Show a run; the help is that of the action."""
     run = attach(run_id)
     if (num_events := run.row.last_seq) > _MANY_EVENTS:
@@ -118,7 +103,7 @@ def show(
     elif as_json:
         print_json(run.to_json())
     else:
-        print_run(run, num_trials)
+        print_run(run, limit)
 
 
 def print_run(run: Run, num_trials: int) -> None:

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.action_options import action_options
+from workbench.cli.declarations import takes
 from workbench.cli.exit_codes import INTERRUPTED
-from workbench.cli.options import (
-    described,
-    detach_option,
-    json_option,
-    option,
-    store_option,
-    token_file_option,
-)
+from workbench.cli.options import described
 from workbench.cli.output import echo, print_note, waiting
+from workbench.cli.parameters import ADDRESS, DETACH, EXPERIMENT, STORED, TOKEN_FILE, options_of
 from workbench.cli.remote import (
     print_how_to_return,
     print_line,
@@ -32,20 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file")
-@option(
-    "--address",
-    (
-        "Submit to this cluster: where Ray serves its dashboard, "
-        "such as http://HOST:8265. [env: RAY_API_SERVER_ADDRESS]"
-    ),
-    metavar="URL",
-)
-@token_file_option
-@action_options("submit")
-@detach_option
-@store_option
-@json_option
+@takes(EXPERIMENT, ADDRESS, TOKEN_FILE, options_of("submit"), DETACH, STORED)
 @described(
     ACTIONS["submit"],
     """The experiment is sent with the files of this folder: its code, and the data that the

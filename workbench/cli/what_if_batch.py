@@ -6,21 +6,37 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
-from workbench.cli.options import (
-    PATH,
-    Count,
-    FiniteRange,
-    batches_option,
-    example,
-    json_option,
-    option,
-)
+from workbench.advisor.rate import RateRequest, advise_rate
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.parameters import (
+    BATCHES,
+    BETA1,
+    BETA2,
+    EPOCHS,
+    FROM_BATCH,
+    GPUS,
+    JSON,
+    LR,
+    MAX_MICRO_BATCH,
+    MAX_RUNS,
+    MEASURED,
+    NODES,
+    NOISE,
+    NOISE_SCALE,
+    OPTIMIZER,
+    REFERENCE_BATCH,
+    RULE,
+    RUNS_FILE,
+    TO_BATCH,
+    UNTIL,
+    WARMUP,
+)
 from workbench.foundation.formatting import (
     format_count,
     format_duration,
@@ -33,43 +49,19 @@ if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
     from workbench.advisor.next_run import NextRun
 
-_file = PATH
-_count = Count(min=1)
-
 
 @click.command("batch")
-@option(
-    "--measured",
-    "Read measured steps from this CSV file, as in step-time.",
-    _file,
-    metavar="FILE",
-    required=True,
+@takes(
+    MEASURED(is_required=True),
+    NOISE(is_required=True),
+    BATCHES(is_required=True),
+    GPUS(is_required=True),
+    NODES(default=1),
+    MAX_MICRO_BATCH(is_required=True),
+    REFERENCE_BATCH,
+    UNTIL,
+    JSON,
 )
-@option(
-    "--noise noise_file",
-    "Read gradient noise from this CSV file: global_batch, progress, grad_sqr, grad_var.",
-    _file,
-    metavar="FILE",
-    required=True,
-)
-@batches_option
-@option("--gpus", "Train on this many GPUs in total.", _count, required=True)
-@option("--nodes", "Spread them over this many nodes.", _count, default=1)
-@option(
-    "--max-micro-batch", "Fit at most this many samples on a GPU at once.", _count, required=True
-)
-@option(
-    "--reference-batch",
-    "Set the batch that the noise file refers to; by default the smallest.",
-    _count,
-)
-@option(
-    "--until",
-    "Set the progress at the end of the training; by default twice the last.",
-    FiniteRange(min=0, min_open=True),
-    metavar="PROGRESS",
-)
-@json_option
 @example(
     "workbench what-if batch --measured steps.csv --noise noise.csv --batches 128,256,512,1024 "
     "--gpus 8 --nodes 2 --max-micro-batch 256"
@@ -90,6 +82,8 @@ def what_if_batch(
 
     Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a
     training, quantifies this. Measure it again as the training continues: it grows.
+
+    The measured file has the columns of `what-if step-time`.
 
     In the noise file progress is counted in steps of the reference batch, grad_sqr is the squared
     norm of the true gradient, and grad_var the variance, summed over all parameters, of the
@@ -170,27 +164,14 @@ def _print(ranking: Sequence[RankedBatch]) -> None:
     make_console().print(table)
 
 
-_file_again = PATH
-
-
 @click.command("budget")
-@option(
-    "--epochs epochs_file",
-    "Read epoch times from this CSV file: global_batch, epoch_time_s.",
-    _file_again,
-    metavar="FILE",
-    required=True,
+@takes(
+    EPOCHS(is_required=True),
+    RUNS_FILE(is_required=True),
+    BATCHES(is_required=True),
+    MAX_RUNS(default=3),
+    JSON,
 )
-@option(
-    "--runs runs_file",
-    "Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
-    _file_again,
-    metavar="FILE",
-    required=True,
-)
-@batches_option
-@option("--max-runs", "Allow this many full runs in total.", Count(min=0), default=3)
-@json_option
 @example(
     "workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256"
     " --max-runs 3"
@@ -250,45 +231,19 @@ def _describe_choice(advice: NextRun) -> str:
     return f"Based on the runs so far, choose batch {advice.choice}."
 
 
-_positive = FiniteRange(min=0, min_open=True)
-_decay = FiniteRange(min=0, max=1, max_open=True)
-
-
 @click.command("lr")
-@click.option("--optimizer", type=click.Choice(OPTIMIZERS, case_sensitive=False), required=True)
-@option(
-    "--lr", "Scale this learning rate, which is right at --from-batch.", _positive, required=True
+@takes(
+    OPTIMIZER(is_required=True),
+    LR(is_required=True),
+    FROM_BATCH(is_required=True),
+    TO_BATCH(is_required=True),
+    RULE(default="auto"),
+    NOISE_SCALE,
+    WARMUP,
+    BETA1(default=0.9),
+    BETA2(default=0.999),
+    JSON,
 )
-@option(
-    "--from-batch",
-    "Scale from this global batch, in samples per step.",
-    Count(min=1),
-    required=True,
-)
-@option(
-    "--to-batch", "Scale to this global batch, in samples per step.", Count(min=1), required=True
-)
-@option(
-    "--rule",
-    "Use this scaling rule; auto chooses by optimizer and direction.",
-    click.Choice(RULES),
-    default="auto",
-)
-@option(
-    "--noise-scale",
-    "Set the measured gradient noise scale: adascale needs it, other rules are checked.",
-    _positive,
-    metavar="SAMPLES",
-)
-@option(
-    "--warmup",
-    "Set the fraction of the training that is warm-up at --from-batch.",
-    FiniteRange(0, 1),
-    metavar="FRACTION",
-)
-@option("--beta1", "Set beta1 of Adam-type optimizers.", _decay, default=0.9)
-@option("--beta2", "Set beta2 of Adam-type optimizers.", _decay, default=0.999)
-@json_option
 @example(
     "workbench what-if lr --optimizer sgd --lr 0.1 --from-batch 256 --to-batch 8192",
     "workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024 --rule sqrt"
@@ -301,9 +256,7 @@ def what_if_lr(as_json: bool, **arguments: Any) -> None:
     more than 32 times the batch, for lamb 64 times, less than the same part of it, or far above the
     noise scale: there no rule was tried.
     """
-    advice = advise_rate(
-        RateRequest(**{**arguments, "optimizer": cast(str, arguments["optimizer"]).lower()})
-    )
+    advice = advise_rate(RateRequest(**arguments))
     if as_json:
         print_json(dataclasses.asdict(advice))
         return

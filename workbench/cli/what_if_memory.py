@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import example, json_option, option, read_settings
+from workbench.cli.declarations import takes
+from workbench.cli.options import example
 from workbench.cli.output import make_console, print_json, print_note, waiting
-from workbench.foundation.errors import ArgumentError, ExperimentError
-from workbench.foundation.formatting import format_bytes, format_count, format_number, parse_bytes
+from workbench.cli.parameters import DEPTH, EXPERIMENT, JSON, MEASURED, MEMORY, POINTS, SETTINGS
+from workbench.foundation.formatting import format_bytes, format_number
 
 if TYPE_CHECKING:
     from workbench.training.probes.capacity import Capacity
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_COLUMNS = (
-    "layers, hidden, feed_forward, vocabulary, sequence, nodes, replicas, stages, tensor, zero, "
-    "micro_batch, accumulation"
-)
 _SHOWN = (
     ("layers", "hidden"),
     ("replicas", "stages", "tensor", "zero", "micro_batch", "accumulation"),
@@ -28,22 +24,14 @@ _SHOWN = (
 
 
 @click.command("memory")
-@option(
-    "--measured",
-    f"Read measured peaks from this CSV file: {_COLUMNS}, memory_gb.",
-    _FILE,
-    required=True,
-)
-@option(
-    "--points",
-    "Predict the plans of this CSV file: the same columns without memory_gb.",
-    _FILE,
-    required=True,
-)
-@json_option
+@takes(MEASURED(is_required=True), POINTS(is_required=True), JSON)
 @example("workbench what-if memory --measured measured.csv --points plans.csv --json")
 def memory(measured: Path, points: Path, as_json: bool) -> None:
     """Predict the peak memory of a device from measured peaks, also of models that were never run.
+
+    The measured file has the columns layers, hidden, feed_forward, vocabulary, sequence, nodes,
+    replicas, stages, tensor, zero, micro_batch, accumulation and memory_gb. The file of plans has
+    the same columns without memory_gb.
 
     Only memory_gb is required; a column that lacks is 1, 0 for zero, or unknown for the model. zero
     is what replicas share: 1 the optimizer's state, 2 gradients too, 3 parameters too. feed_forward
@@ -74,38 +62,18 @@ def memory(measured: Path, points: Path, as_json: bool) -> None:
     make_console().print(table)
 
 
-_MIN_BYTES = 1_000_000
-"""With less, a unit was forgotten."""
 _RECOMPUTED = {"torch": "plain torch", "none": "none recomputed", "blocks": "blocks recomputed"}
 _SIZES = {"depth": "layers", "length": "sequence", "batch": "micro batch"}
 
 
 @click.command("capacity")
-@click.argument("file")
-@option(
-    "--memory memories",
-    "Use a device with this memory, such as 16GB; repeat the option for several.",
-    metavar="SIZE",
-    multiple=True,
-)
-@option(
-    "--depth",
-    "Count layers by this parameter of the model; num_layers unless given.",
-    metavar="NAME",
-)
-@option(
-    "--set assignments",
-    "Set a field of the experiment, such as training.optimizer=sgd.",
-    metavar="PATH=VALUE",
-    multiple=True,
-)
-@json_option
+@takes(EXPERIMENT, MEMORY(is_repeatable=True), DEPTH, SETTINGS(is_repeatable=True), JSON)
 @example("workbench what-if capacity search_spaces/digits.yaml --memory 8GB --memory 16GB")
 def what_if_capacity(
     file: str,
-    memories: tuple[str, ...],
+    memories: tuple[int, ...],
     depth: str | None,
-    assignments: tuple[str, ...],
+    settings: dict[str, Any] | None,
     as_json: bool,
 ) -> None:
     """Find the deepest network, the longest sequence and the largest batch that fit a device.
@@ -119,10 +87,9 @@ def what_if_capacity(
     from workbench.advisor.capacity import capacity_of
     from workbench.runs import read_experiment
 
-    experiment = read_experiment(file, read_settings(assignments))
-    memories_bytes = [_read_size(text) for text in memories]
+    experiment = read_experiment(file, settings or {})
     with waiting(f"tracing steps of {experiment.name} to find what fits; this may take minutes"):
-        fits_of = capacity_of(experiment, memories_bytes, depth)
+        fits_of = capacity_of(experiment, list(memories), depth)
     if as_json:
         print_json(
             {
@@ -158,21 +125,3 @@ def _written(capacity: Capacity, way: str) -> str:
     if value is None:
         return "-"
     return f"{value:,} or more" if value == capacity.most else f"{value:,}"
-
-
-def _read_size(text: str) -> int:
-    try:
-        size = parse_bytes(text)
-    except ExperimentError as error:
-        raise ArgumentError(error.problem, field="--memory", allowed=error.allowed) from error
-    if size < _MIN_BYTES:
-        next_step = None
-        if text.strip().isdecimal() and size:
-            next_step = f"Write {text.strip()}GB if that is meant."
-        raise ArgumentError(
-            f"a device with {format_count(size, 'byte')} of memory trains nothing",
-            field="--memory",
-            allowed="1MB or more, with the unit",
-            next_step=next_step,
-        )
-    return size

@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from workbench.cli.options import (
-    Count,
-    attach_newest,
-    example,
-    json_option,
-    option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach_newest, example
 from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.parameters import (
+    EFFICIENCY,
+    GLOBAL_BATCH,
+    MICRO_BATCH,
+    OBJECTIVE,
+    PRECISION,
+    RUN,
+    SERVERS,
+    STORED,
+    UP_TO,
+    WORKERS,
+)
 from workbench.foundation.formatting import (
     counted_noun,
     format_count,
@@ -29,25 +34,10 @@ from workbench.foundation.formatting import (
 if TYPE_CHECKING:
     from workbench.advisor.scale import DividedBatch, Scale, ScalePoint
 
-_GOALS = ("time", "money", "energy", "throughput")
-_count = Count(min=1)
-
 
 @click.command("plan")
-@run_argument
-@option("--workers", "Set the number of workers of a trial.", _count)
-@option("--batch global_batch", "Set the samples per optimizer step, over all workers.", _count)
-@option("--micro-batch", "Set the samples that one worker processes at once.", _count)
-@option("--precision", "Set the precision.", click.Choice(("fp32", "bf16", "fp16")))
-@option(
-    "--objective",
-    "Choose all other settings for this objective.",
-    click.Choice(_GOALS),
-    default="time",
-)
-@store_option
-@json_option
-@example("workbench what-if plan last --workers 4 --batch 512")
+@takes(RUN, WORKERS, GLOBAL_BATCH, MICRO_BATCH, PRECISION, OBJECTIVE(default="time"), STORED)
+@example("workbench what-if plan last --workers 4 --global-batch 512")
 def what_if_plan(
     *,
     run_id: str,
@@ -92,27 +82,7 @@ def what_if_plan(
 
 
 @click.command("scale")
-@run_argument
-@option(
-    "--efficiency",
-    "Require at least this efficiency of each worker.",
-    click.FloatRange(0.01, 0.99),
-    default=0.8,
-)
-@option(
-    "--servers", "Show how many parameter servers it takes to hide their traffic.", is_flag=True
-)
-@option(
-    "--up-to", "Extrapolate to this many workers; shows powers of two.", click.IntRange(2, 1024)
-)
-@option(
-    "--global-batch",
-    ("Also divide this global batch over the workers, which trains alike with any number of them."),
-    click.IntRange(1, 2**24),
-    metavar="SAMPLES",
-)
-@store_option
-@json_option
+@takes(RUN, EFFICIENCY(default=0.8), SERVERS, UP_TO, GLOBAL_BATCH, STORED)
 @example(
     "workbench what-if scale last --efficiency 0.9 --servers",
     "workbench what-if scale last --up-to 32",

@@ -9,46 +9,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import (
-    attach_newest,
-    example,
-    json_option,
-    option,
-    run_argument,
-    store_option,
-)
+from workbench.cli.declarations import takes
+from workbench.cli.options import attach_newest, example
 from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.parameters import JSON, MEASURED, POINTS, RUN, STORED
 from workbench.foundation.formatting import format_bytes, format_duration, format_number
 
 if TYPE_CHECKING:
     from workbench.hardware.performance.step_time import Prediction
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-
 
 @click.command("step-time")
-@option(
-    "--measured",
-    (
-        "Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
-        "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s."
-    ),
-    _FILE,
-    required=True,
-)
-@option(
-    "--points",
-    (
-        "Predict the plans of this CSV file: nodes, gpus, micro_batch "
-        "[, gpus_per_node, accumulation]; or the columns of divided plans."
-    ),
-    _FILE,
-    required=True,
-)
-@json_option
+@takes(MEASURED(is_required=True), POINTS(is_required=True), JSON)
 @example("workbench what-if step-time --measured measured.csv --points plans.csv --json")
 def step_time(measured: Path, points: Path, as_json: bool) -> None:
     """Predict seconds per training step of plans from measured ones.
+
+    The measured file has the columns nodes, gpus, micro_batch, step_time_s and perhaps
+    gpus_per_node, sync_time_s; or the columns of divided plans and step_time_s. The file of plans
+    has nodes, gpus, micro_batch and perhaps gpus_per_node, accumulation; or the columns of divided
+    plans.
 
     micro_batch is samples per GPU; gpus_per_node is written 4+4; sync_time_s is the rest of a step
     after the last gradient was computed. 90 % of the steps should be between low and high. A point
@@ -111,9 +91,7 @@ def _show(
 
 
 @click.command("exchange")
-@run_argument
-@store_option
-@json_option
+@takes(RUN, STORED)
 @example("workbench what-if exchange last")
 def what_if_exchange(run_id: str, as_json: bool) -> None:
     """Predict the seconds per step of every exchange, from the links that `workbench advise`

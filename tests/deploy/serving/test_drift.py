@@ -104,7 +104,7 @@ def test_the_command_shows_drift_and_the_next_step(
     assert drift_of_kept(bundle)["columns"] == watch.monitor.describe()["columns"]
     assert run_command(["drift", str(bundle)]) == 1
     shown = capsys.readouterr().out
-    assert "workbench extend 20261123-digits --trials 10" in shown
+    assert "workbench extend 20261123-digits --more-trials 10" in shown
     assert "workbench sweep --warm-start 20261123-digits" in shown
     assert run_command(["drift", str(bundle), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from workbench.cli.entry import group
-from workbench.cli.options import read_settings
+from workbench.cli.parameter_types import read_settings
 from workbench.experiment import Experiment
 from workbench.experiment.actions import (
     ACTIONS,
@@ -56,7 +56,8 @@ def test_the_command_is_one_of_the_command_line(example: Example) -> None:
     for option, value in arguments.items():
         if option not in ("path", "settings", "params"):
             assert value in [
-                list(one) if isinstance(one, tuple) else one for one in parsed.values()
+                list(one) if isinstance(one, tuple) else str(one) if isinstance(one, Path) else one
+                for one in parsed.values()
             ]
 
 

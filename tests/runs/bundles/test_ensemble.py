@@ -128,7 +128,7 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
     shell = Shell(tmp_path, capsys)
     store = ("--store", run.store.url)
 
-    document = shell.json("ensemble", run.run_id, "--trials", "0", "--trials", "2", *store)
+    document = shell.json("ensemble", run.run_id, "--trial", "0", "--trial", "2", *store)
 
     assert (sorted(document["candidates"]), document["metric"], document["bundle"]) == (
         [0, 2],
@@ -138,9 +138,9 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
     assert math.isfinite(document["validation"]["low"])
     code, out, _ = shell("ensemble", run.run_id, *store)
     assert (code, out.splitlines()[-1]) == (0, str(run.ensemble()).splitlines()[-1])
-    code, _, err = shell("ensemble", run.run_id, "--trials", "17", *store)
+    code, _, err = shell("ensemble", run.run_id, "--trial", "17", *store)
     assert (code, "there is no trial 17; allowed: trials 0, 1, 2, 3" in err) == (2, True)
-    code, _, err = shell("ensemble", run.run_id, "--trials", "1", *store)
+    code, _, err = shell("ensemble", run.run_id, "--trial", "1", *store)
     assert (code, "takes several trials; allowed: two or more" in err) == (2, True)
 
 

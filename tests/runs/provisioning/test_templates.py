@@ -373,7 +373,7 @@ def test_experiments_of_different_names_share_a_cluster_only_where_the_names_rea
             {"store": "postgresql://me:secret@db/runs"},
             "--store: its password would be written into the file",
         ),
-        ({"min_nodes": 5}, "--min-nodes: --min-nodes 5 is more than --nodes 4"),
+        ({"min_nodes": 5}, "--min-nodes: --min-nodes 5 is more than --max-nodes 4"),
         (
             {"machine": "gpu_1x_a10"},
             "--on-demand: lambda does not offer gpu_1x_a10 as a spot machine",

@@ -78,7 +78,7 @@ def test_a_deadline_that_nothing_meets_names_the_fastest_and_what_would_do(
     assert reason.startswith(
         "no machine with a price finishes within 6 min 40 s: the fastest is 4 x g4dn.xlarge of aws"
     )
-    assert "5 min of it start-up. Allow --deadline " in reason
+    assert "5 min of it start-up. Allow --time " in reason
     assert reason.endswith("or more machines than --max-nodes 4")
 
 
@@ -90,8 +90,8 @@ def test_a_budget_that_nothing_meets_names_the_cheapest_and_what_would_do(
     )
     assert first == "nothing can be recommended"
     assert reason.startswith("no machine costs $1.00 or less: the cheapest is ")
-    assert "Allow --budget " in reason
-    allowed = float(reason.partition("--budget ")[2].partition(",")[0])
+    assert "Allow --money " in reason
+    allowed = float(reason.partition("--money ")[2].partition(",")[0])
     assert said(known, priced("g4dn.xlarge", 50.0), Requirements(budget_usd=allowed, max_nodes=4))[
         0
     ].startswith("take")
@@ -99,7 +99,7 @@ def test_a_budget_that_nothing_meets_names_the_cheapest_and_what_would_do(
 
 def test_a_deadline_that_is_allowed_suffices(known: list[Evidence]) -> None:
     _, reason, *_ = said(known, priced("g4dn.xlarge", 0.5), Requirements(400.0, max_nodes=1))
-    minutes = float(reason.partition("--deadline ")[2].partition("m")[0])
+    minutes = float(reason.partition("--time ")[2].partition("m")[0])
     assert said(known, priced("g4dn.xlarge", 0.5), Requirements(minutes * 60.0, max_nodes=1))[
         0
     ].startswith("take")

@@ -136,8 +136,8 @@ def test_an_export_of_nothing_that_pays_names_the_export_of_the_base() -> None:
 def test_what_could_be_tried_instead_is_named_where_nothing_pays() -> None:
     found = next_commands("digits-compressed-1", "complete", History.of(EXPERIMENT, trial(0, 1.0)))
     assert [" ".join(line.split("  ")[-1].split()) for line in found] == [
-        "workbench extend digits-compressed-1 --trials 10",
-        "workbench compress digits-1 --trial 3 --limit drop=0.02",
+        "workbench extend digits-compressed-1 --more-trials 10",
+        "workbench compress digits-1 --trial 3 --constraint drop=0.02",
         "workbench export digits-1 --to best --trial 3 --format onnx",
     ]
 

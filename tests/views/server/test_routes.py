@@ -341,7 +341,7 @@ class TestSnippets:
         body = {"kind": "extend", "run": run_id, "arguments": {"trials": 4}}
         found = json.loads((await post("snippets", body=body)).body)
         assert found == {
-            "command": f"workbench extend {run_id} --trials 4",
+            "command": f"workbench extend {run_id} --more-trials 4",
             "python": f'wb.attach("{run_id}").extend(trials=4)',
         }
         assert store.commands(run_id) == []
@@ -377,7 +377,7 @@ class TestAsking:
             body = {"kind": "note", "run": run_id, "arguments": {"text": text}}
             done = json.loads((await post("actions", body=body)).body)
             assert store.run(run_id).notes == text
-        assert done["command"] == f"workbench note {run_id} --text ''"
+        assert done["command"] == f"workbench note {run_id} ''"
         size = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "size")).body)
         assert size["num_events"] == store.run(run_id).last_seq
         assert size["text"].startswith("0 files of 0 B, and ")

@@ -7,6 +7,7 @@ holds names, types, limits and texts, and says when an action is possible. Carry
 left to those above.
 """
 
+from workbench.experiment.actions import arguments
 from workbench.experiment.actions.action import (
     Action,
     Argument,
@@ -20,6 +21,7 @@ from workbench.experiment.actions.snippets import (
     command_words,
     snippet_of,
     suggest,
+    write_assignments,
     write_for_panel,
 )
 from workbench.experiment.actions.table import ACTIONS, action_of, is_jobs_address, stored_payload
@@ -31,6 +33,7 @@ __all__ = [
     "Snippet",
     "Standing",
     "action_of",
+    "arguments",
     "check_arguments",
     "check_payload",
     "command_words",
@@ -39,5 +42,6 @@ __all__ = [
     "snippet_of",
     "stored_payload",
     "suggest",
+    "write_assignments",
     "write_for_panel",
 ]

@@ -52,6 +52,8 @@ class Argument:
     """The texts that are allowed; empty: any."""
     minimum: int = 1
     """The smallest count."""
+    maximum: int | None = None
+    """The largest count; None: any."""
     flag_value: bool = True
     """The value that the option of a flag stands for."""
     setting: str | None = None
@@ -62,6 +64,8 @@ class Argument:
     is_required: bool = False
     is_positional: bool = False
     """Whether a Python snippet passes it by position."""
+    is_operand: bool = False
+    """Whether the command line takes it by position, after the run."""
     suggested: Any = None
     """What a dialog and a snippet begin with."""
     example: Any = None
@@ -87,10 +91,13 @@ class Argument:
     @property
     def allowed(self) -> str:
         """What its value may be, in words."""
+        numbers = f"a whole number from {self.minimum}"
+        if self.maximum is not None:
+            numbers += f" to {self.maximum}"
         if self.kind == "count":
-            return f"a whole number from {self.minimum}"
+            return numbers
         if self.kind == "count_or_auto":
-            return f"auto, or a whole number from {self.minimum}"
+            return f"auto, or {numbers}"
         return ", ".join(self.choices) or _ALLOWED[self.kind]
 
     def check(self, value: Any) -> None:
@@ -111,7 +118,10 @@ class Argument:
                 if self.kind == "count_or_auto" and value == "auto":
                     return True
                 return (
-                    isinstance(value, int) and not isinstance(value, bool) and value >= self.minimum
+                    isinstance(value, int)
+                    and not isinstance(value, bool)
+                    and value >= self.minimum
+                    and (self.maximum is None or value <= self.maximum)
                 )
             case "duration":
                 return _is_duration(value)

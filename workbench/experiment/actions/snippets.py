@@ -46,10 +46,18 @@ def command_words(action: Action, run_id: str, arguments: Mapping[str, Any]) -> 
     given = _given(action, arguments)
     subject = given.pop("path", None) if action.subject == "file" else run_id
     words = [action.command_name, *([] if subject is None else [subject])]
+    options: list[str] = []
+    operands: list[str] = []
     for argument in action.arguments:
         if argument.name in given:
-            words += _option(argument, given[argument.name])
-    return words
+            value = given[argument.name]
+            if argument.is_operand:
+                operands += value if argument.kind == "texts" else [value]
+            else:
+                options += _option(argument, value)
+    if any(operand.startswith("-") for operand in operands):
+        return [*words, *options, "--", *operands]
+    return [*words, *operands, *options]
 
 
 def suggest(
@@ -103,15 +111,18 @@ def _option(argument: Argument, value: Any) -> list[str]:
     name = argument.option_name
     match argument.kind:
         case "settings":
-            return [
-                word for key, one in value.items() for word in (name, f"{key}={_assigned(one)}")
-            ]
+            return [word for one in write_assignments(value) for word in (name, one)]
         case "texts":
             return [word for one in value for word in (name, one)]
         case "flag":
             return [name] if value == argument.flag_value else []
         case _:
             return [name, value if isinstance(value, str) else _in_yaml(value)]
+
+
+def write_assignments(settings: Mapping[str, Any]) -> list[str]:
+    """Write settings as `--set` takes them: each as `name=value`."""
+    return [f"{name}={_assigned(value)}" for name, value in settings.items()]
 
 
 def _python(action: Action, run_id: str, arguments: Mapping[str, Any]) -> str:

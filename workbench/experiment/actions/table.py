@@ -6,9 +6,11 @@ Which there are, what each takes, how it is worded and when it is possible.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from workbench.experiment.actions.action import Action, Argument, check_arguments, payload_of
+from workbench.experiment.actions import arguments as declared
+from workbench.experiment.actions.action import Action, check_arguments, payload_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import RunState
 from workbench.foundation.python_values import python_values
@@ -18,91 +20,29 @@ _DURATION_HINT = "such as 30m or 2h"
 _ENERGY_HINT = "such as 500Wh or 2kWh"
 _MONEY_HINT = "such as 20 EUR"
 _PLACE_HINT = "below the server's folder"
-_PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
-_SETTINGS = Argument(
-    "settings",
-    "settings",
-    "Change a setting by its dotted path; the value is YAML.",
-    option="--set",
+_START = (
+    declared.PATH,
+    declared.SETTINGS,
+    declared.TRIALS,
+    declared.TIME,
+    declared.GPU_TIME,
+    declared.ENERGY,
+    declared.MONEY,
+    declared.PLATEAU,
+    declared.CONCURRENCY,
+    declared.MAX_RETRIES,
+    declared.NAME,
+    declared.RUN_ID,
+    declared.WARM_START,
+    declared.ADDRESS,
 )
-_TRIALS = Argument(
-    "trials",
-    "count",
-    "Try at most this many configurations: budget.trials.",
-    setting="budget.trials",
-)
-_TIME = Argument(
-    "time",
-    "duration",
-    "Run for at most this long, such as 10m: budget.time.",
-    setting="budget.time",
-)
-_MAX_RETRIES = Argument(
-    "max_retries",
-    "count",
-    "Retry a trial this many times after a worker was lost: resources.max_retries.",
-    minimum=0,
-    setting="resources.max_retries",
-    is_from_browser=False,
-)
-_NAME = Argument("name", "text", "Give the run this name.", setting="name")
-_WARM_START = Argument(
-    "warm_start",
-    "texts",
-    "Learn from this earlier run, or with `auto` from similar ones; repeat the option for several.",
-    metavar="RUN",
-    is_from_browser=False,
-)
-_ADDRESS = Argument(
-    "address", "text", "Use this Ray cluster instead of the local one.", metavar="HOST:PORT"
-)
-_JOBS_ADDRESS = Argument(
-    "address",
-    "text",
-    "Submit to this cluster: where Ray serves its dashboard, such as http://HOST:8265.",
-    metavar="URL",
-)
-_PARAMS = Argument(
-    "params",
-    "settings",
-    "Give the value of a searched parameter; repeat the option for each that has several values.",
-    label="Configuration",
-    option="--set",
-    example={"NAME": "VALUE"},
-    is_required=True,
-    is_positional=True,
-)
-_SEARCH = Argument(
-    "search",
-    "settings",
-    "Freeze a parameter at a value, or give it another range or other choices as YAML; "
-    "repeat the option for several.",
-    option="--search",
-    setting="search",
-    is_from_browser=False,
-    example={"NAME": "VALUE"},
-)
-_CODE = Argument(
-    "code",
-    "text",
-    "Run the code that the run kept, or the code as it is now, in trials that begin now "
-    "or later. The default is kept, and current where no trial has a result yet.",
-    label="Code",
-    hint="kept: as the run began; current: as it is on the disk now",
-    metavar="kept|current",
-    choices=("kept", "current"),
-)
-_TRIAL = Argument("trial", "count", "Stop only this trial.", minimum=0, is_required=True)
-_REPORT_FILE = Argument(
-    "to",
-    "new_file",
-    "Write to this file; by default in the run's folder, or, with --address, RUN-report.html here.",
+_REPORT_FILE = replace(
+    declared.TO,
     label="File",
     hint=_PLACE_HINT,
     is_positional=True,
     default=lambda run_id, _given: f"{run_id}-report.html",
 )
-_UNDO = Argument("undo", "flag", "Take it back.", is_required=True, suggested=True)
 
 
 def _folder_of_bundle(_run_id: str, given: Mapping[str, Any]) -> str:
@@ -116,23 +56,7 @@ _DECLARED = (
         "Start a run of an experiment file and follow it.",
         "process",
         subject="file",
-        arguments=(
-            _PATH,
-            _SETTINGS,
-            _TRIALS,
-            _TIME,
-            _MAX_RETRIES,
-            _NAME,
-            Argument(
-                "run_id",
-                "text",
-                "Use this run id. If the store already has the run, it is continued, so "
-                "repeating the command never starts a second one.",
-                is_from_browser=False,
-            ),
-            _WARM_START,
-            _ADDRESS,
-        ),
+        arguments=_START,
         detaches=True,
         answer="the run is starting",
         examples=(
@@ -147,21 +71,7 @@ _DECLARED = (
         "Submit a run to a remote Ray cluster and follow it.",
         "process",
         subject="file",
-        arguments=(
-            _PATH,
-            _SETTINGS,
-            _TRIALS,
-            _TIME,
-            _NAME,
-            Argument(
-                "run_id",
-                "text",
-                "Use this run id; by default it is made of the experiment and the code.",
-                is_from_browser=False,
-            ),
-            _WARM_START,
-            _JOBS_ADDRESS,
-        ),
+        arguments=_START,
         detaches=True,
         answer="the run is starting",
         examples=(
@@ -193,7 +103,7 @@ _DECLARED = (
         explanation=(
             "The trial ends now and keeps its last checkpoint. The run continues with other trials."
         ),
-        arguments=(_TRIAL,),
+        arguments=(replace(declared.TRIAL, is_required=True),),
         for_trial=lambda run: run.is_alive and run.is_trial_unfinished,
         is_dangerous=True,
         asks_first=True,
@@ -208,63 +118,14 @@ _DECLARED = (
             "with fewer trials at once, those under way end first."
         ),
         arguments=(
-            Argument(
-                "concurrency",
-                "count_or_auto",
-                "Run at most this many trials at once, if the hardware "
-                "has room; those under way are not stopped. auto fills the hardware.",
-                label="Trials at once",
-                example=2,
-                setting="resources.concurrency",
-            ),
-            Argument(
-                "trials",
-                "count",
-                "Try at most this many configurations in total.",
-                label="Trials in total",
-                setting="budget.trials",
-            ),
-            Argument(
-                "time",
-                "duration",
-                "Run for at most this long in total, such as 1h.",
-                label="Time in total",
-                hint=_DURATION_HINT,
-                setting="budget.time",
-            ),
-            Argument(
-                "gpu_time",
-                "duration",
-                "Let trials hold GPUs for at most this long in total.",
-                label="GPU time in total",
-                hint=_DURATION_HINT,
-                setting="budget.gpu_time",
-            ),
-            Argument(
-                "energy",
-                "text",
-                "Let trials use at most this much energy in total, such as 2kWh.",
-                label="Energy in total",
-                hint=_ENERGY_HINT,
-                setting="budget.energy",
-            ),
-            Argument(
-                "money",
-                "text",
-                "Let the run cost at most this much in total, such as 20EUR.",
-                label="Cost in total",
-                hint=_MONEY_HINT,
-                setting="budget.money",
-            ),
-            Argument(
-                "plateau",
-                "count",
-                "End after this many configurations without a better one.",
-                label="Patience",
-                hint="trials without a better one",
-                setting="budget.plateau",
-            ),
-            _SEARCH,
+            replace(declared.CONCURRENCY, label="Trials at once", example=2),
+            replace(declared.TRIALS, label="Trials in total"),
+            replace(declared.TIME, label="Time in total", hint=_DURATION_HINT),
+            replace(declared.GPU_TIME, label="GPU time in total", hint=_DURATION_HINT),
+            replace(declared.ENERGY, label="Energy in total", hint=_ENERGY_HINT),
+            replace(declared.MONEY, label="Cost in total", hint=_MONEY_HINT),
+            replace(declared.PLATEAU, label="Patience", hint="trials without a better one"),
+            declared.SEARCH,
         ),
         for_run=lambda run: run.is_alive and run.is_sweep,
         asks_first=True,
@@ -280,12 +141,12 @@ _DECLARED = (
         "Try a given configuration next.",
         "driver",
         explanation="The run tries this configuration next.",
-        arguments=(_PARAMS,),
+        arguments=(declared.PARAMS,),
         for_run=lambda run: run.is_alive and run.is_sweep,
         for_trial=lambda run: run.is_alive,
         label_for_trial="Copy to a new trial",
         asks_first=True,
-        examples=("workbench enqueue last --set lr=0.1 --set width=32",),
+        examples=("workbench enqueue last --param lr=0.1 --param width=32",),
     ),
     Action(
         "resume",
@@ -296,7 +157,7 @@ _DECLARED = (
             "It continues with the experiment and the code with which it began. For a corrected "
             "experiment, start a new run."
         ),
-        arguments=(_CODE,),
+        arguments=(declared.CODE,),
         for_run=lambda run: (
             (run.state in _INTERRUPTED or run.is_silent)
             and run.is_sweep
@@ -316,62 +177,23 @@ _DECLARED = (
         "process",
         explanation="The run continues until the new budget is used up.",
         arguments=(
-            Argument(
-                "trials",
-                "count",
-                "Try this many more configurations.",
-                label="More trials",
-                suggested=10,
-                setting="budget.trials",
+            replace(declared.MORE_TRIALS, label="More trials", suggested=10),
+            replace(declared.MORE_TIME, label="More time", hint=_DURATION_HINT),
+            replace(declared.MORE_GPU_TIME, label="More GPU time", hint=_DURATION_HINT),
+            replace(declared.MORE_ENERGY, label="More energy", hint=_ENERGY_HINT),
+            replace(declared.MORE_MONEY, label="More money", hint=_MONEY_HINT),
+            replace(
+                declared.MORE_PLATEAU, label="More patience", hint="trials without a better one"
             ),
-            Argument(
-                "time",
-                "duration",
-                "Run for this much longer, such as 1h.",
-                label="More time",
-                hint=_DURATION_HINT,
-                setting="budget.time",
-            ),
-            Argument(
-                "gpu_time",
-                "duration",
-                "Let trials hold GPUs for this much longer.",
-                label="More GPU time",
-                hint=_DURATION_HINT,
-                setting="budget.gpu_time",
-            ),
-            Argument(
-                "energy",
-                "text",
-                "Let trials use this much more energy, such as 2kWh.",
-                label="More energy",
-                hint=_ENERGY_HINT,
-                setting="budget.energy",
-            ),
-            Argument(
-                "money",
-                "text",
-                "Let the run cost this much more, such as 20EUR.",
-                label="More money",
-                hint=_MONEY_HINT,
-                setting="budget.money",
-            ),
-            Argument(
-                "plateau",
-                "count",
-                "Allow this many more configurations without a better one.",
-                label="More patience",
-                hint="trials without a better one",
-                setting="budget.plateau",
-            ),
-            _SEARCH,
-            _CODE,
-            Argument(
-                "enqueue",
-                "settings",
-                "Try this configuration next, as enqueue does; without a limit the run gets one"
-                " more trial.",
-                option="--set",
+            declared.SEARCH,
+            declared.CODE,
+            replace(
+                declared.PARAMS,
+                name="enqueue",
+                label="",
+                example=None,
+                is_required=False,
+                is_positional=False,
                 is_from_browser=False,
             ),
         ),
@@ -383,7 +205,10 @@ _DECLARED = (
         asks_first=True,
         may_launch=True,
         detaches=True,
-        examples=("workbench extend last --trials 50", "workbench extend last --time 1h --detach"),
+        examples=(
+            "workbench extend last --more-trials 50",
+            "workbench extend last --more-time 1h --detach",
+        ),
     ),
     Action(
         "replay",
@@ -432,43 +257,22 @@ _DECLARED = (
             "Writes the configuration, the weights, the command and the environment of a trial."
         ),
         arguments=(
-            Argument(
-                "to",
-                "folder",
-                "Write the bundle to this folder.",
+            replace(
+                declared.TO,
                 label="Folder",
                 hint=_PLACE_HINT,
                 is_positional=True,
                 default=_folder_of_bundle,
+                kind="folder",
             ),
-            Argument(
-                "trial",
-                "count",
-                "Export this trial instead of the chosen or best.",
-                label="Trial",
-                hint="empty: the chosen or best",
-                minimum=0,
-            ),
-            Argument(
-                "format",
-                "text",
-                "Add the model with a script that predicts, onnx; also for OpenVINO, "
-                "openvino; or a federation as an application for Flower, flower.",
+            replace(declared.TRIAL, label="Trial", hint="empty: the chosen or best"),
+            replace(
+                declared.FORMAT,
                 label="Format",
                 hint="onnx: predict without torch; flower: a federation for devices",
-                metavar="FORMAT",
             ),
-            Argument(
-                "force", "flag", "Write into a folder that is not empty.", is_from_browser=False
-            ),
-            Argument(
-                "weights",
-                "flag",
-                "Leave the weights out of the bundle.",
-                option="--without-weights",
-                flag_value=False,
-                is_from_browser=False,
-            ),
+            declared.FORCE,
+            declared.WITHOUT_WEIGHTS,
         ),
         for_run=lambda run: run.has_best,
         for_trial=lambda run: run.trial_state == "complete",
@@ -488,18 +292,8 @@ _DECLARED = (
         "process",
         command="export",
         arguments=(
-            Argument(
-                "url",
-                "text",
-                "Write the study to this Optuna storage.",
-                option="--optuna",
-                metavar="URL",
-                is_required=True,
-                is_positional=True,
-            ),
-            Argument(
-                "name", "text", "Use this study name; by default the run id.", option="--study-name"
-            ),
+            declared.OPTUNA,
+            declared.STUDY_NAME,
         ),
     ),
     Action(
@@ -512,65 +306,14 @@ _DECLARED = (
             " Runtime beside the model as it is."
         ),
         arguments=(
-            Argument(
-                "trial",
-                "count",
-                "Compress this trial instead of the chosen or best.",
-                label="Trial",
-                hint="empty: the chosen or best",
-                minimum=0,
-            ),
-            Argument(
-                "objective",
-                "text",
-                "Preserve this metric; by default accuracy, if it is measured.",
-                metavar="METRIC",
-                is_from_browser=False,
-            ),
-            Argument(
-                "limits",
-                "settings",
-                "Allow at most this: drop=0.5%, latency=5ms, size=500KB or "
-                "memory=100MB; repeat the option for several.",
-                option="--limit",
-                is_from_browser=False,
-            ),
-            Argument(
-                "trials",
-                "count",
-                "Try at most this many compressions.",
-                label="Trials",
-                hint="12 without a time limit",
-            ),
-            Argument(
-                "time",
-                "duration",
-                "Run for at most this long, such as 10m.",
-                label="Time",
-                hint=_DURATION_HINT,
-            ),
-            Argument(
-                "threads",
-                "count",
-                "Time calls with this many threads.",
-                label="Threads",
-                hint="empty: 1",
-            ),
-            Argument(
-                "device",
-                "text",
-                "Measure latencies here, on ssh://[USER@]HOST[:PORT], or on the "
-                "machine of a tier, such as tiers.yaml:end.",
-                metavar="DEVICE",
-                is_from_browser=False,
-            ),
-            Argument(
-                "python",
-                "text",
-                "Use this Python of the other machine; it needs numpy and onnxruntime.",
-                metavar="PROGRAM",
-                is_from_browser=False,
-            ),
+            replace(declared.TRIAL, label="Trial", hint="empty: the chosen or best"),
+            replace(declared.METRIC, name="objective", option="--metric"),
+            declared.CONSTRAINTS,
+            replace(declared.TRIALS, label="Trials", hint="12 without a time limit", setting=None),
+            replace(declared.TIME, label="Time", hint=_DURATION_HINT, setting=None),
+            replace(declared.THREADS, label="Threads", hint="empty: 1"),
+            declared.DEVICE,
+            declared.PYTHON,
         ),
         for_run=lambda run: run.has_best and run.trains_model,
         for_trial=lambda run: run.trial_state == "complete" and run.trains_model,
@@ -580,7 +323,7 @@ _DECLARED = (
         answer="the compression is starting",
         examples=(
             "workbench compress last",
-            "workbench compress last --limit latency=5ms --limit drop=1% --time 5m",
+            "workbench compress last --constraint latency=5ms --constraint drop=1% --time 5m",
             "workbench compress last --device ssh://pi@board.local",
         ),
     ),
@@ -599,7 +342,7 @@ _DECLARED = (
         "store",
         command="pin",
         method="pin",
-        arguments=(_UNDO,),
+        arguments=(declared.UNDO,),
         for_run=lambda run: run.pinned,
     ),
     Action(
@@ -607,16 +350,7 @@ _DECLARED = (
         "Choose",
         "Choose a trial by hand. It is taken, instead of the best, where none is named.",
         "store",
-        arguments=(
-            Argument(
-                "trial",
-                "count",
-                "Choose this trial; it must be complete and keep all constraints.",
-                minimum=0,
-                is_required=True,
-                is_positional=True,
-            ),
-        ),
+        arguments=(replace(declared.TRIAL, is_required=True, is_positional=True),),
         for_trial=lambda run: run.can_be_chosen and not run.has_choice,
         examples=("workbench choose last --trial 7", "workbench choose last --undo"),
     ),
@@ -627,7 +361,7 @@ _DECLARED = (
         "store",
         command="choose",
         method="choose",
-        arguments=(_UNDO,),
+        arguments=(declared.UNDO,),
         for_run=lambda run: run.has_choice,
         for_trial=lambda run: run.has_choice,
     ),
@@ -637,21 +371,10 @@ _DECLARED = (
         "Give a run another name. Its experiment keeps its own.",
         "store",
         explanation="The experiment keeps its name. An empty name is that of the experiment.",
-        arguments=(
-            Argument(
-                "name",
-                "text",
-                "Give this name; empty for that of the experiment.",
-                label="Name",
-                is_required=True,
-                is_positional=True,
-                begins_with="name",
-                may_be_empty=True,
-            ),
-        ),
+        arguments=(replace(declared.NEW_NAME, label="Name", begins_with="name"),),
         for_run=lambda _run: True,
         asks_first=True,
-        examples=("workbench rename last --name baseline",),
+        examples=("workbench rename last baseline",),
     ),
     Action(
         "tag",
@@ -660,29 +383,13 @@ _DECLARED = (
         "store",
         explanation="Lists of runs can be filtered by tags.",
         arguments=(
-            Argument(
-                "add",
-                "texts",
-                "Add this tag; repeat the option for several.",
-                label="Add",
-                hint="separated by commas",
-                metavar="TAG",
-                is_positional=True,
-                example=["TAG"],
-            ),
-            Argument(
-                "remove",
-                "texts",
-                "Remove this tag; repeat the option for several.",
-                label="Remove",
-                hint="separated by commas",
-                metavar="TAG",
-            ),
+            replace(declared.ADDED_TAGS, label="Add", hint="separated by commas", example=["TAG"]),
+            replace(declared.REMOVE, label="Remove", hint="separated by commas"),
         ),
         for_run=lambda _run: True,
         asks_first=True,
         examples=(
-            "workbench tag last --add baseline --add convnet",
+            "workbench tag last baseline convnet",
             "workbench tag last --remove baseline",
         ),
     ),
@@ -691,22 +398,10 @@ _DECLARED = (
         "Notes",
         "Replace the notes of a run.",
         "store",
-        arguments=(
-            Argument(
-                "text",
-                "text",
-                "Write this text; empty removes the notes.",
-                label="Notes",
-                is_required=True,
-                is_positional=True,
-                begins_with="notes",
-                may_be_empty=True,
-                is_long=True,
-            ),
-        ),
+        arguments=(replace(declared.TEXT, label="Notes", begins_with="notes", is_long=True),),
         for_run=lambda _run: True,
         asks_first=True,
-        examples=("workbench note last --text 'The first one with warm-up.'",),
+        examples=("workbench note last 'The first one with warm-up.'",),
     ),
     Action(
         "archive",
@@ -723,7 +418,7 @@ _DECLARED = (
         "store",
         command="archive",
         method="archive",
-        arguments=(_UNDO,),
+        arguments=(declared.UNDO,),
         for_run=lambda run: run.archived,
     ),
     Action(
@@ -756,19 +451,8 @@ _DECLARED = (
         "nobody",
         method=None,
         arguments=(
-            Argument(
-                "trial",
-                "count",
-                "Show only this trial, with its traceback if it failed.",
-                minimum=0,
-                is_from_browser=False,
-            ),
-            Argument(
-                "traceback",
-                "flag",
-                "Print only the traceback: of --trial, or of the first failure.",
-                is_from_browser=False,
-            ),
+            replace(declared.TRIAL, is_from_browser=False),
+            declared.TRACEBACK,
         ),
         examples=(
             "workbench show last",

@@ -60,7 +60,7 @@ class ClusterRequest:
         """Refuse what could not work on several machines, or would reveal a secret."""
         if not 0 <= self.min_nodes <= self.nodes:
             raise ArgumentError(
-                f"--min-nodes {self.min_nodes} is more than --nodes {self.nodes}",
+                f"--min-nodes {self.min_nodes} is more than --max-nodes {self.nodes}",
                 field="--min-nodes",
                 allowed=f"0 to {self.nodes}",
             )

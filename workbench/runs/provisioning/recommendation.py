@@ -127,7 +127,7 @@ def _closest(
         yield (
             f"no machine with a price finishes within {limit}: the fastest is {fastest.title},"
             f" {_price_of(fastest)}, {format_duration(requirements.start_up_s)} of it start-up."
-            f" Allow --deadline {_whole_minutes(_duration_s(fastest))}, or more machines than"
+            f" Allow --time {_whole_minutes(_duration_s(fastest))}, or more machines than"
             f" --max-nodes {requirements.max_nodes}"
         )
     if dear:
@@ -138,7 +138,7 @@ def _closest(
         )
         yield (
             f"no machine costs {limit} or less: the cheapest is {cheapest.title},"
-            f" {_price_of(cheapest)}. Allow --budget {enough}, or shorten the run"
+            f" {_price_of(cheapest)}. Allow --money {enough}, or shorten the run"
         )
     if late or dear or requirements.deadline_s is None or requirements.budget_usd is None:
         return

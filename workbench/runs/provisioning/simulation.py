@@ -195,7 +195,9 @@ def simulate(
         ResourcesError: If a trial could never run.
     """
     if not trials:
-        raise ResourcesError("there is no trial to simulate", field="--trials", allowed="1 or more")
+        raise ResourcesError(
+            "there is no trial to simulate", field="--num-trials", allowed="1 or more"
+        )
     max_workers = max(trial.workers for trial in trials) if policy == "elastic" else 1
     if policy in ("one-gpu", "elastic"):
         trials = [replace(trial, workers=1) for trial in trials]

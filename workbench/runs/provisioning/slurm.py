@@ -107,7 +107,7 @@ def _check_time(text: str) -> None:
     if match is None:
         raise ArgumentError(
             f"{text!r} is not a time limit in Slurm's format",
-            field="--time",
+            field="--job-time",
             allowed=(
                 "MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS, DAYS-HOURS:MINUTES, "
                 "DAYS-HOURS:MINUTES:SECONDS, or UNLIMITED"
@@ -123,7 +123,7 @@ def _check_time(text: str) -> None:
         raise ArgumentError(
             f"{text} is {total_s} s, but the job is requeued {REQUEUE_BEFORE_S} s before its time"
             " is up",
-            field="--time",
+            field="--job-time",
             allowed=f"more than {REQUEUE_BEFORE_S} s",
         )
 

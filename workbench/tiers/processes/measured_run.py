@@ -251,9 +251,9 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
         raise ArgumentError(
             f"{rate_per_s:g} requests per second are {len(kept_s)} in {time_s:g} s, which are"
             " too few",
-            field="--time",
+            field="--duration",
             allowed=f"at least {MIN_REQUESTS} requests",
-            next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
+            next_step="Measure for longer, or with more requests: --duration 60s --rate 10.",
         )
     return kept_s
 

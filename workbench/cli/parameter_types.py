@@ -1,0 +1,240 @@
+"""Types of parameters: what a value may be, and how an error says what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+import click
+
+from workbench.experiment.actions import Argument
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import duration_argument_s, format_bytes, parse_bytes
+
+_Value = TypeVar("_Value")
+
+
+class _Checked(click.ParamType, Generic[_Value]):
+    """A type whose errors say what is allowed."""
+
+    name = "text"
+    allowed = ""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a value; arguments as click passes them."""
+        if not isinstance(value, str):  # a default
+            return value
+        try:
+            return self.read(value)
+        except ValueError:
+            self.refuse(value, param, ctx)
+
+    def read(self, text: str) -> _Value:
+        """Return the value of a text.
+
+        Raises:
+            ValueError: If it is not valid.
+        """
+        raise NotImplementedError
+
+    def refuse(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> NoReturn:
+        """Raise the error for a value."""
+        self.fail(f"{value!r} is not valid; allowed: {self.allowed}", param, ctx)
+
+
+class Count(_Checked[int]):
+    """A range of whole numbers."""
+
+    def __init__(self, minimum: int = 1, maximum: int | None = None) -> None:
+        """Make a type; both bounds are part of the range."""
+        self.minimum, self.maximum = minimum, maximum
+        self.allowed = f"a whole number from {minimum}"
+        if maximum is not None:
+            self.allowed += f" to {maximum}"
+
+    def read(self, text: str) -> int:
+        """Return the number that a text holds."""
+        number = int(text)
+        if number < self.minimum or (self.maximum is not None and number > self.maximum):
+            raise ValueError(text)
+        return number
+
+
+class Number(_Checked[float]):
+    """A range of finite numbers, without NaN."""
+
+    def __init__(
+        self,
+        minimum: float,
+        maximum: float = math.inf,
+        *,
+        has_minimum: bool = True,
+        has_maximum: bool = True,
+    ) -> None:
+        """Make a type.
+
+        Args:
+            minimum: The lower bound.
+            maximum: The upper bound.
+            has_minimum: Whether the lower bound itself is allowed.
+            has_maximum: Whether the upper bound itself is allowed.
+        """
+        self.minimum, self.maximum = minimum, maximum
+        self.has_minimum, self.has_maximum = has_minimum, has_maximum
+        lower = f"{'from' if has_minimum else 'greater than'} {minimum:g}"
+        upper = f" {'up to' if has_maximum else 'and less than'} {maximum:g}"
+        self.allowed = f"a number {lower}" + ("" if math.isinf(maximum) else upper)
+
+    def read(self, text: str) -> float:
+        """Return the number that a text holds."""
+        number = float(text)
+        is_above = number >= self.minimum if self.has_minimum else number > self.minimum
+        is_below = number <= self.maximum if self.has_maximum else number < self.maximum
+        if not (is_above and is_below and math.isfinite(number)):
+            raise ValueError(text)
+        return number
+
+
+class Seconds(_Checked[float]):
+    """A duration such as 10m, in seconds."""
+
+    allowed = "a duration greater than 0, such as 90s, 10m or 1h30m, or a number of seconds"
+
+    def __init__(self, *, may_be_zero: bool = False) -> None:
+        """Make a type."""
+        self.may_be_zero = may_be_zero
+
+    def read(self, text: str) -> float:
+        """Return the seconds of a duration."""
+        return duration_argument_s(text, field="", may_be_zero=self.may_be_zero)
+
+
+class Size(_Checked[int]):
+    """A size such as 16GB, in bytes."""
+
+    def __init__(self, minimum_bytes: int = 1) -> None:
+        """Make a type; a minimum catches a unit that was forgotten."""
+        self.minimum_bytes = minimum_bytes
+        self.allowed = f"{format_bytes(minimum_bytes)} or more, with the unit, such as 16GB"
+
+    def read(self, text: str) -> int:
+        """Return the bytes of a size."""
+        size = parse_bytes(text)
+        if size < self.minimum_bytes:
+            raise ValueError(text)
+        return size
+
+
+class OneOf(_Checked[str]):
+    """One of some names; capital letters make no difference."""
+
+    def __init__(self, names: Iterable[str] | Callable[[], Iterable[str]]) -> None:
+        """Make a type.
+
+        Args:
+            names: The names, or what returns them, if importing them takes a while.
+        """
+        self._names = names
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(self._names() if callable(self._names) else self._names)
+
+    @property
+    def allowed(self) -> str:  # type: ignore[override]
+        """The names as a text."""
+        return ", ".join(self.names)
+
+    def read(self, text: str) -> str:
+        """Return the name in the spelling of the table."""
+        names = self.names
+        return names[[name.lower() for name in names].index(text.lower())]
+
+
+class Batches(_Checked[tuple[int, ...]]):
+    """Global batches, such as 128,256,512: in order, each once."""
+
+    allowed = "whole numbers greater than 0, such as 128,256,512"
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """Return the batches that a text lists."""
+        words = [word.strip() for word in text.split(",")]
+        if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+            raise ValueError(text)
+        return tuple(sorted({int(word) for word in words}))
+
+
+class FilePath(_Checked[Path]):
+    """The path of a file or a folder."""
+
+    def __init__(self, *, must_exist: bool = False) -> None:
+        """Make a type.
+
+        Args:
+            must_exist: Whether it must be a file that exists.
+        """
+        self.must_exist = must_exist
+        self.allowed = "a file that exists" if must_exist else "a path; ./-x if it starts with -"
+
+    def read(self, text: str) -> Path:
+        """Return the path that a text holds."""
+        path = Path(text)
+        if text.startswith("-") or (self.must_exist and not path.is_file()):
+            raise ValueError(text)
+        return path
+
+
+class ActionValue(click.ParamType):
+    """The value of an argument of an action, which checks it."""
+
+    name = "value"
+
+    def __init__(self, argument: Argument) -> None:
+        """Make a type."""
+        self._argument = argument
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a value; arguments as click passes them."""
+        argument = self._argument
+        if argument.kind in ("texts", "settings") or not isinstance(value, str):
+            return value
+        read: int | str = value
+        if argument.kind.startswith("count") and value.isascii():
+            read = int(value) if value.lstrip("-").isdecimal() else value
+        try:
+            argument.check(read)
+        except ArgumentError as error:
+            self.fail(f"{value!r} is not valid; allowed: {error.allowed}", param, ctx)
+        return read
+
+
+def read_settings(assignments: Iterable[str], *, option: str = "--set") -> dict[str, Any]:
+    """Read `name=value` texts.
+
+    Args:
+        option: The option that they were given with, for errors.
+        assignments: Each a dotted path, `=`, and a value in YAML.
+
+    Raises:
+        ArgumentError: If one has no `=`.
+        ExperimentError: If a value is not YAML.
+    """
+    from workbench.experiment.yaml_file import read_yaml
+
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ArgumentError(
+                f"{assignment!r} is not an assignment",
+                field=option,
+                allowed="NAME=VALUE, such as training.epochs=5",
+            )
+        document = read_yaml(f"value: {value}", source=f"{option} {assignment!r}")
+        settings[name.strip()] = document["value"]
+    return settings
