@@ -53,12 +53,11 @@ def test_the_command_is_one_of_the_command_line(example: Example) -> None:
     assert (parsed.get("file") or parsed["run_id"]) == (run_id or arguments["path"])
     for name in ("settings", "params"):
         assert (parsed.get(name) or {}) == arguments.get(name, {})
+    values = [list(one) if isinstance(one, tuple) else one for one in parsed.values()]
+    values += [str(one) for one in values if isinstance(one, Path)]
     for option, value in arguments.items():
         if option not in ("path", "settings", "params"):
-            assert value in [
-                list(one) if isinstance(one, tuple) else str(one) if isinstance(one, Path) else one
-                for one in parsed.values()
-            ]
+            assert value in values
 
 
 @pytest.mark.parametrize(
