@@ -1,40 +1,76 @@
-"""Texts for users are in plain English: they use no phrase of the list in CONTRIBUTING.md."""
+"""Texts are in plain English: they avoid some shapes of sentences, and guides are easy to read."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 OLD_NAMES = re.compile(r"_?(MOST|LEAST)_[A-Z_]+|_Asked|_Told|told|said|heard|asked|whoever")
-_TABLE = re.compile(r"<!-- words: begin -->(.*?)<!-- words: end -->", re.DOTALL)
+SHAPES = {
+    r"(?:gone|went) on with": "continued",
+    r"advices|an advice|one advice": "advice",
+    r"held against": "compared with",
+    r"is no (?:name|value|duration|size|number|address)": "is not a ...",
+    r"(?:called|started) so": "named that, started like this",
+    r"whoever": "everybody who",
+    r"shall": "should, must",
+    r"put right": "fixed",
+    r"nobody metered": "unmetered",
+}
+"""What texts do not contain, and what is written instead."""
+GUIDE_SHAPES = {
+    r"anew|alike|likewise": "again, equally, also",
+    r"(?:that|those) of(?= (?:a|an|the|its|one|other)\b)": "repeat the noun",
+    r"(?:is|are) refused": "is an error, is rejected, you cannot",
+    r"stands? (?:in|for|beside)": "is in, means, is next to",
+    r"brings? along|takes? along": "includes",
+    r"goes on|go on": "continues",
+    r"beside": "next to, as well as, in parallel",
+    r"states": "says, shows",
+}
+"""What pages do not contain either."""
+MAX_SEMICOLONS = 2.0
+MIN_ADDRESSES = 8.0
+MAX_PARAGRAPH = 60
 _TYPESCRIPT = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\\n])*')""", re.DOTALL
+)
+_NO_PROSE = re.compile(
+    r"^(?:`{3,}|:{3,})\{toctree\}.*?^(?:`{3,}|:{3,})$|^```.*?^```$|<!--.*?-->|^:{3,}.*?$|^\|.*?$|^#.*?$"
+    r"|^!\[.*?$|^\(.*\)=$|`[^`\n]+`|\]\([^)]*\)",
+    re.MULTILINE | re.DOTALL,
 )
 
 Text = tuple[int, str]
 """A text for users or developers, and the line on which it begins."""
 
 
-def read_words() -> dict[str, str]:
-    """Return what is written instead of each phrase of the list."""
-    [table] = _TABLE.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-    words: dict[str, str] = {}
-    for line in table.splitlines():
-        old, _, new = line.strip("| ").partition("|")
-        words |= dict.fromkeys(re.findall(r"`([^`]+)`", old), new.strip())
-    return words
+def as_pattern(shape: str) -> re.Pattern[str]:
+    """Return a pattern for a shape, whole words only, over the ends of lines."""
+    over_lines = shape.replace(" ", r"\s+")
+    return re.compile(rf"(?<!\w)(?:{over_lines})(?!\w)", re.IGNORECASE)
 
 
-def as_pattern(phrases: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for phrases, whole words only, over the ends of lines."""
-    any_of = "|".join(r"\s+".join(map(re.escape, phrase.split())) for phrase in phrases)
-    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
+def prose_of(page: Path) -> list[str]:
+    """Return the paragraphs and list items of a page, without code, tables and headings."""
+    text = _NO_PROSE.sub("", page.read_text(encoding="utf-8"))
+    return [part for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text) if part.strip()]
+
+
+def num_words(text: str) -> int:
+    """Return the number of words of a text."""
+    return len(re.findall(r"[A-Za-z][A-Za-z'-]*", text))
+
+
+def guides() -> list[Path]:
+    """Return the guides and recipes."""
+    return sorted([*(ROOT / "docs/guides").glob("*.md"), *(ROOT / "docs/recipes").glob("*.md")])
 
 
 def texts_of_python(source: str) -> Iterator[Text]:
@@ -75,7 +111,7 @@ def texts_of(path: Path) -> Iterator[Text]:
             for cell in json.loads(source)["cells"]:
                 yield 1, "".join(cell["source"])
         case _:
-            yield 1, _TABLE.sub("", source)
+            yield 1, source
 
 
 def files() -> list[Path]:
@@ -92,22 +128,50 @@ def files() -> list[Path]:
     return [path for path in found if "_build" not in path.parts]
 
 
-def findings(path: Path, words: dict[str, str]) -> Iterator[str]:
-    """Yield where a file uses a phrase of the list."""
-    pattern = as_pattern(words)
+def findings(path: Path, shapes: dict[str, str]) -> Iterator[str]:
+    """Yield where a file uses one of the shapes."""
+    patterns = {as_pattern(shape): written for shape, written in shapes.items()}
     for line, text in texts_of(path):
-        for found in pattern.finditer(text):
-            phrase = " ".join(found[0].lower().split())
-            where = f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, found.start())}"
-            around = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
-            yield f"{where}: '{phrase}' (write: {words[phrase]}): ... {around} ..."
+        for pattern, written in patterns.items():
+            for match in pattern.finditer(text):
+                phrase = " ".join(match[0].lower().split())
+                where = f"{path.relative_to(ROOT)}:{line + text.count(chr(10), 0, match.start())}"
+                around = " ".join(text[max(0, match.start() - 40) : match.end() + 40].split())
+                yield f"{where}: '{phrase}' (write: {written}): ... {around} ..."
 
 
-def test_no_phrase_of_the_word_list_is_used() -> None:
-    words = read_words()
-    assert len(words) > 20
-    found = [finding for path in files() for finding in findings(path, words)]
+def test_texts_have_none_of_the_shapes() -> None:
+    found = [finding for path in files() for finding in findings(path, SHAPES)]
     assert found == [], f"{len(found)}:\n" + "\n".join(found)
+
+
+def test_pages_have_none_of_their_shapes() -> None:
+    pages = [*guides(), ROOT / "README.md", ROOT / "SECURITY.md"]
+    found = [
+        f"{page.relative_to(ROOT)}: '{match[0]}' (write: {written}): {' '.join(part.split())}"
+        for page in pages
+        for part in prose_of(page)
+        for shape, written in GUIDE_SHAPES.items()
+        for match in as_pattern(shape).finditer(part)
+    ]
+    assert found == [], f"{len(found)}:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("page", guides(), ids=lambda page: page.stem)
+def test_a_guide_is_easy_to_read(page: Path) -> None:
+    paragraphs = prose_of(page)
+    words = sum(map(num_words, paragraphs))
+    semicolons = sum(part.count(";") for part in paragraphs)
+
+    assert [part for part in paragraphs if num_words(part) > MAX_PARAGRAPH] == []
+    assert semicolons <= max(1, MAX_SEMICOLONS * words / 1000)
+
+
+def test_the_guides_address_the_reader() -> None:
+    text = "\n".join(part for page in guides() for part in prose_of(page))
+    addresses = len(re.findall(r"\byou(?:rs?)?\b", text, re.IGNORECASE))
+
+    assert addresses >= MIN_ADDRESSES * num_words(text) / 1000
 
 
 def test_names_are_the_usual_ones() -> None:
@@ -135,7 +199,7 @@ def test_names_are_the_usual_ones() -> None:
         ("a.md", "It cannot be\nstarted so.", True),
     ],
 )
-def test_a_phrase_is_found_in_texts_and_not_in_code(
+def test_a_shape_is_found_in_texts_and_not_in_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, is_found: bool
 ) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
