@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -111,15 +112,19 @@ def runs_commands(page: Path) -> bool:
     return any(block.mode in RUN_MODES for block in blocks_of(page))
 
 
-def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
+def carry_out(page: Path, folder: Path, is_dry: bool = False) -> dict[int, str]:
     """Do what a page shows, as a reader would.
 
     Args:
         page: The page.
         folder: An empty folder that is the working directory.
         is_dry: Only write the files and check the syntax. No Python and no command is run.
+
+    Returns:
+        What each block printed, by its line.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
+    printed: dict[int, str] = {}
     with contextlib.ExitStack() as until_the_end:
         for block in blocks_of(page):
             if block.file is not None:
@@ -128,7 +133,9 @@ def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
             if block.language == "python":
                 code = compile("\n" * (block.line - 1) + block.code, page, "exec")
                 if block.mode is None and block.file is None and not is_dry:
-                    exec(code, names)
+                    with contextlib.redirect_stdout(io.StringIO()) as text:
+                        exec(code, names)
+                    printed[block.line] = text.getvalue()
             elif block.language == "yaml" and block.mode != "file":
                 check_yaml(block.code)
             elif block.language == "toml":
@@ -137,23 +144,26 @@ def carry_out(page: Path, folder: Path, is_dry: bool = False) -> None:
                 for words in commands_of(block.code):
                     check_command(words, folder)
                 if not is_dry:
-                    run_block(block, until_the_end)
+                    printed[block.line] = run_block(block, until_the_end)
+    return printed
 
 
-def run_block(block: Block, until_the_end: contextlib.ExitStack) -> None:
-    """Run the commands of a block as its mode says."""
+def run_block(block: Block, until_the_end: contextlib.ExitStack) -> str:
+    """Run the commands of a block as its mode says, and return what they print."""
     commands = commands_of(block.code)
     if block.mode == "run":
         codes = re.fullmatch(r"exit code (\d+)", block.reason or "exit code 0")
         assert codes is not None, block.reason
-        for words in commands:
-            run_command(words, int(codes[1]) if words == commands[-1] else 0)
-    elif block.mode == "shell":
-        run_script(block.code)
-    elif block.mode == "background":
+        return "".join(
+            run_command(words, int(codes[1]) if words == commands[-1] else 0) for words in commands
+        )
+    if block.mode == "shell":
+        return run_script(block.code)
+    if block.mode == "background":
         [words] = commands
         assert block.reason, "what does the command print when it is ready?"
         until_the_end.enter_context(running(words, block.reason))
+    return ""
 
 
 def commands_of(code: str) -> list[list[str]]:
@@ -226,8 +236,8 @@ def python_command(words: list[str]) -> list[str]:
     return [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
 
 
-def run_command(words: list[str], exit_code: int = 0) -> None:
-    """Run a command of the workbench, or `python FILE`."""
+def run_command(words: list[str], exit_code: int = 0) -> str:
+    """Run a command of the workbench, or `python FILE`, and return what it prints."""
     done = subprocess.run(
         python_command(words),
         check=False,
@@ -236,10 +246,15 @@ def run_command(words: list[str], exit_code: int = 0) -> None:
         text=True,
     )
     assert done.returncode == exit_code, f"{shlex.join(words)}\n{done.stdout}"
+    return done.stdout
 
 
-def run_script(code: str) -> None:
-    """Run a block with bash, in which `workbench` and `python` are those of this process."""
+def run_script(code: str) -> str:
+    """Run a block with bash, in which `workbench` and `python` are those of this process.
+
+    Returns:
+        What it prints.
+    """
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", code],
@@ -250,6 +265,7 @@ def run_script(code: str) -> None:
         env={**os.environ, "PATH": programs},
     )
     assert done.returncode == 0, f"{code}\n{done.stdout}"
+    return done.stdout
 
 
 @contextlib.contextmanager
