@@ -97,14 +97,16 @@ def _try(name: str, as_json: bool) -> int:
 
     sinks = read_settings().sinks
     if name not in sinks:
-        problem = "no such sink"
+        problem = f"there is no sink {name}"
         if name == JUPYTER:
-            problem = "JupyterLab shows alerts of the run that it follows"
+            problem = "JupyterLab needs no test: it shows the alerts of the run that it follows"
+        elif not sinks:
+            problem = f"no sinks are configured in {settings_path()}"
         raise ArgumentError(
             problem,
-            field=f"sinks.{name}",
-            allowed=list(sinks) or "none: the settings name no sink",
-            next_step=f"Name it in {settings_path()}.",
+            field="--try",
+            allowed=list(sinks) or None,
+            next_step=f"Add it to {settings_path()}.",
         )
     alert = {
         "text": "workbench: this is a test of the sink",

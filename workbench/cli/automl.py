@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from workbench.runs.automl.targets import Task
     from workbench.store.history import History
 
-_NONE_COMPLETE = 4
-
 
 @click.command()
 @takes(
@@ -138,7 +136,7 @@ def _print_result(
 ) -> int:
     """Print the result of a run that has ended, and return the exit code."""
     from workbench.cli.automl_result import lines_without_result, time_lines
-    from workbench.cli.exit_codes import exit_code_of_run
+    from workbench.cli.exit_codes import NOTHING_COMPLETE, exit_code_of_run
 
     if not automl.has_result:
         for line in lines_without_result(automl.run, history, state):
@@ -160,4 +158,4 @@ def _print_result(
         if document["used"]:
             click.echo(f"export  {command_line('export', automl.run.run_id, to='best')}")
     code = exit_code_of_run(history, state)
-    return 0 if code == _NONE_COMPLETE and document["used"] else code
+    return 0 if code == NOTHING_COMPLETE and document["used"] else code

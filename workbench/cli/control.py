@@ -87,11 +87,18 @@ def _is_made_here(action: Action) -> bool:
 def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:
     """Return the action that takes the arguments that were given."""
     names = {name for name, value in given.items() if value is not None}
+    if not names and all(_required(action) for action in actions):
+        options = [f"--{name}" for action in actions for name in _required(action)]
+        raise click.UsageError(f"give {' or '.join(options)}")
     for action in actions:
-        if names == {argument.name for argument in action.arguments if argument.is_required}:
+        if names == set(_required(action)):
             return action
     if not any(names <= {argument.name for argument in action.arguments} for action in actions):
         raise click.UsageError(
-            f"{' and '.join(f'--{name}' for name in sorted(names))} exclude each other."
+            f"you cannot combine {' and '.join(f'--{name}' for name in sorted(names))}"
         )
     return actions[0]
+
+
+def _required(action: Action) -> list[str]:
+    return [argument.name for argument in action.arguments if argument.is_required]

@@ -41,7 +41,7 @@ def ensemble(
     try:
         found = run.ensemble(size=size, trials=trial or None, metric=metric)
     except ArgumentError as error:  # the options have the names of the arguments
-        raise error.about(f"--{error.field}") from error
+        raise error.about("--trial" if error.field == "trials" else f"--{error.field}") from error
     bundle: Path | None = None if to is None else found.export(to, force=bool(force)).absolute()
     if as_json:
         print_json({**found.to_json(), "bundle": None if bundle is None else str(bundle)})

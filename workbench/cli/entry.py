@@ -21,44 +21,65 @@ from workbench.cli.parameters import STORE
 from workbench.foundation.errors import WorkbenchError, missing_part
 from workbench.version import VERSION
 
+MADE_FROM_ACTIONS = ""
+"""The place of a command that follows from the table of actions."""
 COMMANDS = {
-    "check": "workbench.cli.check:check",
-    "automl": "workbench.cli.automl:automl",
-    "advise": "workbench.cli.advise:advise",
-    "sweep": "workbench.cli.run:sweep",
-    "submit": "workbench.cli.submit:submit",
-    "list": "workbench.cli.run_list:list_runs",
-    "show": "workbench.cli.show:show",
-    "compare": "workbench.cli.run_list:compare",
-    "follow": "workbench.cli.run:follow",
-    "delete": "workbench.cli.run_list:delete",
-    "resume": "workbench.cli.run:resume",
-    "extend": "workbench.cli.run:extend",
-    "replay": "workbench.cli.run:replay",
-    "report": "workbench.cli.export:report",
-    "trace": "workbench.cli.export:trace",
-    "export": "workbench.cli.export:export",
-    "predict": "workbench.cli.predict:predict",
-    "measure": "workbench.cli.measure:measure",
-    "compress": "workbench.cli.compress:compress",
-    "ensemble": "workbench.cli.ensemble:ensemble",
-    "serve": "workbench.cli.serve:serve",
-    "place": "workbench.cli.place:place",
-    "drift": "workbench.cli.drift:drift",
-    "import": "workbench.cli.export:import_sweep",
-    "init": "workbench.cli.init:init",
-    "what-if": "workbench.cli.what_if:what_if",
-    "cluster": "workbench.cli.cluster:cluster",
-    "alerts": "workbench.cli.alerts:alerts",
-    "backup": "workbench.cli.backup:backup",
-    "restore": "workbench.cli.backup:restore",
-    "doctor": "workbench.cli.doctor:doctor",
-    "shutdown": "workbench.cli.doctor:shutdown",
+    "Run": {
+        "init": "workbench.cli.init:init",
+        "import": "workbench.cli.export:import_sweep",
+        "check": "workbench.cli.check:check",
+        "advise": "workbench.cli.advise:advise",
+        "sweep": "workbench.cli.run:sweep",
+        "automl": "workbench.cli.automl:automl",
+        "submit": "workbench.cli.submit:submit",
+        "follow": "workbench.cli.run:follow",
+        "set": MADE_FROM_ACTIONS,
+        "enqueue": MADE_FROM_ACTIONS,
+        "stop": MADE_FROM_ACTIONS,
+        "resume": "workbench.cli.run:resume",
+        "extend": "workbench.cli.run:extend",
+        "replay": "workbench.cli.run:replay",
+    },
+    "Results": {
+        "list": "workbench.cli.run_list:list_runs",
+        "show": "workbench.cli.show:show",
+        "compare": "workbench.cli.run_list:compare",
+        "report": "workbench.cli.export:report",
+        "trace": "workbench.cli.export:trace",
+        "choose": MADE_FROM_ACTIONS,
+        "pin": MADE_FROM_ACTIONS,
+        "rename": MADE_FROM_ACTIONS,
+        "tag": MADE_FROM_ACTIONS,
+        "note": MADE_FROM_ACTIONS,
+        "archive": MADE_FROM_ACTIONS,
+        "delete": "workbench.cli.run_list:delete",
+    },
+    "Models": {
+        "export": "workbench.cli.export:export",
+        "ensemble": "workbench.cli.ensemble:ensemble",
+        "compress": "workbench.cli.compress:compress",
+        "predict": "workbench.cli.predict:predict",
+        "measure": "workbench.cli.measure:measure",
+        "serve": "workbench.cli.serve:serve",
+        "drift": "workbench.cli.drift:drift",
+    },
+    "Clusters": {
+        "what-if": "workbench.cli.what_if:what_if",
+        "cluster": "workbench.cli.cluster:cluster",
+        "place": "workbench.cli.place:place",
+    },
+    "Housekeeping": {
+        "doctor": "workbench.cli.doctor:doctor",
+        "alerts": "workbench.cli.alerts:alerts",
+        "backup": "workbench.cli.backup:backup",
+        "restore": "workbench.cli.backup:restore",
+        "shutdown": "workbench.cli.doctor:shutdown",
+    },
 }
+"""Where each command is, by the heading below which the help lists it."""
+_TABLE = {name: place for group in COMMANDS.values() for name, place in group.items()}
 _GARBAGE_THRESHOLD = 10_000
 """So many objects more than before let Python look for garbage; its own is 700."""
-_BEFORE_CONTROL = "follow"
-"""The commands that follow from the table of actions are listed after this one."""
 
 
 class _Root(LazyGroup):
@@ -67,16 +88,28 @@ class _Root(LazyGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from workbench.cli.control import names_of_commands
 
-        names = super().list_commands(ctx)
-        at = names.index(_BEFORE_CONTROL) + 1
-        return [*names[:at], *names_of_commands(), *names[at:]]
+        return list(dict.fromkeys([*super().list_commands(ctx), *names_of_commands()]))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if (found := super().get_command(ctx, cmd_name)) is not None:
-            return found
+        if _TABLE.get(cmd_name, MADE_FROM_ACTIONS) != MADE_FROM_ACTIONS:
+            return super().get_command(ctx, cmd_name)
         from workbench.cli.control import make_command, names_of_commands
 
         return make_command(cmd_name) if cmd_name in names_of_commands() else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        groups = {heading: list(group) for heading, group in COMMANDS.items()}
+        groups["Run"] += [name for name in names if name not in _TABLE]
+        width = max(map(len, names))
+        for heading, group in groups.items():
+            rows = []
+            for name in group:
+                command = self.get_command(ctx, name)
+                assert command is not None
+                rows.append((f"{name:<{width}}", command.get_short_help_str(formatter.width)))
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -93,7 +126,7 @@ class _Root(LazyGroup):
             return report(part, as_json=wants_json(typed_words(ctx)))
 
 
-@click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Root, table=_TABLE, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="workbench")
 @takes(STORE)
 @example(

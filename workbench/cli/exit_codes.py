@@ -27,28 +27,30 @@ INTERRUPTED = 130
 
 MEANINGS = {
     DONE: "done",
-    FAILED: "failed, for example because the run lacks what the command needs",
+    FAILED: (
+        "failed, or the check found a problem: doctor found something broken, drift found drift,"
+        " alerts found a sink that does not work"
+    ),
     BAD_INPUT: (
-        "the experiment, the data or the command line is wrong, such as a run that does not exist"
+        "your input is wrong: the command line, the experiment, the data, or a run that does not"
+        " exist"
     ),
-    UNSCHEDULABLE: "the available hardware can never satisfy the request",
-    NOTHING_COMPLETE: (
-        "the run ended without a complete trial, for example because every trial failed"
-    ),
-    SOME_FAILED: "the run has complete trials, and some of its trials failed",
+    UNSCHEDULABLE: "the request needs more hardware than there is",
+    NOTHING_COMPLETE: "the run ended, but no trial is complete",
+    SOME_FAILED: "the run ended with complete trials, but some of its trials failed",
     INTERRUPTED: "interrupted",
 }
 
 
 def exit_code_of(error: WorkbenchError) -> int:
-    """Return the exit code that stands for an error."""
+    """Return the exit code of an error."""
     if isinstance(error, ExperimentError | ArgumentError | DataError | RunNotFoundError):
         return BAD_INPUT
     return UNSCHEDULABLE if isinstance(error, ResourcesError) else FAILED
 
 
 def exit_code_of_run(history: History, state: RunState) -> int:
-    """Return the exit code that stands for the end of a run."""
+    """Return the exit code of a run that has ended."""
     from workbench.store.history.failures import began_nothing
 
     if state == "lost" or (

@@ -488,7 +488,7 @@ def _choose(run: Run, number: int | None) -> Trial:
         if failed is None:
             raise RunError(f"no trial of run {run.run_id} has failed with a traceback")
         return failed
-    return find_trial(run.run_id, history, number, field="--trial")
+    return find_trial(history, number, field="--trial")
 
 
 def _print_trial(run: Run, trial: Trial) -> None:

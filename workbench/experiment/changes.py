@@ -59,7 +59,11 @@ def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
             wrong.
     """
     if not settings:
-        raise ExperimentError("no setting was given", allowed=list(CHANGEABLE))
+        raise ExperimentError(
+            "there is nothing to change",
+            next_step="Give at least one of --concurrency, --trials, --time, --gpu-time, --energy,"
+            " --money, --plateau and --search.",
+        )
     for path, value in settings.items():
         if path not in CHANGEABLE:
             raise ExperimentError(
@@ -146,7 +150,7 @@ def merge_changes(
     for name, wanted in given.items():
         if name not in original:
             raise ExperimentError(
-                "no such parameter", field=f"search.{name}", allowed=list(original)
+                "this parameter is not searched", field=f"search.{name}", allowed=list(original)
             )
         written, conditions = changes.get(name, original[name]), experiment.search.root[name].when
         if isinstance(wanted, Mapping) and wanted and wanted.keys() <= _ENDS:

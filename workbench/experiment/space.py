@@ -95,8 +95,11 @@ class Space(RootModel[dict[str, WrittenDomain]]):
     def _check_condition(self, name: str, parent: str, wanted: JsonValue) -> None:
         field = f"{name}.when.{parent}"
         if parent not in self.root:
-            others = [key for key in self.root if key != name]
-            raise ExperimentError("no such parameter", field=field, allowed=others)
+            raise ExperimentError(
+                f"{parent} is not searched, so nothing can depend on it",
+                field=field,
+                next_step=f"Add {parent} to search.",
+            )
         if wanted == []:
             raise ExperimentError(
                 "an empty list never matches", field=field, next_step="Name at least one value."
@@ -171,7 +174,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         params = {name: python_value(value) for name, value in params.items()}
         for name in params:
             if name not in self.root:
-                raise ExperimentError("no such parameter", field=name, allowed=list(self.root))
+                raise ExperimentError(
+                    "this parameter is not searched", field=name, allowed=list(self.root)
+                )
         checked: Params = {}
         missing: dict[str, Domain] = {}
         unknown: set[str] = set()  # whether they exist depends on what is missing

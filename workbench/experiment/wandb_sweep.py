@@ -69,6 +69,11 @@ def from_wandb_sweep(
         ExperimentError: If a key or a distribution has no counterpart, or `train` and a program are
             missing.
     """
+    if {"objectives", "search", "train", "model"} & set(document):
+        raise ExperimentError(
+            "this file is a Workbench experiment already",
+            next_step="Start it with: workbench sweep FILE",
+        )
     for key in document:
         if key not in _KEYS:
             raise ExperimentError(

@@ -13,13 +13,14 @@ from workbench.experiment.budget_units import describe_money, parse_price
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.populations import num_parts
 from workbench.experiment.trainings import tries_one_configuration
-from workbench.foundation.errors import ArgumentError, Suggestion
+from workbench.foundation.errors import Suggestion
 from workbench.foundation.events import RunState, TrialState
 from workbench.foundation.formatting import compact_duration, counted_noun, format_count
 from workbench.store.database.run_files import trial_folder
 from workbench.store.history import cost_of
 from workbench.store.history.failure_text import headline
 from workbench.store.history.failures import began_nothing, failure_groups
+from workbench.store.history.history import no_such_trial
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -256,12 +257,11 @@ def how_to_continue(run_id: str, history: History) -> str | Suggestion:
     return suggest("extend", run_id, lead="To continue it", **more)
 
 
-def find_trial(run_id: str, history: History, number: int, *, field: str) -> Trial:
+def find_trial(history: History, number: int, *, field: str) -> Trial:
     """Return a trial that a user named.
 
     Args:
-        run_id: The run.
-        history: Its history.
+        history: The history of the run.
         number: The number that was named.
         field: Where, for the error.
 
@@ -269,7 +269,5 @@ def find_trial(run_id: str, history: History, number: int, *, field: str) -> Tri
         ArgumentError: If the run has no such trial.
     """
     if number not in history.trials:
-        last = len(history.trials) - 1
-        allowed = f"a number from 0 to {last}" if last >= 0 else "none: the run has no trials yet"
-        raise ArgumentError(f"run {run_id} has no trial {number}", field=field, allowed=allowed)
+        raise no_such_trial(history, number, field)
     return history.trials[number]

@@ -133,7 +133,7 @@ def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
     """
     check_folder_of(path, run.folder)
     if trial is not None:
-        find_trial(run.run_id, run.history, trial, field="trial")
+        find_trial(run.history, trial, field="trial")
     entries = trace_of(run.events(), name=run.run_id, trial=trial)
     lines = ",\n".join(
         json.dumps(entry, separators=(",", ":"), allow_nan=False) for entry in entries

@@ -207,7 +207,11 @@ def _check_extensible(history: History, more: Mapping[str, float], *, has_new_co
     if history.reason == "exhausted" and not has_new_code:
         raise _nothing_left(history)
     if not more:
-        raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
+        raise ExperimentError(
+            "there is nothing to extend the run by",
+            next_step="Give at least one of --more-trials, --more-time, --more-gpu-time,"
+            " --more-energy, --more-money, --more-plateau, --search and --param.",
+        )
     if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(
             "nothing is searched, so another trial would be the same one",

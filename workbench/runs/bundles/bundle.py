@@ -68,7 +68,7 @@ from workbench.store.history.compression import (
     compressed,
     is_compression,
 )
-from workbench.store.history.history import chosen_or_best
+from workbench.store.history.history import chosen_or_best, no_such_trial
 from workbench.store.history.lineage import lineage
 from workbench.store.history.programs import code_of, describe_program
 
@@ -249,10 +249,11 @@ def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
                 lead="To export the model as it is",
             ),
         )
+    if chosen is None and number is not None:
+        raise no_such_trial(history, number)
     if chosen is None:
         raise RunError(
-            f"run {run.run_id} has {'no best trial' if number is None else f'no trial {number}'}"
-            + (f": {history.why_no_best()}".removesuffix(".") if number is None else ""),
+            f"run {run.run_id} has no best trial: {history.why_no_best()}".removesuffix("."),
             next_step=suggest("show", run.run_id, lead="To see its trials"),
         )
     if chosen.state != "complete":

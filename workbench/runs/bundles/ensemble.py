@@ -29,6 +29,7 @@ from workbench.runs.figures import write_report
 from workbench.runs.notebook_output import linked
 from workbench.runs.stored_run import StoredRun
 from workbench.store.history import History, Trial
+from workbench.store.history.history import no_such_trial
 
 if TYPE_CHECKING:
     import numpy as np
@@ -449,10 +450,10 @@ def _check_wanted(
     for number in numbers:
         if number in usable:
             continue
-        problem = f"the checkpoints of trial {number} are not kept"
         if number not in history.trials:
-            problem = f"there is no trial {number}"
-        elif number not in complete:
+            raise no_such_trial(history, number, "trials")
+        problem = f"the checkpoints of trial {number} are not kept"
+        if number not in complete:
             state = history.trials[number].state
             problem = f"trial {number} is {state}" + (
                 ", but breaks a constraint" * (state == "complete")

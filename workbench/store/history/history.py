@@ -707,6 +707,21 @@ def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool
     return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)
 
 
+def no_such_trial(history: History, number: int, field: str = "trial") -> ArgumentError:
+    """Return the error for a number that no trial of a run has.
+
+    Args:
+        history: The run.
+        number: The number.
+        field: Where it was given.
+    """
+    last = len(history.trials) - 1
+    if last < 0:
+        return ArgumentError("the run has no trials yet", field=field)
+    allowed = "0" if last == 0 else f"0 to {last}"
+    return ArgumentError(f"the run has no trial {number}", field=field, allowed=allowed)
+
+
 def check_choice(history: History, number: int) -> None:
     """Refuse a trial that cannot be chosen.
 
@@ -721,16 +736,16 @@ def check_choice(history: History, number: int) -> None:
     if can_be_chosen(history, trial):
         return
     if trial is None:
-        problem = f"there is no trial {number}"
-    elif trial.state != "complete":
+        raise no_such_trial(history, number)
+    if trial.state != "complete":
         problem = f"trial {number} is {trial.state}, not complete"
     else:
         problem = f"trial {number} violates a constraint or has a result that is not finite"
     ranked = [str(trial.number) for trial in history.ranked()[:8]]
+    if not ranked:
+        raise ArgumentError(f"{problem}, and no other trial can be chosen yet", field="trial")
     allowed = f"a complete trial that keeps all constraints, such as {', '.join(ranked)}"
-    raise ArgumentError(
-        problem, field="trial", allowed=allowed if ranked else "none: no trial qualifies yet"
-    )
+    raise ArgumentError(problem, field="trial", allowed=allowed)
 
 
 def can_be_chosen(history: History, trial: Trial | None) -> bool:

@@ -157,7 +157,7 @@ class TrialHandler(WorkbenchHandler):
             with tail.lock:
                 detail = trial_detail(tail, int(trial))
             if detail is None:
-                raise UnknownNameError(f"run {tail.run_id} has no trial {trial}", field="trial")
+                raise UnknownNameError(f"the run has no trial {trial}", field="trial")
             return detail
 
         self.answer(await self.in_thread(read))
