@@ -18,7 +18,7 @@ from workbench.foundation.events import AdviceGiven, from_json, to_json
 GOLDEN = """\
 Advice for the least time to the target
 
-global batch    256 = 128 x 1 x 2  (micro batch x accumulation x workers)
+global batch    256 samples = 128 x 1 accumulated x 2 workers
 computing       bf16, ddp
 learning rate   0.003, rule sqrt, warm-up over 1 epoch
 samples/s       4,301  (3,982 to 4,645)
@@ -31,16 +31,17 @@ why             - two workers together do 1.65 times the samples of one, each at
                 batch
                 - the noise scale of 520 samples makes a step of 256 worth 1.7 steps of 128
                 - a micro batch of 256 does not fit the memory of the device
-runner-up       128 = 64 x 1 x 2, bf16, ddp, lr 0.0021
+runner-up       128 samples = 64 x 1 accumulated x 2 workers, bf16, ddp, lr 0.0021
                 1.03 times the time to the target, 0.79 times the samples/s
-without advice  32 = 32 x 1 x 1, bf16, single, lr 0.001
+without advice  32 samples = 32 x 1 accumulated x 1 worker, bf16, single, lr 0.001
                 1.34 times the time to the target, 0.50 times the samples/s
 measured        - 11 plans in one setting, 30 steps each
                 - a rate range test at a global batch of 128, 2 seeds
                 - the 2 best candidates beside each other for 60 s
 measuring took  3 min 20 s
 would change it - more than 2 workers: nothing was measured beyond 2
-                - a noise scale below 200 samples: then 128 = 64 x 1 x 2 is faster
+                - a noise scale below 200 samples: then 128 samples = 64 x 1 accumulated x 2 workers
+                is faster
 
 To use it, write into the experiment, in place of what it searches (lr is meant at \
 training.reference_batch):

@@ -97,7 +97,7 @@ def conclude_after(
 
 def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so() -> None:
     advice = conclude_after(lambda goes_on: not goes_on(5.0, None) and False)
-    assert advice.choice.written == "32 = 32 x 1 x 1"
+    assert advice.choice.written == "32 samples = 32 x 1 accumulated x 1 worker"
     assert advice.choice.time_to_target_s is None
     assert any("no candidate reached its first evaluation" in text for text in advice.would_change)
     assert any("compiling takes 12 s" in text for text in advice.measured)
@@ -154,7 +154,9 @@ def test_a_runner_up_that_may_be_faster_than_its_one_measured_step_is_named(
     )
     doubt = doubt_of_runner_up(runner_up, choice)
     assert doubt is None if said is None else said in (doubt or "")
-    assert doubt is None or doubt.startswith("the measured step of 64 = 64 x 1 x 1 is up to")
+    assert doubt is None or doubt.startswith(
+        "the measured step of 64 samples = 64 x 1 accumulated x 1 worker is up to"
+    )
 
 
 def test_where_no_value_is_finite_nothing_is_recommended() -> None:

@@ -53,7 +53,7 @@ def models(experiment: Experiment | None = None, **said: Any) -> WhatIf:
 
 def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
     told = models().answer(PlanQuery(workers=1, global_batch=64))
-    assert told["written"] == "64 = 64 x 1 x 1"
+    assert told["written"] == "64 samples = 64 x 1 accumulated x 1 worker"
     assert told["step_time_s"]["value"] == pytest.approx(law_s(1, 64))
     assert told["samples_per_s"]["value"] == pytest.approx(64 / law_s(1, 64))
     assert told["epoch_time_s"]["value"] == pytest.approx(SAMPLES // 64 * law_s(1, 64))

@@ -109,7 +109,7 @@ TEXT: dict[str, Any] = {
 CARD: dict[str, Any] = {
     "goal": "the least time to val_accuracy 0.98",
     "headline": [
-        {"name": "global batch", "text": "128 = 64 x 1 accumulated x 2 workers"},
+        {"name": "global batch", "text": "128 samples = 64 x 1 accumulated x 2 workers"},
         {"name": "strategy", "text": "ddp"},
         {"name": "lr", "text": "0.012"},
     ],

@@ -138,7 +138,8 @@ def advice() -> dict[str, Any]:
         ],
         "would_change": [
             "more than 2 workers: nothing was measured beyond 2",
-            "a noise scale below 200 samples: then 128 = 64 x 1 x 2 is faster",
+            "a noise scale below 200 samples: then"
+            " 128 samples = 64 x 1 accumulated x 2 workers is faster",
         ],
         "cost_s": 200.4,
         "settings": {

@@ -43,7 +43,7 @@ def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(
         )
     code, _, said = shell("alerts", "--try", "mail")
     assert code == 2
-    assert "sinks.mail: no such sink; allowed: team" in said
+    assert "--try: there is no sink mail; allowed: team" in said
 
 
 def test_sinks_and_rules_are_shown_without_secrets(shell: Shell, settings: Path) -> None:

@@ -158,7 +158,7 @@ def test_a_trial_may_be_named_with_its_run(verb: str, shell: Shell) -> None:
     assert (
         "--trial 2 is not the trial that" in shell(verb, f"{run_id}/best", "--trial", "2", *to)[2]
     )
-    assert f"run {run_id} has no trial 99" in shell(verb, f"{run_id}/99", *to)[2]
+    assert "the run has no trial 99" in shell(verb, f"{run_id}/99", *to)[2]
 
 
 def test_export_without_a_place_is_a_matter_of_usage(shell: Shell) -> None:

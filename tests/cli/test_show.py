@@ -275,7 +275,7 @@ def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
     code, out, _ = shell("show", run_id)
     assert code == 0
     assert "What interrupted trials\n  trials 0, 1: lost: the driver ended (3 times)" in out
-    assert "global batch 64 = 32 x 1 accumulated x 2 workers, fp32, ddp" in out
+    assert "64 samples = 32 x 1 accumulated x 2 workers, fp32, ddp" in out
     shown = shell.json("show", run_id)["trials"][0]
     assert shown["attempts"] == 2
     assert shown["setbacks"] == [

@@ -59,7 +59,7 @@ def test_a_trial_that_does_not_exist_is_refused(shell: Shell) -> None:
     code, _, err = shell("show", "last", "--trial", "12")
 
     assert code == 2
-    assert "has no trial 12; allowed: a number from 0 to 4" in err
+    assert "the run has no trial 12; allowed: 0 to 4" in err
 
 
 def test_a_stopped_trial_and_its_continuation_name_each_other(shell: Shell) -> None:

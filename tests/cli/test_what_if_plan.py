@@ -26,7 +26,7 @@ def test_a_stored_advice_is_asked_for_another_plan(shell: Shell, advised: str) -
     assert told["fits"] is True
     code, out, err = shell("what-if", "plan", advised, "--workers", "4", "--global-batch", "256")
     assert code == 0
-    assert "256 = 64 x 1 x 4" in out
+    assert "256 samples = 64 x 1 accumulated x 4 workers" in out
     assert "beyond what was measured" in err
     _, out, err = shell("what-if", "plan", advised, "--workers", "1024", "--global-batch", "4096")
     assert "a worker, estimated" in out

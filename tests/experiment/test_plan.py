@@ -162,10 +162,8 @@ def test_a_plan_that_an_older_version_stored_has_the_defaults_of_what_it_lacks()
 def test_the_batch_is_divided_among_copies_of_the_model() -> None:
     plan = Plan(workers=8, micro_batch=16, accumulation=4, strategy="pipeline", stages=4)
     assert (plan.replicas, plan.global_batch) == (2, 128)
-    assert plan.describe() == "128 = 16 x 4 x 2, fp32, pipeline, 4 stages"
     assert (
-        plan.describe(in_full=True)
-        == "global batch 128 = 16 x 4 accumulated x 2 replicas, fp32, pipeline, 4 stages"
+        plan.describe() == "128 samples = 16 x 4 accumulated x 2 replicas, fp32, pipeline, 4 stages"
     )
 
 
@@ -185,13 +183,12 @@ def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
         Plan.from_json(strange)
 
 
-def test_a_plan_is_described_briefly_and_in_full() -> None:
-    assert PLAN.describe() == "256 = 32 x 4 x 2, bf16, ddp, blocks recomputed"
+def test_a_plan_is_described_in_full() -> None:
     assert (
-        PLAN.describe(in_full=True)
-        == "global batch 256 = 32 x 4 accumulated x 2 workers, bf16, ddp, blocks recomputed"
+        PLAN.describe()
+        == "256 samples = 32 x 4 accumulated x 2 workers, bf16, ddp, blocks recomputed"
     )
-    assert PartialPlan.of(workers=3, precision="bf16").describe(in_full=True) == "3 workers"
+    assert PartialPlan.of(workers=3, precision="bf16").describe() == "3 workers"
     assert PartialPlan.of(workers=1).describe() == ""
 
 

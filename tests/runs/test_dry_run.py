@@ -125,7 +125,7 @@ def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -
     assert forecast["run_s"]["value"] == pytest.approx(6 * steps * 0.01)
     assert forecast["checkpoints_bytes"] == 2 * 1000 * 6
     assert (forecast["plan"], forecast["at_once"], forecast["ends_by"]) == (
-        "128 = 128 x 1 x 1",
+        "128 samples = 128 x 1 accumulated x 1 worker",
         1,
         "trials",
     )

@@ -200,13 +200,13 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
-        (["set", "last"], 2, "no setting was given"),
+        (["set", "last"], 2, "there is nothing to change. Give at least one of --concurrency"),
         (["set", "last", "--trials", "0"], 2, "--trials"),
         (["set", "last", "--time", "soon"], 2, "--time"),
         (["set", "last", "--concurrency", "many"], 2, "--concurrency"),
-        (["extend", "last"], 2, "nothing to extend"),
+        (["extend", "last"], 2, "there is nothing to extend the run by. Give at least one of --more-trials"),
         (["extend", "last", "--more-time", "1h"], 2, "budget.time"),
-        (["extend", "last", "--param", "z=1"], 2, "z: no such parameter"),
+        (["extend", "last", "--param", "z=1"], 2, "z: this parameter is not searched"),
         (["replay", "last"], 1, "proposed nothing"),
     ],
 )

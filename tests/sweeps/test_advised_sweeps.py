@@ -206,7 +206,10 @@ def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
         for size in (16, 32, 64, 128)
     ]
     assert plans.plan_for({"lr": 0.01}).micro_batch != 128
-    assert any(text is not None and "no longer as 128 = 128 x 1 x 1" in text for text in said)
+    assert any(
+        text is not None and "no longer as 128 samples = 128 x 1 accumulated x 1 worker" in text
+        for text in said
+    )
 
 
 def test_what_trials_of_another_setting_show_changes_nothing() -> None:

@@ -69,7 +69,7 @@ class Candidate:
 
     @property
     def written(self) -> str:
-        """The plan written out: `256 = 64 x 2 x 2`, micro batch x accumulation x workers."""
+        """The plan written out: `256 samples = 64 x 2 accumulated x 2 workers`."""
         return self.plan.batch_text
 
     def to_json(self) -> dict[str, Any]:

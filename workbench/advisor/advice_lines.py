@@ -65,9 +65,8 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     """
     choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
     lines = [f"Advice for {goal_of(advice)}", ""]
-    for index, (name, text) in enumerate(rows_of(choice)):
-        legend = f"  ({stored_plan(choice).factors_text})" if index == 0 else ""
-        lines += _labelled(name, text + legend)
+    for name, text in rows_of(choice):
+        lines += _labelled(name, text)
     if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
         lines += _labelled("noise scale", describe_noise(advice))
     lines += _listed("why", reasons_of(advice))

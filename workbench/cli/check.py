@@ -181,7 +181,7 @@ def describe_memory(forecast: MemoryForecast) -> str:
         largest = f"all {largest} samples"
     lines = [
         "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
-        f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
+        f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe()}",
         f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
         (
             f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has"

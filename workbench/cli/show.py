@@ -409,7 +409,7 @@ def print_best(console: Any, history: History) -> None:
         facts.add_row(name, Text(format_number(value), style="bold"), note)
     for name, value in best.params.items():
         facts.add_row(name, format_value(value))
-    if plan := best.plan.describe(in_full=True):
+    if plan := best.plan.describe():
         facts.add_row("plan", plan)
     console.print(facts)
     parts = lineage(history.trials, best)
@@ -528,7 +528,7 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
         yield name, Text(format_value(param))
     if part := describe_segment(run.history, trial):
         yield "part", Text(part)
-    if plan := trial.plan.describe(in_full=True):
+    if plan := trial.plan.describe():
         yield "plan", plan
     for column in (STEP, DURATION, SPEED, ENERGY):
         if column.value(run.history, trial) is not None:

@@ -140,7 +140,7 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
             "measured" if forecast.is_measured else "predicted",
         )
     make_console().print(table)
-    click.echo(f"\nIn a step of {forecasts[0].plan.batch_text} samples.")
+    click.echo(f"\nIn a step of {forecasts[0].plan.batch_text}.")
     print_note(
         "an approximate exchange needs more steps to the same loss: search it to have it raced"
     )

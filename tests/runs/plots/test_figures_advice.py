@@ -59,7 +59,13 @@ def test_every_figure_of_advice_is_listed_with_all_others():
         ("time_to_target", {"predicted, with interval", "choice", "runner-up", "without advice"}),
         ("predictions", {"within 10%", "exact prediction", "probes of the advice", "trials"}),
         ("rates", {"global batch 128", "suggested 0.0021"}),
-        ("candidates", {"256 = 128 x 1 x 2, lr 0.003", "128 = 64 x 1 x 2, lr 0.0021"}),
+        (
+            "candidates",
+            {
+                "256 samples = 128 x 1 accumulated x 2 workers, lr 0.003",
+                "128 samples = 64 x 1 accumulated x 2 workers, lr 0.0021",
+            },
+        ),
     ],
 )
 def test_a_figure_shows_what_it_promises(name, named, example):

@@ -105,9 +105,14 @@ def test_measured_steps_without_an_advice_are_exactly_this():
         (10.0, 500.0),
         (10.0, 375.0),
         (10.0, 625.0),
-        ("8 = 8 x 1 x 1, bf16, single", "16 = 16 x 1 x 1, bf16, single"),
+        (
+            "8 samples = 8 x 1 accumulated x 1 worker, bf16, single",
+            "16 samples = 16 x 1 accumulated x 1 worker, bf16, single",
+        ),
     )
-    otherwise = Points((8,), (30.0,), (30.0,), (30.0,), ("8 = 8 x 1 x 1, fp32, single",))
+    otherwise = Points(
+        (8,), (30.0,), (30.0,), (30.0,), ("8 samples = 8 x 1 accumulated x 1 worker, fp32, single",)
+    )
     shown = prepare_step_time(run)
     assert shown == BatchData(
         title="Step time by micro batch",
@@ -315,8 +320,8 @@ def test_a_test_in_which_nothing_stayed_finite_shows_nothing():
 def test_candidates_are_lines_that_end_where_they_reach_the_target(example):
     shown = prepare_candidates(example)
     assert [line.name for line in shown.lines] == [
-        "256 = 128 x 1 x 2, lr 0.003",
-        "128 = 64 x 1 x 2, lr 0.0021",
+        "256 samples = 128 x 1 accumulated x 2 workers, lr 0.003",
+        "128 samples = 64 x 1 accumulated x 2 workers, lr 0.0021",
     ]
     assert (shown.target, shown.x_title, shown.y_title) == (
         0.92,

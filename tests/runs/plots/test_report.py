@@ -273,7 +273,8 @@ def test_advice_is_a_section_with_its_card_and_figures():
     assert outline.headings[2] == "Advice"
     assert outline.places[:9] == [f"plot-{name}" for name in ADVICE_FIGURES]
     assert (
-        '<th scope="row">global batch</th><td>256 = 128 x 1 x 2</td><td>128 = 64 x 1 x 2</td>'
+        '<th scope="row">global batch</th><td>256 samples = 128 x 1 accumulated x 2 workers</td>'
+        "<td>128 samples = 64 x 1 accumulated x 2 workers</td>"
         in page
     )
     assert "<li>a micro batch of 256 does not fit the memory of the device</li>" in page
@@ -293,7 +294,11 @@ def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
 
 def test_a_run_that_only_advises_begins_with_what_it_recommends():
     page = without_plotly(report_html(EXPERIMENT, events(with_trials=False)))
-    assert '<h2 id="answer">Recommended</h2><div class="value">256 = 128 x 1 x 2</div>' in page
+    assert (
+        '<h2 id="answer">Recommended</h2><div class="value">'
+        "256 samples = 128 x 1 accumulated x 2 workers</div>"
+        in page
+    )
     assert "Best result" not in page
 
 

@@ -88,7 +88,11 @@ def test_on_the_device_that_was_measured_time_and_cost_follow_from_the_steps(sto
         compare(experiment(), known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1))
     )
     assert found.measured
-    assert (found.plan, found.at_once, found.fits) == ("128 = 128 x 1 x 1", 1, True)
+    assert (found.plan, found.at_once, found.fits) == (
+        "128 samples = 128 x 1 accumulated x 1 worker",
+        1,
+        True,
+    )
     assert found.step_s is not None
     assert found.run_s is not None
     assert found.cost_usd is not None
@@ -264,7 +268,7 @@ def test_one_long_training_takes_several_gpus_and_says_that_they_were_not_measur
     known = evidence(store, T4, of=one)
     found = offer(compare(one, known, CATALOGUE, Requirements(max_nodes=1)), machine="p4d.24xlarge")
     assert found.plan is not None
-    assert found.plan.startswith("2048 = ")
+    assert found.plan.startswith("2,048 samples = ")
     assert int(found.plan.rpartition(" x ")[2]) > 2
     assert any("were not measured" in note for note in found.notes)
 

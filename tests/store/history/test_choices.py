@@ -77,7 +77,7 @@ def test_a_choice_states_what_it_gives_up_against_the_extremes_of_the_front(
 @pytest.mark.parametrize(
     ("number", "problem"),
     [
-        (7, "there is no trial 7"),
+        (7, "the run has no trial 7; allowed: 0 to"),
         (4, "trial 4 is failed, not complete"),
         (3, "trial 3 violates a constraint or has a result that is not finite"),
     ],
@@ -87,11 +87,11 @@ def test_only_a_complete_trial_that_keeps_all_constraints_can_be_chosen(
 ) -> None:
     with pytest.raises(ArgumentError, match=problem) as refused:
         check_choice(history, number)
-    assert "such as 0, 2, 1" in str(refused.value)
+    assert number == 7 or "such as 0, 2, 1" in str(refused.value)
     history.chosen_trial = number
     assert chosen_by_hand(history) is None
 
 
 def test_nothing_can_be_chosen_before_a_trial_is_complete() -> None:
-    with pytest.raises(ArgumentError, match="none: no trial qualifies yet"):
+    with pytest.raises(ArgumentError, match="the run has no trials yet"):
         check_choice(history_of(), 0)

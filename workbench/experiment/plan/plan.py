@@ -16,6 +16,7 @@ from workbench.experiment.plan.dimensions import (
     Dimensions,
     PlanValue,
 )
+from workbench.foundation.formatting import format_count
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Plan(Dimensions):
         >>> plan.global_batch
         256
         >>> plan.describe()
-        '256 = 32 x 4 x 2, bf16, ddp'
+        '256 samples = 32 x 4 accumulated x 2 workers, bf16, ddp'
     """
 
     @property
@@ -49,17 +50,12 @@ class Plan(Dimensions):
 
     @property
     def batch_text(self) -> str:
-        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x replicas."""
+        """The global batch in full: `256 samples = 32 x 4 accumulated x 2 workers`."""
         return PartialPlan.of_plan(self).batch_text
 
-    def describe(self, *, in_full: bool = False) -> str:
-        """Write the plan for people.
-
-        Args:
-            in_full: Whether to name the factors of the global batch: global batch 256 = 32 x 4
-                accumulated x 2 workers, bf16, ddp.
-        """
-        return PartialPlan.of_plan(self).describe(in_full=in_full)
+    def describe(self) -> str:
+        """Write the plan for people: `256 samples = 32 x 4 accumulated x 2 workers, bf16, ddp`."""
+        return PartialPlan.of_plan(self).describe()
 
     def items(self) -> Iterator[tuple[str, PlanValue]]:
         """Yield the name and the value of each dimension."""
@@ -228,29 +224,27 @@ class PartialPlan:
         values: dict[str, Any] = {dimension.name: dimension.default for dimension in DIMENSIONS}
         return Plan(**{**values, **dict(self.values)})
 
-    def describe(self, *, in_full: bool = False) -> str:
-        """Write what is decided for people; arguments as in `Plan.describe`.
+    def describe(self) -> str:
+        """Write what is decided for people, as `Plan.describe` does.
 
         Where the global batch is open, so may be the hardware: then only the workers are named.
         """
         if self.global_batch is None:
             return "" if self.workers in (None, 1) else f"{self.workers} workers"
-        batch = self.batch_text
-        if in_full:
-            product, _, number = batch.rpartition(" x ")
-            unit = "worker" if self.workers_per_replica == 1 else "replica"
-            batch = (
-                f"global batch {product} accumulated x {number}"
-                f" {unit}{'' if number == '1' else 's'}"
-            )
-        return ", ".join(words for words in (batch, self.work_text) if words)
+        return ", ".join(words for words in (self.batch_text, self.work_text) if words)
 
     @property
     def batch_text(self) -> str:
         """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
         if self.global_batch is None:
             return "unknown"
-        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.replicas}"
+        replicas = format_count(
+            self.replicas, "worker" if self.workers_per_replica == 1 else "replica"
+        )
+        return (
+            f"{format_count(self.global_batch, 'sample')} = {self.micro_batch} x"
+            f" {self.accumulation} accumulated x {replicas}"
+        )
 
     @property
     def factors_text(self) -> str:

@@ -38,7 +38,7 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         message=trial.message,
         traceback=trial.traceback,
         params=trial.params,
-        plan=trial.plan.describe(in_full=True),
+        plan=trial.plan.describe(),
         values=plain(values_of_trial(tail.data.history, trial)),
         source=source,
         seed=trial.seed,
