@@ -161,7 +161,10 @@ def test_a_logarithmic_range_is_sampled_evenly_in_its_logarithm() -> None:
             "momentum: 0.99 is outside; allowed: numbers from 0.8 to 0.95",
         ),
         ({"optimizer": "sgd", "momentum": True}, "momentum: True is outside"),
-        ({"optimiser": "sgd"}, "optimiser: this parameter is not searched; allowed: optimizer, momentum"),
+        (
+            {"optimiser": "sgd"},
+            "optimiser: this parameter is not searched; allowed: optimizer, momentum",
+        ),
     ],
 )
 def test_what_is_no_configuration_is_refused(params: dict[str, Any], message: str) -> None:

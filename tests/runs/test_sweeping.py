@@ -204,7 +204,11 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
         (["set", "last", "--trials", "0"], 2, "--trials"),
         (["set", "last", "--time", "soon"], 2, "--time"),
         (["set", "last", "--concurrency", "many"], 2, "--concurrency"),
-        (["extend", "last"], 2, "there is nothing to extend the run by. Give at least one of --more-trials"),
+        (
+            ["extend", "last"],
+            2,
+            "there is nothing to extend the run by. Give at least one of --more-trials",
+        ),
         (["extend", "last", "--more-time", "1h"], 2, "budget.time"),
         (["extend", "last", "--param", "z=1"], 2, "z: this parameter is not searched"),
         (["replay", "last"], 1, "proposed nothing"),

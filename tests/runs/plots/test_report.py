@@ -274,8 +274,7 @@ def test_advice_is_a_section_with_its_card_and_figures():
     assert outline.places[:9] == [f"plot-{name}" for name in ADVICE_FIGURES]
     assert (
         '<th scope="row">global batch</th><td>256 samples = 128 x 1 accumulated x 2 workers</td>'
-        "<td>128 samples = 64 x 1 accumulated x 2 workers</td>"
-        in page
+        "<td>128 samples = 64 x 1 accumulated x 2 workers</td>" in page
     )
     assert "<li>a micro batch of 256 does not fit the memory of the device</li>" in page
     assert "training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}" in page
@@ -296,8 +295,7 @@ def test_a_run_that_only_advises_begins_with_what_it_recommends():
     page = without_plotly(report_html(EXPERIMENT, events(with_trials=False)))
     assert (
         '<h2 id="answer">Recommended</h2><div class="value">'
-        "256 samples = 128 x 1 accumulated x 2 workers</div>"
-        in page
+        "256 samples = 128 x 1 accumulated x 2 workers</div>" in page
     )
     assert "Best result" not in page
 
