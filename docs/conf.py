@@ -27,7 +27,7 @@ html_title = f"Workbench {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = ["copy.js"]
-html_search_scorer = "_static/scorer.js"
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_copy_source = False
 html_show_copyright = False
 
