@@ -13,6 +13,7 @@ import time
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -214,8 +215,10 @@ def check_command(words: list[str], folder: Path) -> None:
     if program != "workbench":
         assert program in {"make", *OTHER_PROGRAMS}, words
         return
-    for word in arguments:
-        if re.fullmatch(r"[\w/.-]+\.(yaml|csv)", word) and not (folder / word).exists():
+    for before, word in pairwise(["", *arguments]):
+        is_written = before == "--to"
+        is_file = re.fullmatch(r"[\w/.-]+\.(yaml|csv)", word) is not None
+        if is_file and not is_written and not (folder / word).exists():
             (folder / word).parent.mkdir(parents=True, exist_ok=True)
             (folder / word).touch()
     command: click.Command = group
