@@ -6,55 +6,20 @@ from collections.abc import Iterator
 
 import click
 
-from workbench.cli.entry import group
+from workbench.cli.entry import COMMANDS, group
 from workbench.cli.exit_codes import MEANINGS
-
-GROUPS = {
-    "Define and start": [
-        "check",
-        "init",
-        "import",
-        "advise",
-        "what-if",
-        "sweep",
-        "automl",
-        "submit",
-    ],
-    "Watch and steer": [
-        "list",
-        "show",
-        "follow",
-        "set",
-        "enqueue",
-        "stop",
-        "resume",
-        "extend",
-        "replay",
-    ],
-    "Keep runs in order": ["rename", "tag", "note", "pin", "archive", "delete"],
-    "Use the results": ["report", "trace", "compare", "choose", "export", "ensemble", "predict"],
-    "Deploy": ["measure", "compress", "serve", "drift", "place"],
-    "Machines and storage": ["doctor", "shutdown", "cluster", "alerts", "backup", "restore"],
-}
 
 
 def pages() -> dict[str, str]:
-    """Return the generated parts of the page, by their marks.
-
-    Raises:
-        ValueError: If a command is in no group, or a group has a command that does not exist.
-    """
-    listed = {name for names in GROUPS.values() for name in names}
-    if difference := listed ^ set(group.list_commands(click.Context(group))):
-        raise ValueError(f"correct GROUPS in docs/command_reference.py: {sorted(difference)}")
-    commands = "\n\n".join(_grouped())
-    return {"EXIT_CODES": _exit_codes(), "COMMANDS": commands}
+    """Return the generated parts of the page, by their marks."""
+    return {"EXIT_CODES": _exit_codes(), "COMMANDS": "\n\n".join(_grouped())}
 
 
 def _grouped() -> Iterator[str]:
+    """Yield each heading of the help with its commands."""
     context = click.Context(group)
-    for title, names in GROUPS.items():
-        yield f"## {title}"
+    for heading, names in COMMANDS.items():
+        yield f"## {heading}"
         for name in names:
             command = group.get_command(context, name)
             assert command is not None
