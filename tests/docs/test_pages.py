@@ -31,11 +31,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
 LINKED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
 QUICK = {"README.md"}
-# Pages with commands that are neither run nor marked with the reason: take yours off this list.
-UNMARKED = {
-    "README.md",
-    "docs/get-started.md",
-}
 SECTIONS = ("training", "plan", "budget", "early_stop", "confirm", "resources")
 
 
@@ -90,7 +85,7 @@ def test_the_code_of_a_slow_page_is_valid(page: Path, folder: Path) -> None:
     carry_out(page, folder, is_dry=True)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if named(page) not in UNMARKED], ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_command_of_a_page_is_run_or_has_a_reason_why_not(page: Path) -> None:
     for block in blocks_of(page):
         if block.language == "console":
