@@ -284,7 +284,7 @@ def test_a_function_that_begins_anew_is_told(tmp_path: Path) -> None:
     run(order(tmp_path, 0, 0, 3, **task))
     ended, _ = run(order(tmp_path, 1, 3, 5, continues=0, **task))
     assert ended.state == "failed"
-    assert "begins at step 1, but trial 0 has reached step 3" in (ended.message or "")
+    assert "starts at step 1, but trial 0 has reached step 3" in (ended.message or "")
 
 
 def test_all_workers_of_a_function_find_what_was_taken_over(tmp_path: Path) -> None:

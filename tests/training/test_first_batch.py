@@ -141,7 +141,14 @@ def test_answers_that_depend_on_other_samples_are_noted_once(
     assert train(tmp_path, asked, events)[0].state == "complete"
     notes = [event.message for event in events if isinstance(event, Noted)]
     assert len(notes) == is_noted
-    assert all("where other samples stand beside it" in note for note in notes)
+    assert all("depends on the other samples in its batch" in note for note in notes)
+
+
+def test_a_forward_pass_without_gradients_ends_with_advice(tmp_path: Path) -> None:
+    ended, num_reports = train(tmp_path, experiment(CLASSES, num_outputs=3, form=Tensor.detach))
+    assert (ended.state, num_reports) == ("failed", 0)
+    assert "model: the loss does not depend on any trained parameter" in (ended.message or "")
+    assert "Remove torch.no_grad" in (ended.message or "")
 
 
 @pytest.mark.parametrize(

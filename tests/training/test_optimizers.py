@@ -323,7 +323,7 @@ def test_an_optimizer_that_does_not_exist_is_refused_before_anything_runs() -> N
     ("groups", "message"),
     [
         ({"tail": {"frozen": True}}, "fits no parameter"),
-        ({".": {"frozen": True}}, "no parameter is left"),
+        ({".": {"frozen": True}}, "all parameters are frozen"),
     ],
 )
 def test_patterns_that_fit_nothing_or_freeze_everything_are_refused(

@@ -278,10 +278,10 @@ def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -
     first = Trial("resumes {resume:flag}", tmp_path, step="step")
     assert first.ended.message == "the program was killed by SIGKILL: step=2 loss=0.5"
     again = Trial("resumes {resume:flag}", tmp_path, step="step", attempt=1)
-    assert "with the files of its folder" in again.notes[0]
+    assert "with the files in its folder" in again.notes[0]
     assert [one.step for one in again.reports if not one.told_again] == [3, 4]
     assert Trial("good 1", tmp_path / "other", attempt=1).notes == [
-        "the program starts anew: it has left nothing in its folder"
+        "the program starts from the beginning: its folder is empty"
     ]
 
 

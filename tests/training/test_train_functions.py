@@ -456,7 +456,7 @@ def test_what_is_returned_beside_a_reported_objective_costs_no_training(
     found = Notes(train, tmp_path)
     assert (found.ended.state, found.ended.values) == ("complete", {"score": 0.3})
     [note] = found.notes
-    assert "not a number, so the score that the function reported counts" in note
+    assert "not a number, so the reported score counts" in note
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""What can be known before the first step: whether outputs, targets, loss and metrics fit together.
+"""Checks before the first step whether outputs, targets, loss and metrics fit together.
 
 The outputs of a few validation samples are computed once, without gradients, and every loss and
-metric is applied to them. All targets that lie in memory are looked at; others are, whenever they
-are read.
+metric is applied to them. All targets in memory are checked; others are checked whenever they are
+read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,28 +37,27 @@ from workbench.training.evaluation import in_single_precision
 from workbench.training.source import Source, WorkerBatch
 
 _ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
-"""What an error of torch says where types do not fit."""
+"""How errors of torch say that types do not fit."""
 _SAME = 0.01
 """Up to which relative difference answers are the same.
 
 Rounding differs with the size of a batch.
 """
 _NUM_SAMPLES = 16
-"""Samples that are computed; fewer where a micro batch has fewer, but two at least."""
+"""Number of samples to compute. A smaller micro batch gives fewer, but at least two."""
 _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
 """The splits whose targets were looked at, by part: trials of a run on a warm worker share them."""
 
 
 def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
-    """Refuse outputs and targets that loss and metrics cannot compare, before the first step.
+    """Reject outputs and targets that loss and metrics cannot compare, before the first step.
 
     Args:
         parts: Everything that the loop of the trial needs.
-        plan: The plan that is meant, where `parts` stands for one of several workers; None for
-            theirs.
+        plan: The plan to check, if `parts` is only one of several workers; None for its own plan.
 
     Raises:
-        WorkbenchError: If they cannot; it states both shapes and what to change.
+        WorkbenchError: If they do not fit. It shows both shapes and what to change.
     """
     if parts.makes_own_steps:
         find_division(parts)
@@ -70,8 +69,7 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
         devices = [parts.worker.device] if parts.worker.device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), _seeing_normalisation() as alone:
             outputs, targets = _compare(parts, size)
-            # With as many samples as another dimension has, it does not show which of the two comes
-            # first.
+            # If another dimension has the same length, it is unclear which one is the samples.
             is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
             if is_alone and size > 2 and size in _sizes(outputs, targets):
                 _compare(parts, size - 1)
@@ -88,10 +86,10 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
 
 
 def note_on_mixed_samples(parts: Parts) -> str | None:
-    """Return a note where the answer of a model for a sample depends on the others of its batch.
+    """Return a note if the model's answer for a sample depends on the others of its batch.
 
-    So it does where dimensions are in another order than the model thinks. Its metrics change with
-    the batch of the evaluation then, and predictions of single samples are others.
+    That happens if the dimensions are in another order than the model expects. Its metrics then
+    depend on the batch of the evaluation, and predictions of single samples differ.
 
     Args:
         parts: Everything that the loop of the trial needs.
@@ -113,7 +111,7 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
             first, again = (output_in(parts.strategy.predict(inputs)) for _ in range(2))
             half = map_tensors(lambda tensor: tensor[: num // 2], inputs)
             alone = output_in(parts.strategy.predict(half))
-    except Exception:  # of the model: the training meets it where it belongs
+    except Exception:  # the training reports the model's error
         return None
     finally:
         parts.strategy.train(True)
@@ -123,13 +121,13 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
         or len(first) != num
     ):
         return None
-    # Where the same samples get other answers, the model draws at random.
+    # If the same samples get different answers, the model draws at random.
     if not _are_close(first, again) or _are_close(first[: num // 2], alone):
         return None
     return (
-        "the model answers otherwise for a sample where other samples stand beside it, so its"
-        " metrics depend on the batch; this is so where it takes another dimension for the samples,"
-        " as an LSTM without batch_first or a softmax over dimension 0 does"
+        "the model's answer for a sample depends on the other samples in its batch, so its metrics"
+        " depend on the batch size. Maybe it takes another dimension for the samples, such as an"
+        " LSTM without batch_first or a softmax over dimension 0"
     )
 
 
@@ -161,10 +159,10 @@ def _seeing_normalisation() -> Iterator[list[nn.Module]]:
 
 
 def _refuse_single_samples(parts: Parts) -> None:
-    """Refuse steps in which a worker would have a single sample at once.
+    """Reject steps in which a worker would have a single sample at once.
 
     Raises:
-        ExperimentError: If there is one; it names the size of the batch and one that works.
+        ExperimentError: If there is one. It shows the size of the batch and one that works.
     """
     settings = parts.settings
     num_samples = len(parts.train)
@@ -184,8 +182,8 @@ def _refuse_single_samples(parts: Parts) -> None:
         " single sample at once, and batch normalisation needs two",
         field="training.global_batch",
         next_step=(
-            f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with "
-            "drop_last=True leaves out the last batch of an epoch where that is smaller."
+            f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with"
+            " drop_last=True skips a smaller last batch of an epoch."
         ),
     )
 
@@ -204,7 +202,7 @@ def _has_single(
 
 
 def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
-    """Apply loss and metrics to some samples; return outputs and targets."""
+    """Apply loss and metrics to some samples, and return outputs and targets."""
     source = parts.validation
     batch = WorkerBatch(source, source.all_indices[:num_samples], micro_batch=num_samples)
     [(inputs, targets, _)] = source.micro_batches(batch)
@@ -214,7 +212,7 @@ def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
             outputs = parts.strategy.predict(inputs)
     except WorkbenchError:
         raise
-    except Exception as error:  # of the model: the training meets it where it belongs
+    except Exception as error:  # the training reports the model's error
         _refuse_types(parts, inputs, types, error)
         outputs = None
     if outputs is None:
@@ -241,13 +239,13 @@ def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
 
 
 def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exception) -> None:
-    """Refuse inputs of another type than the weights, where the model fails for it.
+    """Reject inputs of another type than the weights, if the model fails because of it.
 
     Args:
-        parts: Of the trial.
-        inputs: What the model failed for.
-        types: Those of its weights.
-        error: What it raised.
+        parts: The training.
+        inputs: The inputs with which the model failed.
+        types: The types of its weights.
+        error: The error of the model.
 
     Raises:
         ExperimentError: If the types differ and the error is about types.
@@ -274,7 +272,7 @@ def _sizes(outputs: Any, targets: Any) -> set[int]:
 
 
 def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: Any) -> None:
-    """Apply a metric to a batch; where it is the user's own, find out whether it broadcasts."""
+    """Apply a metric to a batch. Check whether your own metric broadcasts."""
     is_loss = name == "loss"
     try:
         if isinstance(metric, WholeMetric):
@@ -284,13 +282,15 @@ def _apply(name: str, metric: AnyMetric, parts: Parts, outputs: Any, targets: An
         elif kind_read_by(metric) or (is_loss and parts.loss_kind):
             metric.measure(outputs, targets)
         else:
-            what, field = ("the loss", "loss") if is_loss else (name, f"metrics.{name}")
-            check_function(metric.measure, outputs, targets, name=what, field=field)
+            title = "the loss" if is_loss else name
+            field = "loss" if is_loss else f"metrics.{name}"
+            check_function(metric.measure, outputs, targets, name=title, field=field)
     except WorkbenchError as error:
         if is_loss or kind_read_by(metric) is None:
             raise
-        others = "Or name other metrics, such as one of your own, which receives both as they are."
-        step = f"{error.next_step} {others}" if error.next_step else others
+        step = "Or choose other metrics. Your own metric receives both unchanged."
+        if error.next_step:
+            step = f"{error.next_step} {step}"
         raise type(error)(
             error.problem, field=f"metrics.{name}", allowed=error.allowed, next_step=step
         ) from error
@@ -311,11 +311,15 @@ def _apply_whole(name: str, metric: WholeMetric, outputs: Any, targets: Any) -> 
 def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
     """Look at all targets that are in memory, and have others looked at when they are read."""
     kinds = {loss_kind, *map(kind_read_by, parts.metrics.values())}
-    # What a loss of the user's own does with numbers that are not finite is up to it.
-    of_validation: tuple[Kind, ...] = (("classes",) if "classes" in kinds else ()) + (
-        ("numbers",) if loss_kind == "numbers" else ()
-    )
-    of_train: tuple[Kind, ...] = () if loss_kind is None else (loss_kind,)
+    # Your own loss may do anything with numbers that are not finite, so it is not checked.
+    of_validation: list[Kind] = []
+    if "classes" in kinds:
+        of_validation.append("classes")
+    if loss_kind == "numbers":
+        of_validation.append("numbers")
+    of_train: list[Kind] = []
+    if loss_kind is not None:
+        of_train.append(loss_kind)
     for part, split, source, read in (
         ("train", parts.datasets.train, parts.train, of_train),
         ("validation", parts.datasets.validation, parts.validation, of_validation),
@@ -325,7 +329,7 @@ def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
 
 
 def _check_part(
-    parts: Parts, part: str, split: Split, source: Source, kinds: tuple[Kind, ...]
+    parts: Parts, part: str, split: Split, source: Source, kinds: Sequence[Kind]
 ) -> None:
     pairing = parts.pairing
     about = (kinds, pairing.form, pairing.num_scores)

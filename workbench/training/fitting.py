@@ -1,8 +1,8 @@
-"""The road for models that no optimizer step trains: fitted to all samples at once, round by round.
+"""Trains models without optimizer steps: they are fitted to all samples at once, round by round.
 
-A round counts as some epochs: it ends with the same evaluation, report and checkpoint as one of the
-loop, so that trees and networks are compared, stopped early, kept and loaded alike. An attempt that
-is interrupted begins anew. Which model is fitted, and how, is left to the models.
+A round counts as some epochs. It ends with the same evaluation, report and checkpoint as an epoch
+of the loop, so that trees and networks are compared, stopped early, kept and loaded in the same
+way. An interrupted attempt starts again from the beginning.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def fit(task: TrialTask, report: Report) -> Outcome:
     """Fit the model of one trial.
 
     Args:
-        task: The order; its model is one that is fitted.
-        report: Takes events; returns whether the trial should stop.
+        task: The order, with a fitted model.
+        report: Takes events, and returns whether the trial should stop.
 
     Returns:
         How it ended.
@@ -161,7 +161,9 @@ class _Fitting:
         """Return targets as models are fitted to them, once they are known to have a meaning."""
         if self._datasets.task != "classification":
             self._pairing.check_fitted(targets)
-            return targets[:, 0] if targets.shape[1:] == (1,) else targets
+            if targets.shape[1:] == (1,):
+                return targets[:, 0]
+            return targets
         num_classes = self._datasets.num_outputs
         numbers = class_of_each(targets, num_classes)
         self._pairing.check_fitted(targets, are_shares=are_shares(targets, num_classes))

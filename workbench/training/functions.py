@@ -1,12 +1,11 @@
-"""Training by a custom function: other frameworks, existing loops, black-box objectives.
+"""Training by your own function: other frameworks, existing loops, black-box objectives.
 
 The function is called as `function(config, report)`, or as `function(config)` if it has one
-parameter; in it `workbench.report` is that `report`, too. If it has parameters named `folder` or
-`seed`, it receives a folder for its checkpoints, which the next attempt at the same trial finds
-again, and the seed of the trial; a parameter named `worker` receives which of several workers it
-runs on, with torch.distributed initialized and the environment variables of torchrun set. Only rank
-0's reports count; others may report too. Torch is loaded only if the function loads it, or for
-several workers.
+parameter. `workbench.report` inside it is the same `report`. Further parameters are passed by name:
+`folder` for its checkpoints, which the next attempt at the same trial finds again; `seed` of the
+trial; and `worker`, which of several workers it runs on. In the last case torch.distributed is
+initialized and the environment variables of torchrun are set. Only rank 0's reports count, but
+others may report too. Torch is loaded only if the function loads it, or for several workers.
 """
 
 from __future__ import annotations
@@ -54,18 +53,19 @@ _COUNTS_AGAIN = (
 
 
 def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
-    """Call the function that an experiment's `train` names.
+    """Call the function in an experiment's `train`.
 
     Args:
         task: The trial to run.
-        report: Takes events; returns whether the trial should stop.
+        report: Takes events, and returns whether the trial should stop.
 
     Returns:
-        How it ended. A number or a mapping of numbers that the function returns is reported, too.
+        How it ended. If the function returns a number or a mapping of numbers, that is also
+        reported.
 
     Raises:
-        ExperimentError: If the function does not accept the arguments, or an objective, or another
-            metric that the experiment names, is not a number.
+        ExperimentError: If the function does not accept the arguments, or a metric of the
+            experiment is not a number.
     """
     experiment = task.experiment
     component = experiment.train
@@ -139,7 +139,7 @@ class _Reporter:
         self._has_reached_end = False
 
     def open_folder(self) -> Path:
-        """Return the folder for checkpoints, with what the previous attempt left there."""
+        """Return the folder for checkpoints, with the files of the previous attempt."""
         take_over(self._task)
         if self._ranks is not None and self._task.continued is not None:
             self._ranks.follow_first()
@@ -150,7 +150,7 @@ class _Reporter:
         return folder
 
     def close_folder(self) -> None:
-        """Store what the function left in its folder, and what it attached last."""
+        """Store the files in the function's folder, and its last attachments."""
         self._attachments.close()
         if self._folder is not None:
             self._folder.close()
@@ -160,16 +160,14 @@ class _Reporter:
 
         Args:
             step: The progress of the training: a whole number that never decreases; None to count
-                the reports of this attempt. A function that continues from its folder must state
-                it.
-            **metrics: Numbers by name; also pictures, tables and texts, which are kept with the
-                trial.
+                the reports of this attempt. A function that continues from its folder must pass it.
+            **metrics: Numbers by name. Pictures, tables and texts are kept with the trial.
 
         Returns:
-            Whether the trial should stop: the function should return soon.
+            Whether the trial should stop. Then the function should return soon.
         """
         values = sort_values(metrics)
-        if step is None:  # what is only to be looked at belongs to the last report
+        if step is None:  # a picture without a number belongs to the last report
             step = self._step + bool(values.side_values)
             if self._counts_again:
                 self._counts_again = False
@@ -203,7 +201,7 @@ class _Reporter:
         if self._ranks is not None and not returned:
             stop = self._ranks.decide(stop)
         self._stop = stop or self._stop
-        end = None if self._segment is None else self._segment.end
+        end = self._segment.end if self._segment is not None else None
         self._has_reached_end = self._has_reached_end or (end is not None and self._step >= end)
         name = find_divergence(self._experiment, values)
         if name is not None and self._failed is None:
@@ -215,10 +213,10 @@ class _Reporter:
         return self._stop or self._has_reached_end or self._failed is not None
 
     def _keep_others(self, reported: ReportedValues) -> None:
-        """Keep what of a report is to be looked at, and note what is nothing that can be kept.
+        """Keep the pictures, tables and texts of a report, and note values that cannot be kept.
 
         Raises:
-            ExperimentError: If a metric that the experiment names is not a number.
+            ExperimentError: If a metric of the experiment is not a number.
         """
         for name, what in reported.what.items():
             if name in self._decisive:
@@ -234,7 +232,7 @@ class _Reporter:
             self._attachments.refuse(name, problem)
 
     def finish(self) -> None:
-        """Leave the other workers, once the function has returned here."""
+        """Leave the other workers, after the function has returned here."""
         if self._ranks is None:
             return
         self._ranks.leave(wait_s=STOPPED_S if self._is_over else LEAVE_S)
@@ -266,7 +264,7 @@ class _Reporter:
         ) from error
 
     def take_returned(self, returned: Any) -> None:
-        """Handle what the function returned as a last report.
+        """Handle the function's result as a last report.
 
         Raises:
             ExperimentError: If it is not a number, and the objective was not reported either.
@@ -278,26 +276,26 @@ class _Reporter:
         elif self._is_beside_the_result(returned):
             metric = self._objectives[0].metric
             message = why_no_result(returned) or "the whole number 0 is taken for an exit status"
-            message += f", so the {metric} that the function reported counts, not what it returned"
+            message += f", so the reported {metric} counts instead of the returned value"
             if _is_exit_status(returned):
-                message += "; return 0.0 if it is the result"
+                message += ". Return 0.0 if it is the result"
             self._attachments.note("returned", message)
             return
         else:
             step, reported = self._step, sort_values({self._objectives[0].metric: returned})
         values = reported.side_values
         is_known = all(self._values.get(name) == value for name, value in values.items())
-        if is_known and step == self._step:  # a function may return what it reported last
+        if is_known and step == self._step:  # a function may return its last report again
             self._keep_others(reported)
         else:
             self._take(step, reported, returned=True)
 
     def _is_beside_the_result(self, returned: Any) -> bool:
-        """Return whether a value stands beside an objective that was reported, such as a model.
+        """Return whether the objective was reported, and the returned value is something else.
 
-        `return report(loss=...)` returns a boolean, and a script that became a function ends with
-        `return 0`. A value that stands for a number and is none, such as a masked one, is not
-        beside the result.
+        It may be a model, for example. `return report(loss=...)` returns a boolean, and a script
+        that became a function ends with `return 0`. A value that should be a number but is not,
+        such as a masked one, is meant as the result.
         """
         is_reported = self._objectives[0].metric in {**self._task.reported, **self._values}
         if is_reported and _is_exit_status(returned):
@@ -308,10 +306,7 @@ class _Reporter:
         return not (isinstance(judged, NotANumber) and judged.is_missing)
 
     def _returned_step(self, step: Any) -> int:
-        """Return the step of what a function returned.
-
-        A step that is not valid costs no training.
-        """
+        """Return the step of the returned value. A finished training never fails by it."""
         number = result_of(step)
         if number is not None and number.is_integer() and number >= self._step:
             return int(number)
@@ -338,10 +333,11 @@ class _Reporter:
                 next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it"
                 + (f"; {other}" if other else "."),
             )
-        return Outcome("stopped" if self._stop else "complete", self._step, self._values)
+        state = "stopped" if self._stop else "complete"
+        return Outcome(state, self._step, self._values)
 
     def _check_count(self, values: Mapping[str, float]) -> None:
-        """Check that a report of an objective states the progress by which trials are compared."""
+        """Check that a report of an objective has the progress by which trials are compared."""
         if self._counted is None or all(item.metric not in values for item in self._objectives):
             return
         if self._counted not in values:
@@ -379,8 +375,8 @@ class _Reporter:
             and self._segment.begin
         ):
             raise ExperimentError(
-                f"begins at step {step}, but trial {self._segment.continues} has reached step "
-                f"{self._segment.begin}",
+                f"starts at step {step}, but trial {self._segment.continues} has reached step"
+                f" {self._segment.begin}",
                 field="report.step",
                 next_step=(
                     "Load the checkpoint in the folder before the first step, and save one before"

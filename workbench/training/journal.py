@@ -1,9 +1,9 @@
-"""The reports of a trial, written beside its checkpoints, so that none of these is ahead of them.
+"""The reports of a trial, written next to its checkpoints, so that no checkpoint is ahead of them.
 
-A report that is under way when its driver dies is lost, and yet the trial may have continued and
-saved a checkpoint after it. The next attempt therefore repeats the reports of earlier ones up to
-the step from which it continues; the driver leaves out those that it has stored. A trial that keeps
-no checkpoints starts anew and needs no journal.
+A report on its way is lost if its driver dies, but the trial may continue and save a checkpoint
+after it. So the next attempt repeats the reports of earlier ones up to the step from which it
+continues. The driver skips those that it has stored. A trial without checkpoints starts from the
+beginning and needs no journal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.foundation.events import Event, TrialReported, from_json, to_json
 from workbench.training.task import TrialTask
 
 MAX_BYTES = 2**20
-"""A longer file is kept as the earlier one, and a new one begins."""
+"""A longer file is kept as the earlier one, and a new one is started."""
 _NAME, _EARLIER_NAME = "reports.jsonl", "reports.earlier.jsonl"
 
 
@@ -25,11 +25,11 @@ class Journal:
     """Passes a trial's events on, and writes its reports down before."""
 
     def __init__(self, task: TrialTask, report: Callable[[Event], bool]) -> None:
-        """Read what earlier attempts wrote.
+        """Read the reports of earlier attempts.
 
         Args:
             task: The order.
-            report: Takes events; returns whether the trial should stop.
+            report: Takes events, and returns whether the trial should stop.
         """
         self._report = report
         self._folder = task.artifacts.working_folder
@@ -41,7 +41,7 @@ class Journal:
         self._is_first = task.rank == 0
         self._unsent = earlier if self._is_first else []
         self.values = {name: value for event in earlier for name, value in event.values.items()}
-        """What earlier attempts reported last, by metric."""
+        """The last values that earlier attempts reported, by metric."""
         self.last_step = earlier[-1].step if earlier else 0
         """The last step that they reported."""
 
@@ -69,16 +69,13 @@ class Journal:
             self._file = None
 
     def _send_again(self, events: list[TrialReported]) -> bool:
-        """Repeat reports of earlier attempts; later ones will be made again by the training."""
+        """Repeat reports of earlier attempts. The training will make later ones again."""
         self._unsent = []
         stops = [self._report(event.model_copy(update={"told_again": True})) for event in events]
         return any(stops)
 
     def _read(self) -> list[TrialReported]:
-        """Return the reports of earlier attempts by step.
-
-        Of a step that was repeated, the last one.
-        """
+        """Return the reports of earlier attempts by step, the last one if a step was repeated."""
         events: dict[int, TrialReported] = {}
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):

@@ -1,10 +1,7 @@
-"""Keeps what a trial attaches to its reports in the trial's folder.
+"""Keeps the attachments of a trial's reports in the trial's folder.
 
-As much of it as is worth looking at.
-
-Of each name the newest is kept, and of the others some that are spread evenly over the training.
-What is too large, or too much, is left out with a note; it never fails a trial. What an attachment
-is, is left to `workbench.foundation.attachments`.
+The newest of each name is kept, and some others that are spread evenly over the training. An
+attachment that is too large, or one too many, is dropped with a note. It never fails a trial.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ MAX_NAMES = 20
 MAX_BYTES = 64 * 2**20
 """Size of what one attempt keeps."""
 INTERVAL_S = 1.0
-"""After the first ones, those of one name are written at most this often."""
+"""After the first ones, attachments of one name are written at most this often."""
 
 
 @dataclass
@@ -51,14 +48,16 @@ class KeptAttachments:
         report: Callable[[Event], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin before the first one.
+        """Start without attachments.
 
         Args:
-            task: The trial; only its rank 0 keeps any.
+            task: The trial. Only its rank 0 keeps attachments.
             report: Takes events.
             clock: Returns the time in seconds.
         """
-        self._task, self._report, self._clock = task, report, clock
+        self._task = task
+        self._report = report
+        self._clock = clock
         self._series: dict[str, _Series] = {}
         self._num_files = 0
         self._num_bytes = 0
@@ -92,10 +91,7 @@ class KeptAttachments:
             self._write(series)
 
     def refuse(self, name: str, problem: str) -> None:
-        """Note, once for each name, that something cannot be kept.
-
-        Of very many names only the first.
-        """
+        """Note, once per name and for a limited number of names, that something cannot be kept."""
         if name not in self._refused and len(self._refused) >= MAX_NAMES:
             self.note("many refused", f"{name!r} and others are not kept: {problem}")
             return
@@ -103,7 +99,7 @@ class KeptAttachments:
         self.note(f"refused {name}", f"{name!r} is not kept: {problem}")
 
     def close(self) -> None:
-        """Write the newest of each name, where it still waits."""
+        """Write the newest of each name, if it is still waiting."""
         for series in self._series.values():
             self._write(series)
 

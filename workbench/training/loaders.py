@@ -1,9 +1,8 @@
 """The processes of a worker that load micro batches ahead of its steps, in the order of the steps.
 
-They are forked when the first batch is wanted, so they share what the data set holds in memory, and
-serve all epochs and evaluations of a trial. Which samples a micro batch has, and what is drawn for
-them, depends on neither their number nor their speed. Below is torch's DataLoader; what a device
-needs is left to `source`.
+They are forked when the first batch is needed, so they share the data set's memory, and they serve
+all epochs and evaluations of a trial. The samples of a micro batch, and whatever is drawn for them,
+depend neither on the number of processes nor on their speed. They use torch's DataLoader.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ from workbench.models.calls import map_tensors
 
 _GRACE_S = 5.0
 BATCHES_AHEAD = 2
-"""Micro batches that each process holds ready at most, where the user's own loaders state no
-number.
-"""
+"""Maximum number of ready micro batches per process, unless your own loaders set a number."""
 
 
 class Wanted(NamedTuple):
@@ -78,10 +75,10 @@ class Loaders:
         """Prepare.
 
         Args:
-            num: How many processes, at least 1.
-            device: Where the batches will be needed; for a GPU they are put into pinned memory.
-            arguments: What the user's own loaders state, by part. All parts share the processes, so
-                that the largest number counts.
+            num: Number of processes, at least 1.
+            device: The device of the batches. For a GPU they are put into pinned memory.
+            arguments: The arguments of your own loaders, by part. All parts share the processes, so
+                the largest number counts.
         """
         self._arguments = arguments or {}
         given = [
@@ -103,11 +100,11 @@ class Loaders:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is a split to load; data that is on the device already is not one."""
+        """Whether there is a split to load. Data on the device needs no loading."""
         return bool(self._splits)
 
     def load(self, wanted: Iterable[Wanted]) -> Loading:
-        """Begin to load micro batches; what is still being loaded is dropped."""
+        """Start to load micro batches, and drop those that are still being loaded."""
         if self._current is not None:
             self._current.is_stale = True
         self._wanted = wanted
@@ -132,8 +129,7 @@ class Loaders:
             process.join(_GRACE_S)
 
     def _make(self) -> DataLoader[Any]:
-        # A stream is read from its beginning by each process, so that more than one would not be
-        # faster.
+        # Each process reads a stream from its start, so more than one would not be faster.
         is_stream = any(
             isinstance(_innermost(split), StreamSplit) for split in self._splits.values()
         )
@@ -169,8 +165,7 @@ def named_losses() -> Iterator[None]:
                 field="data",
                 next_step="Allow more time, or look for what __getitem__ waits for.",
             ) from error
-        # An error of the user's worker_init_fn names the process, too, and says by itself what is
-        # wrong.
+        # An error in your worker_init_fn mentions the process as well, but explains itself.
         if "DataLoader worker" not in str(error) or str(error).startswith("Caught "):
             raise
         raise _lost(error) from error
@@ -180,12 +175,12 @@ def _lost(error: Exception) -> DataError:
     return DataError(
         f"a process that loads data was ended: {str(error).strip()}",
         field="plan.loaders",
-        next_step="Check whether memory or /dev/shm was full; fewer loaders need less of both.",
+        next_step="Check whether memory or /dev/shm was full. Fewer loaders need less of both.",
     )
 
 
 class _Sampler:
-    """What is wanted now, as torch's loader reads it."""
+    """The wanted batches, for torch's loader."""
 
     def __init__(self, wanted: Callable[[], Iterable[Wanted]]) -> None:
         self._wanted = wanted
@@ -249,7 +244,7 @@ class _Failure:
                 f"{name} cannot be loaded: {type(error).__name__}: {first_line_of(error)}",
                 field="data",
                 next_step=(
-                    "See the traceback for where; plan.loaders 0 loads in the training process."
+                    "See the traceback for the place. plan.loaders 0 loads in the training process."
                 ),
             ),
             text,
@@ -261,10 +256,7 @@ class _InLoader(Exception):
 
 
 def as_tensors(values: Any) -> Any:
-    """Return arrays as tensors that share their memory.
-
-    What else a batch holds stays what it is.
-    """
+    """Return a batch whose arrays are tensors that share their memory."""
     if isinstance(values, Mapping):
         return {name: as_tensors(part) for name, part in values.items()}
     if isinstance(values, tuple):
@@ -280,9 +272,9 @@ def _unchanged(batch: Any) -> Any:
 
 
 def _begin(number: int, *, arguments: Sequence[LoaderArguments]) -> None:
-    """Leave alone what the process has from its parent, and let the user's functions prepare it.
+    """Prepare a forked process with your own functions.
 
-    What was there before the fork is neither copied nor ended here.
+    Objects from before the fork are neither copied nor ended here.
     """
     gc.freeze()
     here: Any = get_worker_info()
@@ -295,12 +287,12 @@ def _begin(number: int, *, arguments: Sequence[LoaderArguments]) -> None:
 
 
 def _innermost(split: Split) -> Any:
-    """Return what a split that feeds targets wraps."""
+    """Return the split inside one that feeds targets."""
     return getattr(split, "split", split)
 
 
 def _unreadable_sample(split: Split, wanted: Wanted) -> str:
-    """Return the words for what cannot be loaded: the one sample, where it fails alone as well."""
+    """Return the words for what cannot be loaded: the single sample, if it also fails alone."""
     part = "training" if wanted.part == "train" else wanted.part
     if not isinstance(split, OrderedSplit):
         for index in wanted.indices:

@@ -1,7 +1,4 @@
-"""The data of an experiment, read once by a process.
-
-Torch is loaded only where user data does it.
-"""
+"""Loads the data of an experiment once per process. Only user data may need torch here."""
 
 from __future__ import annotations
 
@@ -27,12 +24,12 @@ def load_trial_data(
     training_seed: int | None = None,
     params: Mapping[str, JsonValue] = MappingProxyType({}),
 ) -> Datasets:
-    """Load the data of an experiment; the trials of a run that share a warm worker share them.
+    """Load the data of an experiment. Trials of a run on the same warm worker share it.
 
     Args:
         run_id: The run.
         experiment: The experiment; it trains a model.
-        training_seed: Seed of the training, for data that takes it; None where nothing is trained.
+        training_seed: Seed of the training, for data that takes it; None if nothing is trained.
         params: The configuration, which may say which share of the training samples is used.
 
     Raises:

@@ -1,8 +1,8 @@
 """The one loop: epochs of optimizer steps, evaluations, checkpoints and reports, for any strategy.
 
-The loop knows its rank but never how workers exchange anything: what it needs from the others comes
+The loop knows its rank but never how workers exchange anything. What it needs from the others comes
 from `strategy.total`, at steps on which all workers agree. Between reports it neither waits for the
-device nor looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`.
+device nor looks at a loss. `assembly` makes model, data and optimizer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def train(task: TrialTask, report: Report) -> Outcome:
 
     Args:
         task: The order.
-        report: Takes events; returns whether the trial should stop. Called on rank 0 only.
+        report: Takes events, and returns whether the trial should stop. Called on rank 0 only.
 
     Returns:
         How it ended.
@@ -88,7 +88,7 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
-        # The step whose weights are kept, where this attempt has saved them.
+        # The step whose weights are kept, if this attempt has saved them.
         self._kept_step: int | None = None
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
@@ -115,7 +115,9 @@ class _Loop:
                 ),
             )
         self._peak_lr = settings.lr
-        self._last_epoch = settings.training.epochs if task.segment is None else task.segment.end
+        self._last_epoch = settings.training.epochs
+        if task.segment is not None:
+            self._last_epoch = task.segment.end
         self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
@@ -171,11 +173,11 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
-        # Looked up once, as the check of a protocol takes too long for each step.
+        # Looked up once, because checking a protocol takes too long for each step.
         rate_setting = strategy if isinstance(strategy, RateSetting) else None
-        counting = (
-            strategy if parts.loss.is_counted and isinstance(strategy, StepCounting) else None
-        )
+        counting: StepCounting | None = None
+        if parts.loss.is_counted and isinstance(strategy, StepCounting):
+            counting = strategy
         window.start_epoch(*self._epoch_so_far)
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
@@ -204,14 +206,14 @@ class _Loop:
         return None
 
     def _coming_steps(self) -> Iterator[WorkerBatch]:
-        """Yield what remains of the epoch; loaders read ahead of the training."""
+        """Yield the remaining steps of the epoch. Loaders read ahead of the training."""
         parts, worker = self._parts, self._parts.worker
         batches = parts.train.batches(
             global_batch=parts.settings.plan.global_batch,
             epoch=self._epochs_done,
             seed=self._task.seed,
             start=self._steps_of_epoch,
-            sample_rate=None if parts.privacy is None else parts.privacy.sample_rate,
+            sample_rate=parts.privacy.sample_rate if parts.privacy is not None else None,
         )
         for step, indices in enumerate(batches, start=self._step):
             measured_micro_batch = self._noise.micro_batch(step, len(indices))
@@ -234,19 +236,19 @@ class _Loop:
         self._window.leave_out(elapsed_s, num_samples)
         self._parts.profiler.close_window()
         if self._is_first_of_run:
-            message = f"compiled in {elapsed_s:.1f} s, which the speed leaves out"
+            message = f"compiled in {elapsed_s:.1f} s, which does not count for the speed"
             self._report(Noted(level="info", message=message, trial=self._task.trial))
 
     @property
     def _is_first_of_run(self) -> bool:
-        """Whether this is the worker that notes what is the same for all trials of the run."""
+        """Whether this worker writes the notes that are the same for all trials of the run."""
         return not (self._parts.worker.rank or self._task.trial or self._task.attempt)
 
     def _lr(self) -> float:
         return self._peak_lr * self._parts.schedule.factor(self._step)
 
     def _follow_noise(self) -> None:
-        """Update the rate of adascale at every measured step; other readings follow the clock."""
+        """Update the rate of adascale at every measured step. Other readings follow the clock."""
         settings = self._parts.settings
         if settings.follows_noise:
             self._noise.read()
@@ -344,7 +346,9 @@ class _Loop:
     def _send(self, event: Event) -> Outcome | None:
         """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
         stop = self._events.send(event)
-        return Outcome("stopped", self._step, self._value.result()) if stop else None
+        if not stop:
+            return None
+        return Outcome("stopped", self._step, self._value.result())
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
         strategy, worker = self._parts.strategy, self._parts.worker
@@ -389,7 +393,8 @@ class _Loop:
             before = None
         content = checkpoint.read_latest(self._task.checkpoints)
         is_own = content is not None or before is None
-        content = content if before is None or is_own else self._read_continued(before)
+        if before is not None and not is_own:
+            content = self._read_continued(before)
         if content is None:
             if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
                 message = "the trial starts from the beginning: its checkpoint is damaged"
@@ -418,8 +423,7 @@ class _Loop:
         if content is None:
             raise self._task.nothing_to_continue()
         strategy = self._parts.strategy
-        # Of this state no tensor is read, and `state` would put together the whole model on each
-        # worker.
+        # No tensor of this state is read. `state` would assemble the whole model on each worker.
         own = strategy.parts().rest if isinstance(strategy, WritableInParts) else strategy.state()
         take_hyperparameters(
             content["strategy"].get("optimizer"),

@@ -1,7 +1,4 @@
-"""The loss that an experiment minimises and the metrics that it measures, for its data and model.
-
-What its objectives and constraints name must be among them.
-"""
+"""The loss and the metrics of an experiment, for its data and model."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ _NUM_LEARNED_FROM = 16
 
 
 def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
-    """Return what is known of outputs and targets before a model has returned any.
+    """Return what is known about outputs and targets before a model has returned any.
 
     Args:
         experiment: The experiment.
@@ -49,7 +46,9 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
     has_classes = datasets.task in ("classification", "language_model")
 
     def declared() -> int | None:
-        return declared_class_dim(component.load(field="model")) if component.is_reference else -1
+        if not component.is_reference:
+            return -1
+        return declared_class_dim(component.load(field="model"))
 
     return Pairing(
         task=datasets.task,
@@ -63,16 +62,15 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
 
 
 def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
-    """Return how outputs meet targets as a trained model shows it for some samples of train.
+    """Return how outputs meet targets, as a trained model shows for some samples of train.
 
     Args:
         experiment: The experiment.
-        datasets: Its data; where it has no classes, nothing is computed.
+        datasets: Its data. Without classes, nothing is computed.
         model: The model, on the CPU and in evaluation mode.
 
     Raises:
-        DataError: If a sample has several classes, so that outputs are no scores of which one is
-            the answer.
+        DataError: If a sample has several classes, so that no single class is the answer.
     """
     pairing = pairing_of(experiment, datasets)
     if (
@@ -86,7 +84,7 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
     with (
         torch.inference_mode(),
         contextlib.suppress(ExperimentError),
-    ):  # a loss of its own may need other forms
+    ):  # your own loss may need other forms
         pairing.classes(call_model(model, inputs), targets)
     return pairing
 
@@ -117,13 +115,15 @@ def loss_of(
         # A model that squeezes its outputs returns a single number for a single sample, which is no
         # loss.
         is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
-        return named(outputs, targets) if returned is None or is_output else returned
+        if returned is None or is_output:
+            return named(outputs, targets)
+        return returned
 
     return DividedLoss(returned_or_usual, division, takes_returned=True)
 
 
 def loss_kind_of(experiment: Experiment, datasets: Datasets) -> Kind | None:
-    """Return as what the loss of an experiment or its task reads outputs and targets.
+    """Return how the loss of an experiment understands outputs and targets.
 
     Args:
         experiment: The experiment.
@@ -141,17 +141,16 @@ def metrics_of(
     *,
     pairing: Pairing | None = None,
 ) -> dict[str, AnyMetric]:
-    """Return what is measured on validation, by name.
+    """Return the metrics of the validation data by name, always including the loss.
 
     Args:
-        experiment: Names metrics, or leaves those that are usual for the task; the loss is always
-            measured.
+        experiment: The experiment, with its own metrics or the usual ones of the task.
         datasets: The data.
-        model: What is trained; own steps state their metrics when they evaluate two samples.
-        pairing: How outputs meet targets; None for what follows from experiment and data.
+        model: The model. Your own training steps show their metrics when they evaluate two samples.
+        pairing: How outputs meet targets; None to derive it from experiment and data.
 
     Raises:
-        ExperimentError: If an objective or a constraint names nothing that is measured.
+        ExperimentError: If an objective or a constraint is not a measured metric.
     """
     metrics = _metrics_of(experiment, datasets, model, pairing or pairing_of(experiment, datasets))
     check_objectives(experiment, metrics)
@@ -159,14 +158,14 @@ def metrics_of(
 
 
 def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
-    """Refuse objectives and constraints that name nothing that is measured.
+    """Reject objectives and constraints that are not measured metrics.
 
     Args:
         experiment: The experiment; it trains a model.
-        metrics: What is measured on validation, by name.
+        metrics: The metrics of the validation data, by name.
 
     Raises:
-        ExperimentError: If one does.
+        ExperimentError: If one is not measured.
     """
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     if is_private(experiment):
@@ -201,9 +200,9 @@ def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str])
 
     Args:
         experiment: The experiment.
-        datasets: Its data. Where a sample has several answers, such as pixels, these depend on each
-            other; and where some are left out, the share is of fewer than all samples.
-        metrics: What is measured on validation.
+        datasets: Its data. Several answers of one sample, such as pixels, depend on each other, and
+        ignored targets do not count. In these cases there are no such metrics.
+        metrics: The metrics of the validation data.
     """
     if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
         return []
@@ -213,7 +212,7 @@ def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str])
 
 
 def leaves_out_targets(datasets: Datasets) -> bool:
-    """Return whether losses of classes leave out some targets, or may do: those of -100."""
+    """Return whether losses of classes ignore some targets (-100), or may do so."""
     if datasets.task not in ("classification", "language_model"):
         return False
     known = [known_targets(split) for split in (datasets.train, datasets.validation)]
@@ -221,8 +220,10 @@ def leaves_out_targets(datasets: Datasets) -> bool:
 
 
 def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
-    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
-    return call_with_batch if experiment.makes_own_steps else call_model
+    """Return how the trained model is called with inputs."""
+    if experiment.makes_own_steps:
+        return call_with_batch
+    return call_model
 
 
 def count_step_flops(
@@ -235,11 +236,13 @@ def count_step_flops(
 
 
 def _single_scores_of(experiment: Experiment) -> SingleScores:
-    """Return what the loss takes single numbers of two classes for."""
+    """Return how the loss understands single numbers for two classes."""
     if experiment.loss is None or not experiment.loss.is_reference:
         return "logits"
     function = _function(experiment.loss, "loss")
-    return "logits" if kind_read_by(function) is not None else single_scores_of(function)
+    if kind_read_by(function) is not None:
+        return "logits"
+    return single_scores_of(function)
 
 
 def _metrics_of(
@@ -262,7 +265,7 @@ def _metrics_of(
 
 
 def _function(component: Component | None, field: str) -> Any:
-    """Return the name or the function that a component stands for, its options bound."""
+    """Return the name or the function of a component, with its options bound."""
     if component is None:
         return None
     function = component.load(field=field) if component.is_reference else component.name

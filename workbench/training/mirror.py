@@ -1,10 +1,7 @@
-"""A folder for code that knows only paths.
+"""A folder for code that knows only paths, kept with the artifacts of the run.
 
-What it leaves there is kept where the run's artifacts are.
-
-Where those lie on this machine the folder is the very place. Elsewhere a copy of this machine
-stands for it, whose changes are carried over whenever the trial reports. What the files mean is
-left to that code.
+If the artifacts are on this machine, it is their folder itself. Otherwise it is a local copy, whose
+changes are uploaded whenever the trial reports.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ _TAKEN_OVER = "taken_over"
 
 
 class Mirror:
-    """A folder of this machine that stands for one of the artifacts."""
+    """A folder of this machine that mirrors a folder of the artifacts."""
 
     def __init__(self, place: Artifacts) -> None:
         """Stand for `place`."""
@@ -30,7 +27,7 @@ class Mirror:
         self._kept: dict[str, tuple[int, int]] = {}
 
     def open(self) -> Path:
-        """Return the folder, holding what the place holds.
+        """Return the folder, with the files of the artifacts.
 
         Raises:
             ArtifactsError: If the place cannot be reached or the folder not be made.
@@ -47,7 +44,7 @@ class Mirror:
         return self._folder
 
     def keep(self) -> None:
-        """Carry over what has changed since the last time.
+        """Upload the changes since the last time.
 
         Raises:
             ArtifactsError: If the place cannot be written.
@@ -63,7 +60,7 @@ class Mirror:
         self._kept = signatures
 
     def close(self) -> None:
-        """Carry over what is left, and remove the copy."""
+        """Upload the remaining changes, and remove the copy."""
         if not self._place.is_local:
             self.keep()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -93,16 +90,14 @@ class Mirror:
 
 
 def take_over(task: TrialTask) -> None:
-    """Fill the folder of a trial with what the trial has left whose training it continues.
-
-    Once, on rank 0.
+    """Copy the folder of the trial that this one continues into its own folder, once, on rank 0.
 
     Args:
         task: The order.
 
     Raises:
-        RunError: If that trial has left nothing, and this is another part of its training. A
-            stopped trial that is resumed begins anew then.
+        RunError: If that folder is empty, and this is another part of its training. A stopped trial
+            that is resumed starts from the beginning instead.
         ArtifactsError: If a folder cannot be read or written.
     """
     source = task.continued_checkpoints
@@ -116,5 +111,5 @@ def take_over(task: TrialTask) -> None:
     target.prepare()
     for name in names:
         target.write(name, source.read(name))
-    # A process that is killed before this line begins to copy again.
+    # A process that is killed before this line starts to copy again.
     task.artifacts.write(_TAKEN_OVER, b"")

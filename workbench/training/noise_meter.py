@@ -1,11 +1,9 @@
-"""The gradient noise of a training as it goes.
+"""Measures the gradient noise of a training as it runs.
 
-Which steps are measured, and what follows from their norms.
-
-A step is measured in the parts that it has: the micro batches of its workers. Where it has one part
-only, a measured step is cut into two micro batches, which leaves its gradient what it was up to
-rounding. Norms stay on the device until the loop reads its window. Taking norms is left to the
-strategies, what they mean to `performance.noise`.
+A step is measured by its parts, the micro batches of its workers. If it has only one part, a
+measured step is cut into two micro batches, which does not change its gradient except for rounding.
+Norms stay on the device until the loop reads its window. Strategies compute the norms, and
+`performance.noise` evaluates them.
 """
 
 from __future__ import annotations
@@ -22,28 +20,28 @@ from workbench.hardware.performance.noise import GradientMoments, NoiseSmoother
 from workbench.training.strategies.strategy import MeasuredStep, Worker
 
 INTERVAL = 31
-"""The smallest measured step takes up to 0.6 times longer than others, so that one in 31 costs
-about 2 %; up to 3.6 % was measured. The number is fixed, as one that followed the clock would make
-trainings of the same seed differ; it is prime, so that the measured steps are now these, now those
-of an epoch and of the steps that the profiler times.
+"""The smallest measured step takes up to 0.6 times longer than others, so one in 31 costs about
+2 %, and at most 3.6 % in measurements. The number is fixed, because one that followed the clock
+would make trainings with the same seed differ. It is prime, so that the measured steps move through
+the epoch and through the steps that the profiler times.
 """
 CUT_INTERVAL = 97
 """The smallest step takes up to 1.5 times longer when it is cut into two besides."""
 
 
 class NoiseMeter:
-    """Chooses the steps that are measured, and smooths their norms; the same on every worker."""
+    """Chooses the steps to measure, the same on every worker, and smooths their norms."""
 
     def __init__(self, worker: Worker, plan: Plan, *, enabled: bool, mixes_samples: bool) -> None:
-        """Begin without any step.
+        """Start without any step.
 
         Args:
             worker: Which worker this is.
             plan: How an optimizer step is divided.
             enabled: Whether anything is measured.
             mixes_samples: Whether the model normalises by statistics of its batch, or the loss of a
-                batch is not that of its parts: to cut such a batch would change its gradient, so a
-                step of one part is not measured.
+                batch differs from that of its parts. Cutting such a batch would change its
+                gradient, so a step of one part is not measured.
         """
         self._worker = worker
         self._global_batch = plan.global_batch
@@ -60,14 +58,14 @@ class NoiseMeter:
         self._waiting: list[torch.Tensor] = []
 
     def micro_batch(self, step: int, num_samples: int) -> int | None:
-        """Return the micro batch with which a step is measured; None where it is not.
+        """Return the micro batch with which a step is measured; None if it is not measured.
 
         Steps may be prepared before earlier ones are made.
 
         Args:
             step: Number of the step, from 0, rising.
-            num_samples: Samples of the step over all workers; the smaller last step of an epoch is
-                left out.
+            num_samples: Samples of the step over all workers. A smaller last step of an epoch is
+                not measured.
         """
         if not self.measures or step < self._next_step or num_samples != self._global_batch:
             return None
@@ -89,7 +87,7 @@ class NoiseMeter:
         self._waiting = []
         small_batch = _harmonic_mean_part(self._global_batch, self._micro_batch)
         for part_sqr_norm, step_sqr_norm in totals:
-            # With fp16 a step may overflow; its update is left out as well.
+            # With fp16 a step may overflow. Then it is not updated either.
             if math.isfinite(part_sqr_norm) and math.isfinite(step_sqr_norm):
                 self._smoother.add(
                     GradientMoments.of_two_batches(
@@ -101,21 +99,15 @@ class NoiseMeter:
                 )
 
     def moments(self) -> GradientMoments | None:
-        """Return signal and noise as of the last reading.
-
-        None where they are not estimable (yet).
-        """
+        """Return signal and noise at the last reading; None if they cannot be estimated (yet)."""
         return self._smoother.moments()
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples as of the last reading.
-
-        None where it is not estimable (yet).
-        """
+        """Return the noise scale in samples at the last reading; None if it is unknown (yet)."""
         return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, after a reading."""
+        """Return the state for a checkpoint, after a reading."""
         return {"next_step": self._next_after_done, "smoother": self._smoother.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -125,7 +117,7 @@ class NoiseMeter:
 
 
 def _harmonic_mean_part(global_batch: int, micro_batch: int) -> float:
-    """Return the batch whose gradient has the mean squared norm of those of a step's parts.
+    """Return the batch whose gradient has the mean squared norm of the gradients of a step's parts.
 
     That squared norm is |G|^2 + tr(Sigma) / batch, so the mean is taken over 1 / batch.
     """

@@ -1,13 +1,13 @@
-"""What changes the parameters of a model, as the section `training` states it.
+"""Optimizers, frozen parameters and gradient hooks, from the section `training`.
 
-Optimizers go by their torch names, or are classes of other packages. They receive the parameters in
-groups, without those that are frozen. A gradient hook is a function of the user that changes the
-gradients of each step; where in a step it is called is left to the strategies.
+Optimizers have their torch names, or are classes of other packages. They receive the parameters in
+groups, without the frozen ones. A gradient hook is your function that changes the gradients of each
+step. Strategies call it.
 
-The first optimizer of a process would import torch's compiler, to keep out of what it compiles:
-that takes as long as importing torch, and 80 MB. Here optimizers leave that until something else
-has imported the compiler, and do from then on what torch has them do. A version of torch that is
-built otherwise is left as it is.
+The first optimizer of a process would import torch's compiler, only to hide from it. That takes as
+long as importing torch, and 80 MB. Here optimizers skip that until something else has imported the
+compiler; from then on they behave as usual. A version of torch that is built differently is left
+unchanged.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def optimizer_factory(
     for name, value in training.optimizer_options.items():
         if name in arguments:
             raise ExperimentError(
-                "it has a setting of its own, which may be searched",
+                "it has its own setting, which may be searched",
                 field=f"training.optimizer_options.{name}",
                 next_step=f"Set training.{name} instead.",
             )
@@ -125,14 +125,12 @@ def optimizer_factory(
 def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
     """Replace the hyperparameters in a stored state of optimizers by those of this trial.
 
-    Moments stay.
-
-    The learning rate is set at each step anyway.
+    Moments stay. The learning rate is set at each step anyway.
 
     Args:
         stored: The state of another trial, which is changed.
         own: The state of this trial's optimizers before their first step.
-        training: Names the options of the optimizer.
+        training: The training section, with the options of the optimizer.
     """
     if not isinstance(stored, dict) or not isinstance(own, dict):
         return
@@ -146,11 +144,11 @@ def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
 
 
 def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
-    """Let the optimizer leave out what is frozen.
+    """Freeze parameters, so that the optimizer does not change them.
 
     Args:
         model: The model.
-        groups: By the pattern of the names that they concern.
+        groups: The groups by the pattern of their names.
 
     Raises:
         ExperimentError: If a pattern fits no parameter, or none is left to be trained.
@@ -170,7 +168,8 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
             parameter.requires_grad_(False)
     if names and not any(parameter.requires_grad for parameter in model.parameters()):
         raise ExperimentError(
-            "no parameter is left to be trained", field="training.parameter_groups"
+            "all parameters are frozen, so there is nothing to train",
+            field="training.parameter_groups",
         )
 
 

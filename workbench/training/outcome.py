@@ -18,18 +18,16 @@ FAILED_EXCHANGE = (
     "DistNetworkError",
     "ServerLeft",
 )
-"""What the error of a rank mentions when another rank has gone."""
+"""Parts of errors of a rank after another rank has gone."""
 ALLOCATION_FAILURES = (
     "DefaultCPUAllocator: can't allocate memory",
     "CUDA out of memory",
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""What torch writes when host or device had no memory left, for tensors or for what libraries
-need.
-"""
+"""Messages of torch if host or device had no memory left, for tensors or for libraries."""
 _DETAILS_OF_MEMORY = " Including non-PyTorch memory"
-"""How the second half begins of what it writes about a device: parts, settings and a link."""
+"""Start of the second half of torch's message about a device: parts, settings and a link."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +37,11 @@ class Outcome:
     Attributes:
         state: complete, stopped because the receiver of the reports requested it, or failed.
         step: The last step reported.
-        values: What the training is worth, by metric: of a model of ours, what the checkpoint
-            reached that is exported; of a function, the last value of each metric.
+        values: The result of the training, by metric: for a model, the values of the exported
+            checkpoint; for a function, the last value of each metric.
         reason: Why it failed.
-        message: What failed, in one line.
-        traceback: What Python printed, where the training was another program.
+        message: The failure in one line.
+        traceback: The traceback that Python printed, if the training was another program.
         is_unreported: Whether it failed because it never reported an objective.
     """
 
@@ -76,10 +74,7 @@ def is_failed_exchange(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the message of an error.
-
-    Where a device has no memory left, without details.
-    """
+    """Return the type and message of an error, without details if a device ran out of memory."""
     return failure_message(error).partition(_DETAILS_OF_MEMORY)[0]
 
 

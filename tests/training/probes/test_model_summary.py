@@ -181,7 +181,7 @@ def test_a_loss_that_cannot_take_the_outputs_is_told_of() -> None:
     found = picture(model="own_pictured:flat")
     assert found.flops_per_sample is None
     assert any(
-        "the loss cannot take what the model returns" in each.problem for each in found.problems
+        "the loss cannot take the outputs of the model" in each.problem for each in found.problems
     )
 
 

@@ -1,6 +1,4 @@
-"""Programs that train: started, read while they run, and ended with everything that they have
-started.
+"""Programs that train: starting them, reading them while they run, and ending all their processes.
 
-Metrics are read from what a program writes anyway. Nothing here knows trials: the arguments come
-from outside, and what becomes of the metrics is left to those who follow a program.
+Metrics are read from the program's usual output. Nothing here knows trials.
 """

@@ -1,6 +1,6 @@
-"""Numbers by name in documents that name them: JSON objects, and rows of CSV.
+"""Reads numbers by name from JSON objects and rows of CSV.
 
-What is not a number is left out, or kept as a word, which shows why a metric is missing.
+Other values are skipped, or kept as a word that shows why a metric is missing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
 
 
 class Values(dict[str, float]):
-    """Numbers by name, as a program wrote them together; a boolean that it wrote as such stays one.
+    """Numbers by name that a program wrote together. Booleans stay booleans.
 
     Attributes:
-        words: What stands in the place of a number, such as None, by name.
+        words: Words instead of numbers, such as None, by name.
     """
 
     def __init__(
@@ -48,19 +48,18 @@ class Values(dict[str, float]):
 
 
 def read_json(line: bytes) -> Values:
-    """Return the numbers of a JSON object by name; those of nested objects by names with dots."""
+    """Return the numbers of a JSON object by name. Nested objects give names with dots."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return Values()
-    return numbers_of(document, MAX_DEPTH) if isinstance(document, dict) else Values()
+    if not isinstance(document, dict):
+        return Values()
+    return numbers_of(document, MAX_DEPTH)
 
 
 class Rows:
-    """Reads rows of CSV, of which the first names the columns.
-
-    Commas, semicolons or tabs separate them.
-    """
+    """Reads rows of CSV with commas, semicolons or tabs. The first row holds the column names."""
 
     def __init__(self) -> None:
         """Begin before the names."""
@@ -68,7 +67,7 @@ class Rows:
         self._separator = ","
 
     def read(self, line: bytes) -> Values:
-        """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
+        """Return the numbers of a row by name; none for the row of names or a torn row."""
         text = line.decode(errors="replace").removeprefix("\ufeff")
         if self._names is None:
             self._separator = next((sign for sign in ",;\t" if sign in text), ",")
@@ -90,10 +89,10 @@ class Rows:
         return numbers_of(row, 1)
 
     def _number_in(self, cell: str) -> str:
-        """Return a cell; where no comma separates the columns, it may be a decimal comma."""
-        return (
-            cell.replace(",", ".") if self._separator != "," and has_decimal_comma(cell) else cell
-        )
+        """Return a cell with a decimal point. A comma is one too, unless it separates columns."""
+        if self._separator == "," or not has_decimal_comma(cell):
+            return cell
+        return cell.replace(",", ".")
 
 
 def _cells_of(row: str, separator: str) -> list[str]:
@@ -105,7 +104,7 @@ def _cells_of(row: str, separator: str) -> list[str]:
 
 
 def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
-    """Return the numbers of a document, and the words and lists that stand in the place of one."""
+    """Return the numbers of a document, and words and lists in the place of numbers."""
     values = Values()
     for name, value in document.items():
         name = f"{prefix}{name}"
@@ -122,11 +121,14 @@ def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Val
 
 
 def _number_or_word(value: Any) -> tuple[float | None, str | None]:
-    """Return the number that a value of a document is, or what it is in the place of one."""
+    """Return the number that a value of a document is, or a word for what it is instead."""
     if isinstance(value, str):
         number = number_of_text(value)
-        listed = value.strip()[:_MAX_WORD] if number is None and _LISTED.fullmatch(value) else None
-        return number, listed or (word_of(value) if number is None else None)
+        if number is not None:
+            return number, None
+        if _LISTED.fullmatch(value):
+            return None, value.strip()[:_MAX_WORD]
+        return None, word_of(value)
     judged = judge(value)
     if not isinstance(judged, NotANumber):
         return judged, None

@@ -1,7 +1,7 @@
 """Follows a program from its start to its end: its process, its output, the metrics it writes.
 
-Ending the program and whatever it started is left to `supervisor`; what the metrics mean, to
-`training.program`.
+`supervisor` ends the program with all of its processes. `training.program` knows what the metrics
+mean.
 """
 
 from __future__ import annotations
@@ -47,14 +47,11 @@ _FILES: dict[str, Callable[[Path], MetricFile]] = {
     "tensorboard": EventFolder,
     "wandb": WandbFolder,
 }
-"""What follows the files that a program writes, by the kind of its metric source."""
+"""Readers of the files that a program writes, by the kind of its metric source."""
 
 
 class MetricReaders:
-    """What reads the metrics of one program.
-
-    Its printed lines, by stream, and the files that it writes.
-    """
+    """Reads the metrics of one program, from its printed lines and from its files."""
 
     def __init__(
         self,
@@ -63,19 +60,21 @@ class MetricReaders:
         reported: Path | None = None,
         metrics: frozenset[str] = frozenset(),
     ) -> None:
-        """Choose the readers; files that are there already are left out where the format allows it.
+        """Choose the readers. Existing files are skipped if the format allows it.
 
         Args:
             source: Where metrics are read; None for nowhere.
-            path: The file or folder that the source names.
-            reported: What `wb.report` of the program writes; None where that is not read.
-            metrics: What the experiment names as metrics.
+            path: The file or folder of the source.
+            reported: The file that `wb.report` writes; None if it is not read.
+            metrics: The metrics of the experiment.
         """
         self.of_output: Reader | None = None
         self.of_errors: Reader | None = None
         reads_pairs = source is not None and source.kind in ("auto", "stdout")
         self.is_of_interest = may_have_metrics if reads_pairs else None
-        self.files: list[MetricFile] = [] if reported is None else [json_lines(reported)]
+        self.files: list[MetricFile] = []
+        if reported is not None:
+            self.files.append(json_lines(reported))
         if source is None:
             return
         match source.kind:
@@ -94,7 +93,7 @@ class FollowedProgram:
     """One start of a program.
 
     Attributes:
-        output: What it prints.
+        output: Its output.
     """
 
     def __init__(
@@ -108,9 +107,9 @@ class FollowedProgram:
         """Prepare to follow it.
 
         Args:
-            readers: What reads its metrics.
-            output: Where its output is kept.
-            take: Takes what was written together, and the step that the format states beside it.
+            readers: The readers of its metrics.
+            output: Keeps its output.
+            take: Takes values that were written together, and their step if the format has one.
             tick: Called several times a second.
             should_end: Returns whether the program should end.
         """
@@ -120,7 +119,7 @@ class FollowedProgram:
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
     ) -> ProgramEnd:
-        """Start the program, and read what it writes until nothing of it is left.
+        """Start the program, and read its output until all of its processes have ended.
 
         Args:
             arguments: The program and its arguments; `python` is the interpreter that runs this.
@@ -170,7 +169,7 @@ class FollowedProgram:
     def _read(
         self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None
     ) -> bool:
-        """Take what a stream holds now; return whether there may be more."""
+        """Take the current content of a stream, and return whether there may be more."""
         try:
             data = os.read(descriptor, READ_BYTES)
         except OSError:  # there is nothing now, or never again
@@ -215,10 +214,7 @@ class ProgramEnd:
 
 
 class ProgramProcess:
-    """A program that runs below a supervisor.
-
-    What it prints can be read from `output` and `errors`.
-    """
+    """A program below a supervisor. Its output can be read from `output` and `errors`."""
 
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
@@ -285,7 +281,7 @@ class ProgramProcess:
 
 
 class KeptOutput:
-    """The output of one attempt; what this process prints is the log of the trial."""
+    """The output of one attempt. This process prints it to the log of the trial."""
 
     def __init__(self, max_bytes: int) -> None:
         """Keep nothing yet.
@@ -301,7 +297,7 @@ class KeptOutput:
         """The end of the standard error."""
 
     def write(self, data: bytes, *, is_error: bool) -> None:
-        """Take what was printed.
+        """Take output.
 
         Args:
             data: The bytes.

@@ -1,13 +1,12 @@
-"""Serve the user's modules and scripts from the copy that a run keeps, as if they were in their
-places.
+"""Serves your modules and scripts from the copy that a run keeps, as if they were in their places.
 
-A module that was kept has its original path as `__file__`, so files beside the code still resolve.
-Its source is that of the copy, also where `inspect` and tracebacks show it. A script that has
-changed since runs as it was kept, too. What was not kept is imported from the disk.
+A kept module has its original path as `__file__`, so files next to the code still resolve. Its
+source is that of the copy, also in `inspect` and in tracebacks. If a script has changed since, the
+kept version runs. Modules that were not kept are imported from the disk.
 
 A worker imports this module. The archive of kept code holds a copy of it named `sitecustomize.py`.
-Every Python below the worker imports that when it starts, whichever environment it belongs to. So
-this file uses only the standard library, and the syntax of old versions.
+Every Python below the worker imports that copy when it starts, in any environment. So this file
+uses only the standard library, and the syntax of old versions.
 """
 
 import marshal
@@ -15,8 +14,8 @@ import os
 import sys
 
 try:
-    # What `importlib.util` and `importlib.machinery` export. Those are libraries: to import them
-    # takes each program several milliseconds, and these modules are part of the interpreter.
+    # The same objects as in `importlib.util` and `importlib.machinery`. Importing these takes each
+    # program several milliseconds, but the frozen modules are part of the interpreter.
     from _frozen_importlib import module_from_spec, spec_from_loader
     from _frozen_importlib_external import (
         PathFinder,
@@ -34,9 +33,9 @@ except ImportError:
     )
 
 VARIABLE = "WORKBENCH_KEPT_CODE"
-"""The environment variable that names the folder of the kept code."""
+"""The environment variable with the folder of the kept code."""
 SEEN_VARIABLE = "WORKBENCH_KEPT_CODE_SEEN"
-"""The environment variable that names a file, which a program makes when it runs kept code."""
+"""The environment variable with a file that a program makes when it runs kept code."""
 MANIFEST = "manifest.json"
 INDEX = "index.bin"
 """The same for programs, which read it without importing a library.
@@ -44,19 +43,15 @@ INDEX = "index.bin"
 That takes longer than many a trial.
 """
 STARTUP = "startup"
-"""The folder, in that of the kept code, which is put on the path of every Python below the
-worker.
-"""
+"""The folder, inside the kept code, that is on the path of every Python below the worker."""
 
 
 def index_of(kept, tops):
-    """Return the table that a program reads when it starts.
-
-    So it need not look at any of the files.
+    """Return the table that a program reads when it starts, instead of looking at the files.
 
     Args:
-        kept: Where the copy of each file is, in the folder of the kept code, by its path.
-        tops: Paths of modules that only a finder of their own finds, by name.
+        kept: The place of each file's copy in the folder of the kept code, by its path.
+        tops: Paths of modules that only their own finder finds, by name.
     """
     names = set()
     for path in kept:
@@ -99,7 +94,9 @@ class KeptFiles:
         if copy is None:
             real = os.path.realpath(path)
             copy = self._kept.get(self._real.get(real, real))
-        return None if copy is None else os.path.join(self.folder, copy)
+        if copy is None:
+            return None
+        return os.path.join(self.folder, copy)
 
     def content(self, path):
         """Return the bytes of a file as it was kept."""
@@ -133,8 +130,8 @@ class KeptLoader(SourceFileLoader):
         return self._kept.content(path)
 
     def path_stats(self, path):
-        """Keep Python from bytecode beside the original, which may be of another version."""
-        raise OSError("kept code has its bytecode beside the copy")
+        """Keep Python from bytecode next to the original, which may be of another version."""
+        raise OSError("the bytecode of kept code is next to the copy")
 
     def get_code(self, fullname):
         """Return the compiled module; it is compiled once for each folder of kept code."""
@@ -184,7 +181,7 @@ class MainLoader(KeptLoader):
         self._given = given
 
     def get_code(self, fullname):
-        """Return code that makes `__main__` that of a script, and runs it."""
+        """Return code that turns `__main__` into that of a script, and runs it."""
         folder = os.path.dirname(os.path.realpath(self.path))
         sys.path[:] = [folder if entry == self._given else entry for entry in sys.path]
         return compile("__loader__.run(globals())", __file__, "exec")
@@ -208,7 +205,7 @@ class MainLoader(KeptLoader):
         first = trace
         while first is not None and first.tb_frame.f_code.co_filename != self.path:
             first = first.tb_next
-        traceback.print_exception(kind, error, trace if first is None else first)
+        traceback.print_exception(kind, error, first or trace)
 
 
 class KeptFinder:
@@ -223,7 +220,9 @@ class KeptFinder:
     def find_spec(self, fullname, path=None, target=None):
         """Return where a module is, if it was kept."""
         if fullname == "__main__":
-            script = self._scripts.get(sys.path[0]) if sys.path else None
+            script = None
+            if sys.path:
+                script = self._scripts.get(sys.path[0])
             return script and spec_from_loader("__main__", script, origin=script.path)
         tail = fullname.rpartition(".")[2]
         if tail not in self.kept.names:
@@ -273,14 +272,11 @@ class KeptFinder:
             try:
                 open(seen, "a").close()
             except OSError:
-                return  # then the code is compared for each trial, too
+                return  # then the code is compared for each trial as well
 
 
 class ScriptEntry:
-    """What Python takes for the content of a script.
-
-    Nothing but its `__main__`, which `KeptFinder` finds.
-    """
+    """An entry of the path that contains only the `__main__` of a script; see `KeptFinder`."""
 
     def find_spec(self, fullname, target=None):
         """Find nothing."""
@@ -291,7 +287,7 @@ class ScriptEntry:
 
 
 def install(folder):
-    """Serve what is in a folder of kept code, instead of what was served before.
+    """Serve a folder of kept code, instead of the earlier one.
 
     Args:
         folder: The folder; None for no kept code.
@@ -328,7 +324,7 @@ def _start():
     Then run the `sitecustomize` that is there.
     """
     own = os.path.dirname(os.path.abspath(__file__))
-    # A program must not find this folder where it looks for modules of its own.
+    # A program must not find this folder when it looks for its own modules.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != own]
     try:
         install(os.environ.get(VARIABLE))

@@ -1,8 +1,8 @@
-"""Start a script of another language as its run has kept it, where it has changed since.
+"""Starts a script of another language as its run has kept it, if it has changed since.
 
-Python imports kept code by itself, see `kept_imports`. Any other interpreter reads the file that
-its command names. If that has changed, the copy is put beside it for the time of the trial, so that
-paths which the script derives from its own still resolve.
+Python imports kept code itself, see `kept_imports`. Any other interpreter reads the file in its
+command. If that has changed, the copy is put next to it for the time of the trial, so that paths
+relative to the script still resolve.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
         arguments: The program and its arguments.
 
     Raises:
-        RunError: If a copy cannot be put beside its script.
+        RunError: If a copy cannot be put next to its script.
     """
     folder = os.environ.get(VARIABLE)
     if not folder:
@@ -57,18 +57,20 @@ def served_by_name(arguments: Sequence[str]) -> set[str]:
 
 
 def _placed(argument: str, kept: KeptFiles, written: list[Path]) -> str:
-    path = Path(os.path.abspath(argument)) if "\0" not in argument else Path()
+    if "\0" in argument:  # not a path
+        return argument
+    path = Path(os.path.abspath(argument))
     if kept.place(str(path)) is None or not kept.has_changed(str(path)):
         return argument
-    beside = path.with_name(f".{path.stem}-kept-{os.getpid()}-{len(written)}{path.suffix}")
+    copy = path.with_name(f".{path.stem}-kept-{os.getpid()}-{len(written)}{path.suffix}")
     try:
-        beside.write_bytes(kept.content(str(path)))
-        beside.chmod(0o755)
+        copy.write_bytes(kept.content(str(path)))
+        copy.chmod(0o755)
     except OSError as error:
         raise RunError(
-            f"{path.name} has changed since the run began, and the kept one cannot be put beside"
-            f" it: {error.strerror}",
+            f"{path.name} has changed since the run started, and the kept version cannot be put"
+            f" next to it: {error.strerror}",
             next_step="Continue the run with --code current, or restore the file.",
         ) from error
-    written.append(beside)
-    return str(beside)
+    written.append(copy)
+    return str(copy)

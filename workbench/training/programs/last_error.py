@@ -1,8 +1,8 @@
-"""Find in what a program printed the error that ended it: the exception, not the last line.
+"""Finds the error that ended a program in its output: the exception, not the last line.
 
-Behind the exception, programs print hints, links and farewells. What Python, R, C++, Java, Node,
-Rust, Go and Julia print is recognised; of any other program, the last line is taken that states
-more than a hint.
+After the exception, programs print hints, links and goodbyes. The errors of Python, R, C++, Java,
+Node, Rust, Go and Julia are recognised. For any other program it is the last line that is more than
+a hint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from workbench.store.history.failure_text import exceptions_in
 
 MAX_CHARS = 2000
 _MAX_READ_CHARS = 2**17
-"""Of what was printed, the end is read: an error and its traceback are not longer."""
+"""Only the end of the output is read. An error and its traceback are not longer than this."""
 _MAX_LINES = 20
 _RANK = re.compile(r"^\[(?:rank|default)?\d+\]:? ?", re.MULTILINE)
 _TRACEBACK = re.compile(
@@ -23,7 +23,7 @@ _TRACEBACK = re.compile(
 _NOT_THE_END = re.compile(
     r"Exception ignored |--- Logging error ---|Exception in thread|Error in atexit|Error in sys\."
 )
-"""What Python prints before the traceback of an exception that did not end the program."""
+"""Lines before the traceback of an exception that did not end the program."""
 _MEMBER = re.compile(
     r"^ *\+-\+-+ 1 -+\n(?: *\|(?: Traceback| Exception Group|  ).*\n)*? *\|"
     r" (?P<text>(?!Traceback)\S.*)$",
@@ -77,12 +77,10 @@ def last_error(printed: str) -> str:
     r"""Return the error that ended a program: its type and its message, or its last line.
 
     Args:
-        printed: What it printed on stderr, or its end; escapes and line ends of terminals are
-            allowed.
+        printed: Its stderr, or the end of it. Escapes and line ends of terminals are allowed.
 
     Returns:
-        At most `MAX_CHARS` characters, of which the first line states what failed; "" where nothing
-        was printed.
+        At most `MAX_CHARS` characters. The first line says what failed; "" if nothing was printed.
 
     Example:
         >>> last_error("Error in fit(x) : no data\nCalls: main -> fit\nExecution halted\n")
@@ -90,7 +88,9 @@ def last_error(printed: str) -> str:
     """
     text = _RANK.sub("", printed[-_MAX_READ_CHARS:].replace("\r\n", "\n").replace("\r", "\n"))
     best = max((find(text) for find in _FINDERS), key=lambda place: place[0])
-    error = best[1] if best[0] >= 0 else _last_line(text)
+    error = best[1]
+    if best[0] < 0:
+        error = _last_line(text)
     return "\n".join(error.strip().splitlines()[:_MAX_LINES])[:MAX_CHARS].rstrip()
 
 
@@ -105,13 +105,13 @@ def last_traceback(printed: str) -> str | None:
     """
     text = _RANK.sub("", printed[-_MAX_READ_CHARS:])
     blocks = _tracebacks(text)
-    return text[blocks[-1][0] :] if blocks else None
+    if not blocks:
+        return None
+    return text[blocks[-1][0] :]
 
 
 def _tracebacks(text: str) -> list[tuple[int, str]]:
-    """Return where each traceback begins, and its last exception.
-
-    Only those that may have ended the program.
+    """Return the start of each traceback that may have ended the program, and its last exception.
 
     Exceptions that were raised from each other are one.
     """
@@ -128,9 +128,12 @@ def _tracebacks(text: str) -> list[tuple[int, str]]:
         exceptions = exceptions_in(text[header.start() : end])
         if not exceptions or _NOT_THE_END.match(above[0].lstrip()):
             continue
-        member = _MEMBER.search(text, header.start(), end) if "Group" in header[0] else None
-        exception = exceptions[0] if member is None else f"{exceptions[0]}: {member['text']}"
-        begin = ending[-1][0] if _CHAIN.match(above[0].lstrip()) and ending else header.start()
+        exception = exceptions[0]
+        if "Group" in header[0] and (member := _MEMBER.search(text, header.start(), end)):
+            exception += f": {member['text']}"
+        begin = header.start()
+        if ending and _CHAIN.match(above[0].lstrip()):
+            begin = ending[-1][0]
         (passed_on if _PASSED_ON.match(exceptions[0]) else ending).append((begin, exception))
     return ending or passed_on
 
@@ -139,10 +142,13 @@ def _python(text: str) -> tuple[int, str]:
     blocks = _tracebacks(text)
     if blocks:
         return blocks[-1]
-    lines = list(_PYTHON_LINE.finditer(text)) if _TRACEBACK.search(text) is None else []
-    return (
-        (lines[-1].start(), text[lines[-1].start() :].partition("\n\n")[0]) if lines else (-1, "")
-    )
+    if _TRACEBACK.search(text) is not None:
+        return -1, ""
+    lines = list(_PYTHON_LINE.finditer(text))
+    if not lines:
+        return -1, ""
+    start = lines[-1].start()
+    return start, text[start:].partition("\n\n")[0]
 
 
 def _cpp(text: str) -> tuple[int, str]:
@@ -154,7 +160,7 @@ def _cpp(text: str) -> tuple[int, str]:
 
 
 def _r(text: str) -> tuple[int, str]:
-    """Return what R printed last; its message may begin in the next line."""
+    """Return the last error of R. Its message may start in the next line."""
     matches = list(_R.finditer(text))
     if not matches or not re.search(
         r"^(?:Execution halted|Ausf\u00fchrung angehalten)", text, re.MULTILINE
@@ -181,11 +187,13 @@ def _node(text: str) -> tuple[int, str]:
 
 
 def _first_call(text: str) -> int:
-    """Return where the calls of the last error of Node begin; -1 without any."""
+    """Return where the calls of the last error of Node start; -1 without any."""
     calls = [match.start() for match in _NODE_CALL.finditer(text)]
     while len(calls) > 1 and "\n" not in text[calls[-2] + 1 : calls[-1]]:
         calls.pop()
-    return calls[-1] if calls else -1
+    if not calls:
+        return -1
+    return calls[-1]
 
 
 def _others(text: str) -> tuple[int, str]:
@@ -204,12 +212,11 @@ def _julia(text: str) -> tuple[int, str]:
 
 
 def _above(text: str, pattern: re.Pattern[str], calls: str) -> tuple[int, str]:
-    """Return the last line of a pattern above where the calls begin.
-
-    Nothing where these are missing.
-    """
+    """Return the last line of a pattern above the calls; nothing if there are no calls."""
     matches = list(pattern.finditer(text, 0, max(0, text.rfind(calls))))
-    return (matches[-1].start(), matches[-1][0]) if matches else (-1, "")
+    if not matches:
+        return -1, ""
+    return matches[-1].start(), matches[-1][0]
 
 
 _FINDERS: tuple[Callable[[str], tuple[int, str]], ...] = (
@@ -224,7 +231,7 @@ _FINDERS: tuple[Callable[[str], tuple[int, str]], ...] = (
 
 
 def _last_line(text: str) -> str:
-    """Return the last line that states more than a hint."""
+    """Return the last line that is more than a hint."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [number for number, line in enumerate(lines) if not _HINT.match(line)]
     if not telling:

@@ -1,8 +1,8 @@
-"""Which words of a printed line are the name of a metric.
+"""Decides which words of a printed line are the name of a metric.
 
-Prose has words and numbers, too. So what is written without signs counts only where one of the
-names is that of a usual metric; words before it, such as `best` or `train`, belong to it. Finding
-names and numbers in a line is left to `printed_metrics`.
+Prose has words and numbers as well. So values without a sign count only if one of the names is a
+usual metric. Words before it, such as `best` or `train`, belong to it. `printed_metrics` finds
+names and numbers in a line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_ANOTHER = _words(
     "baseline chance dummy highest initial lowest max maximum min minimum old prev previous "
     "random target"
 )
-"""What the number of a metric is preceded by that is not the one of this moment."""
+"""Words before the number of a metric that is not the current one."""
 _QUALIFIERS = frozenset(
     (
         *_SPLITS,
@@ -61,7 +61,7 @@ def has_metric_name(text: str) -> bool:
 
 
 def is_metric(name: str) -> bool:
-    """Return whether a name, such as `val_loss` or `acc.train`, is that of a usual metric.
+    """Return whether a name, such as `val_loss` or `acc.train`, is a usual metric.
 
     Example:
         >>> is_metric("val_loss"), is_metric("loss_weights")
@@ -79,13 +79,13 @@ def is_count(name: str) -> bool:
 
 
 def name_with_qualifiers(text: str, place: int, name: str) -> str:
-    """Return a name with the qualifiers that stand before it, joined by underscores.
+    """Return a name with the qualifiers before it, joined by underscores.
 
-    What is counted is the same in all parts of the data: `Train Epoch` is `Epoch`.
+    A count is the same in all parts of the data: `Train Epoch` is `Epoch`.
 
     Args:
         text: A line.
-        place: Where the name begins in it.
+        place: The start of the name in it.
         name: The name.
 
     Example:
@@ -97,7 +97,7 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
     if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):
         return name
     match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
-    words = [] if match is None else match[0].split()
+    words = match[0].split() if match is not None else []
     if name.lower() in COUNTED and all(word.lower() in _SPLITS for word in words):
         return name
     return "_".join((*words, name))
@@ -110,10 +110,10 @@ def label_before(text: str, place: int) -> str:
 
     Args:
         text: A line.
-        place: Where the name begins in it.
+        place: The start of the name in it.
 
     Returns:
-        The word; nothing where there is none, or where it is one of prose.
+        The word; "" if there is none, or if it is prose.
 
     Example:
         >>> from workbench.training.programs.metric_names import label_before
@@ -127,9 +127,7 @@ def label_before(text: str, place: int) -> str:
 
 
 def training_scope(text: str) -> str:
-    """Return how a line says at its beginning that all of it is about the training part.
-
-    Nothing otherwise.
+    """Return the word at the start of a line about training; "" for any other line.
 
     Example:
         >>> from workbench.training.programs.metric_names import training_scope
@@ -137,21 +135,20 @@ def training_scope(text: str) -> str:
         ('train', '')
     """
     match = _SCOPE.match(text)
-    # What a progress bar does has a name, too.
-    return "" if match is None or "%|" in text else match[1]
+    if match is None or "%|" in text:  # a progress bar has a name as well
+        return ""
+    return match[1]
 
 
 def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
-    """Return the names of a line, with those of the training part named so.
+    """Return the names of a line, with a prefix for metrics of the training part.
 
-    Metrics that follow one of the training part are of that part, too.
-
-    In `train loss: 0.5 acc: 0.8` the accuracy is not the one that another line states of validation
-    data.
+    Metrics after a training metric belong to training as well. In `train loss: 0.5 acc: 0.8` the
+    accuracy is not that of the validation data, which another line may show.
 
     Args:
-        names: In their order, with their qualifiers.
-        training: What `training_scope` returns of the line.
+        names: The names in their order, with their qualifiers.
+        training: The result of `training_scope` for the line.
 
     Example:
         >>> from workbench.training.programs.metric_names import with_training_named

@@ -2,10 +2,10 @@
 
 A JSON object; a mapping of mappings at the end of a line; pairs with a sign, `name=value` or
 `name: value`; pairs with only space in between, `epoch 3 loss 0.1`; fields, `name value | name
-value`; words in the place of a number. A new notation is one more function here. Which words are
-names is left to `metric_names`, which text is a number to `printed_numbers`.
+value`; words instead of a number. A new notation is one more function here. `metric_names` knows
+which words are names, `printed_numbers` which text is a number.
 
-Lines are bytes, because programs print anything: what is not understood is not a metric, never an
+Lines are bytes, because programs print anything. Output that is not understood is ignored, never an
 error.
 """
 
@@ -60,17 +60,17 @@ _CHANGE = re.compile(
 )
 """The old value of a change."""
 _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$", re.IGNORECASE)
-"""How a part of a line begins that is about the best values so far."""
+"""Start of a part of a line that is about the best values so far."""
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
-"""How a line of a mapping ends that goes on in the next one."""
+"""End of a line of a mapping that continues in the next line."""
 _CLOSES = (b"}", b"]", b")")
 _QUOTED = re.compile(rb"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 _MAX_BLOCK = 500
 """The most lines of a mapping that are read as one."""
 _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
-"""What Python prints within a mapping, and does not read as a literal."""
+"""Values that Python prints within a mapping but does not read as literals."""
 _AN_OBJECT = "an array or another object"
 _LISTS = ("a list", "an empty list")
 _MAX_UNREADABLE = 3
@@ -100,9 +100,9 @@ def may_have_metrics(data: bytes) -> bool:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines; carriage returns of progress bars end lines, too.
+    """Cuts a stream of bytes into lines. Carriage returns of progress bars also end lines.
 
-    The traceback of a Python program is left out: it shows source, not metrics.
+    The traceback of a Python program is skipped, because it shows source and no metrics.
     """
 
     def __init__(self, is_of_interest: Callable[[bytes], bool] | None = None) -> None:
@@ -154,7 +154,9 @@ class Lines:
         if self._num_open > 0 and len(self._block) < _MAX_BLOCK:
             return []
         block, self._block = self._block, []
-        return block if self._num_open > 0 else [b" ".join(line.strip() for line in block)]
+        if self._num_open > 0:
+            return block
+        return [b" ".join(line.strip() for line in block)]
 
     def _is_traceback(self, line: bytes) -> bool:
         if line.startswith(b"Traceback (most recent call last)"):
@@ -164,7 +166,7 @@ class Lines:
         return self._in_traceback
 
     def end(self) -> list[bytes]:
-        """Return the last line, which may lack its end."""
+        """Return the last line, which may be incomplete."""
         rest, self._rest = self._rest, b""
         lines: list[bytes] = []
         if rest:
@@ -182,15 +184,15 @@ def _num_open(text: bytes) -> int:
 def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
-    Names of two words, where only a space stands before the value, are joined by an underscore;
-    before a sign they are where the first is a word such as `train` or `best`. `3,3` is 3.3 as the
-    value of a metric, and beside such a one; elsewhere it is a list, as in `kernel=3,3`. What a
-    library prints as one number is that number, as in `tensor(0.25, device='cuda:0')`. A word in
-    the place of the number of a metric is kept.
+    A name of two words is joined by an underscore if only a space follows it. Before a sign, that
+    happens only if the first word is one such as `train` or `best`. `3,3` is 3.3 as the value of a
+    metric, or in a line with such a value; elsewhere it is a list, as in `kernel=3,3`. A value that
+    a library prints as one number is that number, as in `tensor(0.25, device='cuda:0')`. A word
+    instead of the number of a metric is kept.
 
     Args:
         line: The line.
-        metrics: Names that are metrics beside those of usual ones, such as that of the objective.
+        metrics: Further names that are metrics, such as the objective.
 
     Example:
         >>> from workbench.training.programs.printed_metrics import read_line
@@ -235,7 +237,9 @@ def _with_present_values(text: str) -> str:
     """Return a line in which a change, such as `0.5 --> 0.4`, is its new value."""
     if ">" in text or "\u2192" in text:
         text = _CHANGE.sub("", text)
-    return _OPTUNA_BEST.sub("best_value:", text) if "Best is" in text else text
+    if "Best is" in text:
+        text = _OPTUNA_BEST.sub("best_value:", text)
+    return text
 
 
 def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
@@ -260,10 +264,9 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
 
 
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
-    """Return the names of pairs as they count, as they are written, and their numbers.
+    """Return the final names of pairs, the written names, and their numbers.
 
-    Where a line has several values of one name, those with a word before it take this word into
-    their names.
+    If a line has several values of one name, a word before the name becomes a part of it.
     """
     names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
     if "est" in text:
@@ -288,7 +291,7 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
 def _without_lists(
     written: list[tuple[str, str, str]], metrics: Container[str]
 ) -> list[tuple[str, str, str]]:
-    """Return names and numbers without those with a decimal comma, unless a metric has one, too."""
+    """Return names and numbers without decimal commas, unless a metric has one as well."""
     doubtful = [name for name, _, number in written if has_decimal_comma(number)]
     if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
         return written
@@ -308,14 +311,12 @@ def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str,
     Args:
         text: A line, without its pairs that have signs.
         has_others: Whether it has such pairs, to which the progress belongs.
-        training: What `training_scope` returns of the line.
+        training: The result of `training_scope` for the line.
 
     Example:
-        >>> from workbench.training.programs.metric_names import read_spaced
-        >>> read_spaced("Epoch [3/10] loss 0.25 acc 98", has_others=False)
-        {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0}
-        >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
-        {}
+        >>> from workbench.training.programs.metric_names import read_spaced >>> read_spaced("Epoch
+        [3/10] loss 0.25 acc 98", has_others=False) {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0} >>>
+        read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False) {}
     """
     has_name = has_metric_name(text)
     if not (has_name or has_others):
@@ -331,11 +332,13 @@ def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str,
                 kept += pairs
     names = with_training_named([pair.name for pair in kept], training)
     values = {name: pair.value for name, pair in zip(names, kept, strict=True)}
-    return progress | values if values or has_others else {}
+    if not values and not has_others:
+        return {}
+    return progress | values
 
 
 def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
-    """Return the pairs of a part that consists of nothing else; none of any other."""
+    """Return the pairs of a part that consists only of pairs; otherwise none."""
     pairs: list[_SpacedPair] = []
     part = part.rstrip()
     place = _after_brackets(part, 0)
@@ -379,7 +382,8 @@ def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
     words: list[tuple[str, str]] = []
     for match in _word_pattern(metrics).finditer(text):
         name = name_with_qualifiers(text, match.start("name"), match["name"])
-        name = name if name in metrics else name.replace(" ", "_")
+        if name not in metrics:
+            name = name.replace(" ", "_")
         word = match["signed"] or match["bare"]
         is_history = match[1] and word.startswith("[")  # such as {'loss': [0.5, 0.25]}
         if name in metrics and not is_history:
@@ -400,11 +404,9 @@ def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
 
 
 def _without_booleans(values: Values, metrics: Container[str]) -> Values:
-    """Return the values of a printed mapping, where a boolean is a word.
+    """Return the values of a printed mapping, with booleans as words.
 
-    Not all that is logged is a metric.
-
-    A list is no word here: many programs print the history of a metric at last.
+    A list does not become a word, because many programs finally print the history of a metric.
     """
     booleans = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
     words = values.words | booleans
@@ -429,10 +431,11 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
             if (match := pattern.search(text)) is None:
                 continue
             numbers = numbers_of(match.groupdict(), 1)
-            # It may have caught half of what a library prints.
+            # The pattern may have matched half of the output of a library.
             if len(numbers) < len(match.groupdict()):
                 match = pattern.search(with_plain_values(text))
-                numbers = numbers if match is None else numbers_of(match.groupdict(), 1)
+                if match is not None:
+                    numbers = numbers_of(match.groupdict(), 1)
             values.merge(numbers)
         return values
 
@@ -440,6 +443,8 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
 
 def _text_of(line: bytes) -> str:
-    """Return a line without the sequences that color it; nothing where it is not text."""
+    """Return a line without color sequences; "" if it is not text."""
     text = line[:MAX_LINE_BYTES].decode(errors="replace")
-    return "" if text.count("\ufffd") > _MAX_UNREADABLE else without_escapes(text).strip()
+    if text.count("\ufffd") > _MAX_UNREADABLE:
+        return ""
+    return without_escapes(text).strip()

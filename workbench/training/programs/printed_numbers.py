@@ -1,11 +1,11 @@
 """Numbers in text, as programs and libraries print them.
 
-Plain, with separators between thousands, or with a decimal comma. What may mean two numbers, such
-as `1,234`, is none: a missing value is noticed, a wrong one is not. Libraries print values such as
-`np.float64(0.25)` or `tensor(0.25, device='cuda:0')`: in a line of text such a value is replaced by
-its number, or by a sign that is read as nothing where it is not one number, or else its parts would
-be taken for metrics, such as `cuda:0`. Words in the place of a number, such as `None`, are named.
-Which numbers of a line belong to which names is left to `printed_metrics`.
+Plain, with separators between thousands, or with a decimal comma. Text that may mean two numbers,
+such as `1,234`, is not read, because users notice a missing value but not a wrong one. Values of
+libraries, such as `np.float64(0.25)` or `tensor(0.25, device='cuda:0')`, are replaced by their
+number, or by a sign if they are not one number. Otherwise their parts, such as `cuda:0`, would pass
+for metrics. Words instead of a number, such as `None`, are reported. `printed_metrics` knows which
+numbers of a line belong to which names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NUMBER = (
 COUNT = rf"(?:{GROUPED_DIGITS}|\d+)"
 """The pattern of a whole number, of which commas may separate thousands."""
 _BETWEEN = ",'\u2019\u00a0\u202f"
-"""What may stand between digits beside a dot; the last two are blanks that do not end a line."""
+"""Separators between digits, other than a dot. The last two are blanks that do not end a line."""
 WRITTEN = (
     r"[-+]?[1-9]\d{0,2}(?: \d{3})+(?:[.,]\d+)?(?=\s*(?:$|[|,;)\]]|[^\W\d][\w./-]*\s*[=:]))"
     rf"|[-+]?\d+(?:[.{_BETWEEN}]\d+)*[{_BETWEEN}]\d+(?:\.\d+)?\.?(?:[eE][-+]?\d+)?"
@@ -32,9 +32,7 @@ _IMAGINARY = r"[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b"
 _POWER = r"\^|\*[*^]|\s?[*\u00d7\u00b7]\s?10"
 _DATE = r"(?:-\d|[/.]\d+[/.]\d)"
 NOT_INSIDE = rf"(?![\w:]|[.{_BETWEEN}\u066b\u066c]\d|{_IMAGINARY}|{_POWER}|{_DATE})"
-"""What must follow a number.
-
-It does not go on, and is not part of a complex one, of a product or a date.
+"""The end of a number: it does not continue, and is not part of a complex one, a product or a date.
 """
 _COUNT = re.compile(COUNT)
 _BLANKS = re.compile(r"[-+]?[1-9]\d{0,2}(?:(['\u2019\u00a0\u202f])\d{3})(?:\1\d{3})*(?:[.,]\d+)?")
@@ -43,7 +41,7 @@ _DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
 _DECIMAL_COMMA = re.compile(r"[-+]?(?![1-9]\d{0,2},\d{3}(?!\d))\d+,\d+(?:[eE][-+]?\d+)?")
 _LIST = re.compile(r"(?![-+]?[1-9]\d{0,2}\.\d{3},\d+$)([-+]?\d+\.\d+),\d")
 NOT_READ = "\u2026"
-"""What stands for a value that is not one number."""
+"""The sign for a value that is not one number."""
 _NUMBERS = (
     r"(?:b?float\d*(?:_\w+)?|bfloat16|longdouble|half|single|double|u?int\d*|u?byte|u?short|u?intc|u?longlong|"
     r"u?long|intp|uintp|bool_?|complex\d*|clongdouble|str_|mpf|Decimal|Fraction|Float|Integer)"
@@ -57,7 +55,7 @@ _OTHERS = (
     r"(?:timedelta64|datetime64|timedelta|datetime|date|Timestamp|Timedelta|Period|device|dtype|Size|slice|"
     r"PosixPath|WindowsPath|CudaDevice|CpuDevice|TpuDevice)"
 )
-"""What prints numbers within its brackets that are not its value."""
+"""Objects that print numbers within their brackets that are not their value."""
 _OPENS = re.compile(
     rf"(?<![\w.])(?:[A-Za-z_]\w*\.)*(?:(?P<number>{_NUMBERS})|{_ARRAYS}|(?P<other>{_OTHERS}))\("
 )
@@ -73,7 +71,7 @@ _END_OF_ARRAY = re.compile(
 )
 """How the print of an array of several lines ends."""
 _NOT_FINITE = re.compile(r"(-?)1\.#(QNAN|SNAN|IND|INF)\d*\b")
-"""How C of Microsoft prints what is not finite."""
+"""How Microsoft's C prints numbers that are not finite."""
 _END_OF_SERIES = re.compile(r"^(?:Name: .*, )?(?:Length: \d+, )?dtype: \S+$")
 """How the print of a column of pandas ends."""
 _R_TEXT = re.compile(r'\s*\[\d+\]\s+"([^"]*)"\s*')
@@ -87,16 +85,16 @@ WORD = (
     r"(?:None|NULL|null|nil|NA(?:_(?:real|integer|character)_)?|N/A|<NA>|NaT|undefined|missing|masked|"
     rf"(?:np\.)?(?:True|False)_?|TRUE|FALSE|true|false|--(?=\s|$|[,;|)\]}}])|{NOT_READ})"
 )
-"""The pattern of what stands in the place of a number."""
+"""The pattern of a word instead of a number."""
 _WORD = re.compile(WORD)
 
 
 def number_of(text: str, *, is_count: bool = False) -> float | None:
-    """Return the number that a text stands for; None where it may be another one.
+    """Return the number that a text means; None if it may mean another one.
 
     Args:
-        text: What `WRITTEN` matches.
-        is_count: Whether it counts something, such as steps: then `1,234` has no decimal comma.
+        text: A match of `WRITTEN`.
+        is_count: Whether it counts something, such as steps. Then `1,234` has no decimal comma.
 
     Example:
         >>> [number_of(text) for text in ("1,234.5", "0,3", "1'000", "1,234,567")]
@@ -125,14 +123,18 @@ def number_of_text(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        plain = with_plain_values(text).strip() if any(sign in text for sign in "(<#") else ""
-        return float(plain) if _ONE_NUMBER.fullmatch(plain) else None
+        if not any(sign in text for sign in "(<#"):
+            return None
+        plain = with_plain_values(text).strip()
+        if not _ONE_NUMBER.fullmatch(plain):
+            return None
+        return float(plain)
 
 
 def has_decimal_comma(text: str) -> bool:
     """Return whether a text is read as a number with a decimal comma.
 
-    `3,3` may be a list of two, too.
+    `3,3` may also be a list of two.
 
     Example:
         >>> has_decimal_comma("3,3"), has_decimal_comma("1,234.5")
@@ -151,13 +153,13 @@ def word_of(text: str) -> str | None:
         >>> word_of("NA"), word_of("array([0.1, 0.2])"), word_of("high")
         ('NA', 'array([0.1, 0.2])', None)
     """
-    return text.strip() if _WORD.fullmatch(with_plain_values(text).strip()) else None
+    if not _WORD.fullmatch(with_plain_values(text).strip()):
+        return None
+    return text.strip()
 
 
 def with_plain_values(text: str) -> str:
-    """Return a line in which the values of libraries are plain numbers.
-
-    A sign stands for what is not a number.
+    """Return a line with plain numbers instead of library values, or a sign if there is no number.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import with_plain_values
@@ -178,7 +180,9 @@ def with_plain_values(text: str) -> str:
         text = _without_calls(text)
     if ")" in text and "=" in text:
         text = _END_OF_ARRAY.sub(NOT_READ, text)
-    return _DEVICE.sub(NOT_READ, text) if _NUMBERED.search(text) is not None else text
+    if _NUMBERED.search(text) is not None:
+        text = _DEVICE.sub(NOT_READ, text)
+    return text
 
 
 def _with_separators(text: str) -> float | None:
@@ -190,19 +194,24 @@ def _with_separators(text: str) -> float | None:
         return float(text.replace(",", "."))
     if _BLANKS.fullmatch(text):
         return float(re.sub(r"['\u2019\u00a0\u202f]", "", text).replace(",", "."))
-    first = _LIST.match(text)  # of several numbers with dots the first one counts
-    return float(first[1]) if first else None
+    first = _LIST.match(text)  # the first of several numbers with dots counts
+    if not first:
+        return None
+    return float(first[1])
 
 
 def _without_calls(text: str) -> str:
-    parts, place = [], 0
+    parts = []
+    place = 0
     for _ in range(_MAX_OPEN):
         match = _OPENS.search(text, place)
         if match is None:
             break
         end = _end_of_call(text, match.end())
         content = text[match.end() : end]
-        number = None if match["other"] else _number_in(content, is_closed=end < len(text))
+        number = None
+        if not match["other"]:
+            number = _number_in(content, is_closed=end < len(text))
         parts += [text[place : match.start()], number or NOT_READ]
         place = end + 1
     return "".join((*parts, text[place:]))
@@ -241,4 +250,6 @@ def _number_in(content: str, *, is_closed: bool) -> str | None:
     match = _SINGLE.fullmatch(first)
     if match is None or not _ONE_NUMBER.fullmatch(match[1]):
         return None
-    return f"{match[1]}0" if match[1].endswith(".") else match[1]
+    if match[1].endswith("."):
+        return f"{match[1]}0"
+    return match[1]

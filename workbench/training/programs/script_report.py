@@ -1,10 +1,8 @@
-"""What a program may call instead of printing its metrics; outside of a run it does nothing.
+"""`report`, which a program may call instead of printing metrics. Outside of a run it does nothing.
 
-Numbers are lines of a file; pictures, tables and texts are files of a folder beside it, which the
-process that follows the program reads.
-
-In a train function it is the function's own `report`; what becomes of the values is left to the
-receiver.
+Numbers are written as lines of a file. Pictures, tables and texts are files in a folder next to it.
+The process that follows the program reads both. In a train function it is the function's own
+`report`.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
     """Let `report` call another function in this thread, as long as the context is open.
 
     Args:
-        receiver: Takes the metrics by name; returns whether the trial should stop.
+        receiver: Takes the metrics by name, and returns whether the trial should stop.
     """
     token = _receiver.set(receiver)
     try:
@@ -45,19 +43,20 @@ def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
 
 
 def report(**metrics: Any) -> bool:
-    """Report metrics of the trial that this program is run for.
+    """Report metrics of the trial of this program.
 
-    In a train function it does what the function's argument `report` does. Outside of a run of the
-    workbench, and in all workers of a program but the first, it does nothing.
+    In a train function it does the same as the argument `report`. Outside of a run, and in all
+    workers of a program except the first, it does nothing.
 
     Args:
-        **metrics: Numbers by name, what `step` of the experiment names among them. Pictures
-            (arrays, images of Pillow, figures of matplotlib, paths), tables (lists of mappings,
-            data frames) and texts are kept with the trial. What is none of these is left out with a
-            note, unless it is an objective.
+        **metrics: Numbers by name, including the `step` of the experiment. Pictures (arrays, images
+            of Pillow, figures of matplotlib, paths), tables (lists of mappings, data frames) and
+            texts are kept with the trial. Any other value is dropped with a note, or is an error if
+            it is an objective.
 
     Returns:
-        Whether a train function should return soon; False in a program, which is ended by SIGTERM.
+        Whether a train function should return soon. Always False in a program, which is ended by
+        SIGTERM.
 
     Example:
         >>> wb.report(epoch=1, val_loss=0.25)
@@ -89,7 +88,7 @@ def _append(path: str, line: bytes) -> None:
 
 @dataclass(frozen=True)
 class Attached:
-    """What a program attached to a report, or why it cannot be kept."""
+    """An attachment of a report, or why it cannot be kept."""
 
     name: str
     found: Attachment | str
@@ -106,12 +105,12 @@ def write_attached(
     values: Mapping[str, Any],
     why_no_result: str,
 ) -> None:
-    """Hand something over.
+    """Hand over an attachment.
 
     Args:
-        reported: The file of the program's reports; the folder lies beside it.
-        name: The name that it was reported under.
-        attached: What was reported, or why it cannot be kept.
+        reported: The file of the program's reports. The folder is next to it.
+        name: The reported name.
+        attached: The attachment, or why it cannot be kept.
         values: The numbers of the same report.
         why_no_result: Why it cannot be the value of an objective.
     """
@@ -130,14 +129,16 @@ def write_attached(
 
 
 def read_attached(reported: Path) -> Iterator[Attached]:
-    """Yield what was handed over since the last time, the oldest first, and remove it.
+    """Yield new attachments, the oldest first, and remove them.
 
     Args:
         reported: The file of the program's reports.
     """
     for path in sorted(_folder(reported).glob(f"*{_SUFFIX}")):
         try:
-            content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b""
+            content = b""
+            if path.stat().st_size <= _MAX_BYTES:
+                content = path.read_bytes()
             path.unlink()
             yield _parse(content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -1,8 +1,8 @@
-"""A small process between a worker and the program of a trial, which leaves nothing of it behind.
+"""A small process between a worker and the program of a trial, which leaves no process behind.
 
 It is run as a file, with the standard library only, so that it starts within milliseconds. It
-adopts every process that the program starts, also those whose parents have ended or that have left
-the program's process group. It ends all of them when the worker requests it, when the program has
+adopts every process that the program starts, even if its parent has ended or it has left the
+program's process group. It ends all of them when the worker asks for it, when the program has
 ended, and when the worker dies.
 """
 
@@ -18,7 +18,7 @@ import sys
 import time
 
 STOP = b"s"
-"""What the worker writes to have the program stopped; closing the pipe kills it."""
+"""The worker writes this to stop the program. Closing the pipe kills it."""
 LEFT_BEHIND_S = 1.0
 """How long processes that outlive the program may take to end on request."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -54,7 +54,7 @@ def main(control: int, status: int, grace_s: float, arguments: list[str]) -> Non
 
 
 def _watch(pid: int, control: int, woken: int, grace_s: float) -> tuple[int | None, bool]:
-    """Wait until the program ends, or must be killed; return its code, and whether it must be."""
+    """Wait until the program ends or must be killed; return its code, and whether to kill it."""
     deadline_s: float | None = None
     while True:
         code = _reap(pid)
@@ -62,7 +62,7 @@ def _watch(pid: int, control: int, woken: int, grace_s: float) -> tuple[int | No
             return code, False
         if _ends_now:
             return None, True
-        left_s = None if deadline_s is None else deadline_s - time.monotonic()
+        left_s = deadline_s - time.monotonic() if deadline_s is not None else None
         if left_s is not None and left_s <= 0:
             return None, True
         ready, _, _ = select.select([control, woken], [], [], left_s)
@@ -85,10 +85,7 @@ def _note_signal(number: int, _frame: object) -> None:
 
 
 def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tuple[int, str | None]:
-    """Start the program in a session of its own.
-
-    Return its process id, or why it could not be started.
-    """
+    """Start the program in a new session; return its process id, or why it could not be started."""
     result, failed = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -121,7 +118,7 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
-    # Not Linux: what leaves the process group is not found.
+    # Not Linux: processes that leave the process group are not found.
     with contextlib.suppress(AttributeError):
         libc.prctl(option, value, 0, 0, 0)
 

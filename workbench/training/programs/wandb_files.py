@@ -1,9 +1,9 @@
 """The files by which wandb and the workbench exchange metrics, and the configuration of a trial.
 
-The metrics are read from the file that wandb keeps of a run without a connection. It is a log of
+Metrics are read from the file that wandb keeps for a run without a connection. It is a log of
 LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each record is a protocol
-buffer; those of the history hold what one call of `wandb.log` was given. The configuration is
-written into the file that the variable WANDB_SWEEP_PARAM_PATH names, which wandb reads as YAML 1.1.
+buffer. History records hold the arguments of one call of `wandb.log`. The configuration is written
+to the file in the variable WANDB_SWEEP_PARAM_PATH, which wandb reads as YAML 1.1.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _MAX_READ = 2**22
 
 
 class WandbFolder:
-    """The folder into which wandb writes its runs, in a subfolder of its own."""
+    """The folder into which wandb writes its runs, each in its own subfolder."""
 
     def __init__(self, folder: Path) -> None:
-        """Leave out the runs that are there.
+        """Skip existing runs.
 
         Args:
-            folder: What the variable WANDB_DIR names.
+            folder: The folder in the variable WANDB_DIR.
         """
         self._folder = folder
         self._logs: dict[Path, _Log | None] = dict.fromkeys(self._find())
         self._searched_s = -1.0
 
     def poll(self, *, at_end: bool = False) -> Iterator[Found]:
-        """Yield what was logged since the last call, with wandb's step."""
+        """Yield the values that were logged since the last call, with wandb's step."""
         if not at_end and time.monotonic() - self._searched_s < _SEARCH_S:
             return
         self._searched_s = time.monotonic()
@@ -83,14 +83,17 @@ class _Log:
             if end > len(data) or kind == 0:
                 break
             part, place = data[place + _RECORD_HEADER : end], end
-            self._begun = part if kind in (_FULL, _FIRST) else self._begun + part
+            if kind in (_FULL, _FIRST):
+                self._begun = part
+            else:
+                self._begun += part
             if kind in (_FULL, _LAST):
                 yield self._begun
         self._offset += place
 
 
 def _history(record: bytes) -> Values:
-    """Return the numbers of a record of the history; none of another record."""
+    """Return the numbers of a history record; none for other records."""
     history = Values()
     try:
         for number, content in fields_of(record):

@@ -1,8 +1,7 @@
 """Metrics in files that a program writes while it runs: lines, and event files of TensorBoard.
 
-A file that exists when the program starts was written by an earlier attempt, or by another program:
-what it holds already does not count. Event files are parsed here, which needs neither TensorFlow
-nor TensorBoard.
+A file that exists when the program starts was written by an earlier attempt or by another program.
+Its old content does not count. Event files are parsed here, without TensorFlow or TensorBoard.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from workbench.training.programs.documents import Rows, Values, read_json
 from workbench.training.programs.printed_metrics import Lines
 
 Found = tuple[Values, int | None]
-"""Metrics, and the step that they belong to where the file states it."""
+"""Metrics, and their step if the file has one."""
 _MAX_READ = 2**22
 _MARK_BYTES = 64
 _SEARCH_S = 0.1
@@ -30,7 +29,7 @@ class MetricFile(Protocol):
     """A place that grows while a program runs."""
 
     def poll(self, *, at_end: bool = False) -> Iterator[Found]:
-        """Yield what was written since the last call.
+        """Yield the values that were written since the last call.
 
         Args:
             at_end: Whether nothing more will be written.
@@ -39,7 +38,7 @@ class MetricFile(Protocol):
 
 
 class LineFile:
-    """A file of lines that grows, or is written anew."""
+    """A file of lines that grows, or is written again."""
 
     def __init__(self, path: Path, new_reader: Callable[[], Callable[[bytes], Values]]) -> None:
         """Begin at its end.
@@ -75,12 +74,12 @@ class LineFile:
                 yield values, None
 
     def _new_parts(self) -> Iterator[bytes]:
-        """Yield what was written since the last call, in parts that fit into memory."""
+        """Yield the bytes that were written since the last call, in parts that fit into memory."""
         try:
             size = self._path.stat().st_size
         except OSError:
             return
-        # What is written meanwhile is left to the next call, so that a call ends.
+        # Bytes that are written in the meantime wait for the next call, so that a call ends.
         while new := self._next_part():
             yield new
             if self._offset >= size:
@@ -108,7 +107,7 @@ class LineFile:
         return new
 
     def _begin_again(self) -> None:
-        """Follow a file that was written anew: rows that were taken are in it again."""
+        """Follow a file that was written again. It contains the earlier rows as well."""
         self._read, self._lines = self._new_reader(), Lines()
         self._offset, self._mark = 0, b""
         self._num_to_skip = self._num_taken
@@ -129,7 +128,7 @@ class EventFolder:
     """A folder with event files of TensorBoard, at any depth."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin at the end of what it holds."""
+        """Start at the end of the current content."""
         self._folder = folder
         self._offsets: dict[Path, int] = {}
         self._searched_s = -1.0

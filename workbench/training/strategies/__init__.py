@@ -1,8 +1,8 @@
 """How N workers make one optimizer step together, one file for each way.
 
-A strategy owns the model and the optimizer while it trains: it places them on the device, runs
-forward and backward over the micro batches of a step, and updates. What a batch is, when to stop
-and what to report are left to training; starting the workers to others.
+A strategy owns the model and the optimizer during a training: it places them on the device, runs
+forward and backward over the micro batches of a step, and updates. The training decides about
+batches, stopping and reports.
 """
 
 from __future__ import annotations

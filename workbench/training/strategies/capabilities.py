@@ -1,7 +1,4 @@
-"""What a strategy can do, and which values of a plan exclude each other, known without torch.
-
-Planning reads it before any worker starts.
-"""
+"""The capabilities of strategies, and conflicts between values of a plan, known without torch."""
 
 from __future__ import annotations
 
@@ -18,20 +15,18 @@ from workbench.training.strategies.pipeline_order import can_compute
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a strategy can do.
+    """The capabilities of a strategy.
 
     Attributes:
         max_workers: The most workers that can share a step; None for any number.
-        holds_whole_model: Whether each worker holds all parameters, so that it can compute on its
-            own.
+        holds_whole_model: Whether each worker holds all parameters, so that it can compute alone.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less
-            overhead; None for this one itself.
-        takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
+        overhead; None for this one. takes_exchange: Whether replicas can agree other than by
+        averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
-        axis: The dimension of the plan by which the workers of a replica divide the model; None
-            where each worker is a replica.
-        takes_shard: Whether replicas may divide parameters among as many of them as `plan.shard`
-            says.
+        axis: The dimension of the plan by which the workers of a replica divide the model; None if
+            each worker is a replica.
+        takes_shard: Whether `plan.shard` replicas may divide parameters among themselves.
         is_exact: Whether N workers make the step of one worker, up to rounding.
         records_kernels: Whether CUDA graphs can record its passes, which wait for no other worker.
     """
@@ -75,11 +70,11 @@ BY_AXIS = {able.axis: name for name, able in BUILT_IN.items() if able.axis is no
 
 
 def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabilities:
-    """Return what a strategy can do; that of another package is imported for it.
+    """Return the capabilities of a strategy. A strategy of another package is imported.
 
     Args:
         name: A registered name.
-        field: The dotted field to name where the name is unknown.
+        field: The dotted field for the error, if the name is unknown.
 
     Raises:
         UnknownNameError: If no package registers the name.
@@ -88,10 +83,10 @@ def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabi
 
 
 def strategies_that(can: Callable[[Capabilities], bool]) -> list[str]:
-    """Return the strategies that can do something; those that cannot be imported are no choice.
+    """Return the strategies with a capability, except those that cannot be imported.
 
     Args:
-        can: From what a strategy can do to whether it is wanted.
+        can: Takes the capabilities of a strategy, and returns whether it is wanted.
     """
     able: list[str] = []
     for name in STRATEGIES.names():
@@ -109,18 +104,18 @@ def strategy_on(name: str, num_workers: int) -> str:
 
 
 def strategy_for_many(name: str) -> str:
-    """Return the strategy that `name` stands in for on a single worker, or `name` itself."""
+    """Return the strategy that `name` replaces on a single worker, or `name` itself."""
     return next((many for many, able in BUILT_IN.items() if able.on_one_worker == name), name)
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """What a plan cannot be.
+    """A combination that a plan cannot have.
 
     Attributes:
         dimension: The dimension whose value the others exclude.
         problem: Why, in words.
-        allowed: What it may be instead.
+        allowed: The allowed values.
         next_step: How to change the others.
     """
 
@@ -159,8 +154,7 @@ def _of_schedule(plan: PartialPlan) -> Conflict | None:
 def _of_recording(plan: PartialPlan) -> Conflict | None:
     if plan.get("compile") != "cuda_graphs":
         return None
-    # Blocks that are computed again restore the states of generators, which a recording cannot
-    # hold.
+    # Recomputed blocks restore the states of generators, which a recording cannot hold.
     recomputes = plan.get("recompute") not in (None, "none")
     able = _able(plan)
     if not recomputes and (plan.workers or 1) == 1 and (able is None or able.records_kernels):
@@ -189,11 +183,13 @@ def _of_memory_format(plan: PartialPlan) -> Conflict | None:
 
 
 def _able(plan: PartialPlan) -> Capabilities | None:
-    """Return what the strategy can do.
+    """Return the capabilities of the strategy, or None if it is open.
 
-    That for one worker where the workers are open, None where it is.
+    If the number of workers is open, it is that for one worker.
     """
     strategy = plan.get("strategy")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:
         return None
-    return capabilities_of(strategy if plan.workers else strategy_on(strategy, 1))
+    if not plan.workers:
+        strategy = strategy_on(strategy, 1)
+    return capabilities_of(strategy)

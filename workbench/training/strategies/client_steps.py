@@ -1,7 +1,4 @@
-"""The steps of one client after the other in the same process, each from the weights of its round.
-
-Which clients there are and what becomes of their weights is left to training.
-"""
+"""The steps of one client after another in the same process, each from the weights of its round."""
 
 from __future__ import annotations
 
@@ -17,9 +14,9 @@ from workbench.training.strategies.strategy import OptimizerFactory, Worker
 
 
 class ClientSteps(Single):
-    """Steps of one worker alone, begun anew for each client.
+    """Steps of a single worker that start again for each client.
 
-    The loss may hold on to the round's weights.
+    The loss may pull towards the round's weights.
     """
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["single"]
@@ -40,7 +37,9 @@ class ClientSteps(Single):
         """
         self.load({**self._fresh, "model": weights})
         self._proximal = proximal
-        self._anchor = [item.detach().clone() for item in self._parameters] if proximal else []
+        self._anchor = []
+        if proximal:
+            self._anchor = [item.detach().clone() for item in self._parameters]
 
     def weights(self) -> dict[str, Tensor]:
         """Return the state of the model; its tensors change with the next step."""
@@ -55,7 +54,7 @@ class ClientSteps(Single):
         return frozenset(name for name, item in self._named() if not item.requires_grad)
 
     def close(self) -> None:
-        """Drop the model and everything beside it; see Strategy.close."""
+        """Drop the model and everything that belongs to it; see Strategy.close."""
         self._fresh, self._anchor = {}, []
         super().close()
 

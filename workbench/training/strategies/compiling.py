@@ -1,7 +1,6 @@
-"""Code that torch.compile makes for the training of a model; evaluations use the model as it is.
+"""Code that torch.compile makes for the training of a model. Evaluations use the model itself.
 
-The compiled module shares the parameters of the model, whose names stay what they are. How long the
-first call takes is measured by training.
+The compiled module shares the parameters of the model, whose names do not change.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from torch import nn
 
 
 def compiled(model: nn.Module) -> nn.Module:
-    """Return what is called in training in place of a model; the first call compiles it."""
+    """Return a module to call in training instead of a model. The first call compiles it."""
     return cast(nn.Module, _compile(model))
 
 
 def compile_forward(module: nn.Module) -> None:
-    """Compile what a module computes, and leave the hooks around it as they are."""
+    """Compile the forward pass of a module, but not the hooks around it."""
     module.forward = _compile(module.forward)  # type: ignore[method-assign]
 
 

@@ -1,8 +1,8 @@
-"""The step of a loss that counts by something else than samples, such as kept targets.
+"""The step of a loss that counts something other than samples, such as targets that are kept.
 
-How much a step counts is known once all of its micro batches were computed on all workers. So
+The count of a step is known after all of its micro batches were computed on all workers. So
 gradients of totals are accumulated and exchanged, in units of the samples of the step, and then
-divided by what it counts.
+divided by the count.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CountedStep:
     """The totals and counts of one step on one worker.
 
     Attributes:
-        count: What the step counts over all workers, once it is finished.
-        factor: What gradients are multiplied with then.
+        count: The count of the finished step over all workers.
+        factor: The factor of its gradients.
     """
 
     count: Tensor
@@ -48,16 +48,18 @@ class CountedStep:
 
     @property
     def is_settled(self) -> bool:
-        """Whether gradients were divided by what the step counts."""
+        """Whether gradients were divided by the count of the step."""
         return self._share is not None
 
     def part(self, weight: float) -> float:
-        """Return what the total of a micro batch is multiplied with in the backward pass.
+        """Return the factor of a micro batch's total in the backward pass.
 
         Args:
-            weight: Its part of the samples of the step; 0 where it only fills up the number.
+            weight: Its part of the samples of the step; 0 if it only fills up the number.
         """
-        return 1.0 / self._num_samples if weight else 0.0
+        if not weight:
+            return 0.0
+        return 1.0 / self._num_samples
 
     def add(self, measured: Tensor, weight: float) -> None:
         """Add a micro batch.
@@ -75,17 +77,19 @@ class CountedStep:
         total_of: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> Tensor:
-        """Divide the gradients so far by what the step counts, once all was added.
+        """Divide the gradients so far by the count of the step, after everything was added.
 
         Args:
-            parameters: Their gradients are those of the step.
+            parameters: The parameters with the gradients of the step.
             total_of: Adds up over the workers that make the step together.
-            device: Where the worker computes.
+            device: The device of the worker.
 
         Returns:
-            What gradients that follow in the step are multiplied with.
+            The factor for gradients that follow in the step.
         """
-        own = torch.zeros(2, device=device) if self._sums is None else self._sums
+        own = self._sums
+        if own is None:
+            own = torch.zeros(2, device=device)
         self.count = total_of(own[1])
         # A step that counts nothing has no gradient, as 0 / 0 would end the training.
         inverse = torch.where(self.count == 0, 0.0, 1.0 / self.count)
@@ -108,7 +112,7 @@ class CountedStep:
         total_of: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> Tensor:
-        """Divide the gradients by what the step counts, unless that is done.
+        """Divide the gradients by the count of the step, unless that was done before.
 
         Args:
             parameters: See `settle`.

@@ -1,10 +1,8 @@
-"""Micro batches whose kernels are recorded in CUDA graphs and replayed.
+"""Micro batches whose kernels are recorded in CUDA graphs and replayed, which saves launches.
 
-To launch each would take longer.
-
-What is recorded is a forward and a backward pass over samples of one shape; its gradients are added
-to those that are there. The update, and everything between steps, is computed as ever. Which plans
-can record is decided in `capabilities`.
+A recording is a forward and a backward pass over samples of one shape. Its gradients are added to
+the existing ones. The update, and everything between steps, is computed as usual. `capabilities`
+knows which plans can be recorded.
 
 Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
 """
@@ -30,7 +28,7 @@ NUM_AS_THEY_ARE = 2
 Libraries prepare themselves then.
 """
 MAX_RECORDED = 16
-"""Shapes that are recorded; micro batches of further ones are computed as they are."""
+"""Maximum number of recorded shapes. Micro batches of other shapes are computed as usual."""
 
 Forward = Callable[[Any, Any, float], tuple[Tensor, Tensor]]
 
@@ -52,8 +50,8 @@ class Recorder:
         """Make a recorder for one model.
 
         Args:
-            forward: (inputs, targets, part) -> the loss, and what the backward pass begins with,
-                which is the loss times its part of the step, scaled.
+            forward: (inputs, targets, part) -> the loss, and the start of the backward pass: the
+            loss times its part of the step, scaled.
             mark: Called at the end of each pass with its name.
         """
         self._forward = forward
@@ -66,15 +64,15 @@ class Recorder:
         """Add the gradient of a micro batch to those of the step.
 
         Args:
-            inputs: On the device.
-            targets: The same.
-            part: What its loss is multiplied with in the step.
+            inputs: The inputs, on the device.
+            targets: The targets, on the device.
+            part: The factor of its loss in the step.
 
         Returns:
             Its loss.
 
         Raises:
-            ExperimentError: If a replay would not compute what the model computes, or it cannot be
+            ExperimentError: If a replay would not compute the same as the model, or it cannot be
                 recorded.
         """
         leaves, structure = tree_flatten((inputs, targets))
@@ -109,10 +107,11 @@ class Recorder:
     def _record(self, leaves: Sequence[Any], structure: Any, part: float) -> _Recording:
         held = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         inputs, targets = tree_unflatten(held, structure)
-        forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        forward = torch.cuda.CUDAGraph()
+        backward = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
-            # Other threads, which load samples, go on using the device meanwhile.
+            # Other threads, which load samples, use the device in the meantime.
             with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
                 loss, scaled = self._forward(inputs, targets, part)
             with torch.cuda.graph(backward, pool=self._pool, capture_error_mode="thread_local"):
@@ -128,7 +127,7 @@ class Recorder:
 
 
 def _shape_of(leaves: Sequence[Any], rest: Hashable) -> Hashable:
-    """Return what two micro batches have in common that one recording serves."""
+    """Return a key that is equal for micro batches that one recording serves."""
     return rest, tuple(
         (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else repr(leaf)
         for leaf in leaves

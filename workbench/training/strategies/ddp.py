@@ -1,8 +1,8 @@
 """Every worker holds the whole model; gradients are averaged while the backward pass still runs.
 
-Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with
-data parallelism; its running statistics are averaged before they are used or stored. Whether a step
-leaves parameters without a gradient is seen in the graph of its loss.
+Batch normalisation uses the samples of one micro batch on one worker, as usual with data
+parallelism. Its running statistics are averaged before they are used or stored. The graph of the
+loss shows whether a step leaves parameters without a gradient.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAVES_BUFFERS: dict[str, Any] = {
 }
 """Torch renamed the argument in 2.13."""
 _UNFINISHED = "Expected to have finished reduction"
-"""What torch writes where a step began before all gradients of the last one were exchanged."""
+"""Message of torch if a step starts before all gradients of the last one were exchanged."""
 
 
 class DataParallel(Single):
@@ -59,7 +59,10 @@ class DataParallel(Single):
         if isinstance(exchange, ParameterExchange):
             self._agree()
             exchange.average(self._moments())
-        return super().state() | ({} if exchange is None else {"exchange": exchange.state()})
+        state = super().state()
+        if exchange is not None:
+            state["exchange"] = exchange.state()
+        return state
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned; see Strategy.load."""
@@ -74,7 +77,7 @@ class DataParallel(Single):
         super().close()
 
     def alone_bytes(self) -> int:
-        """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
+        """Return the size of gradients outside of the buffers; see Probeable.alone_bytes."""
         return sum(parameter.nbytes for parameter in self._parameters)
 
     def _place(self, model: nn.Module) -> nn.Module:
@@ -90,13 +93,13 @@ class DataParallel(Single):
         if isinstance(self._settings.exchange, ParameterExchange):
             return model
         if isinstance(self._settings.exchange, GradientExchange):
-            # What it leaves out of a step it adds to a later one, which may count otherwise.
+            # The unsent part of a step is added to a later one, which may have another count.
             self._settles_before_exchange = not self._settings.exchange.capabilities.scales_loss
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
     def _compile(self, placed: nn.Module) -> nn.Module:
         if isinstance(placed, DistributedDataParallel):
-            return placed  # what it calls is compiled: its own work depends on the step
+            return placed  # only the model inside is compiled: the rest depends on the step
         return super()._compile(placed)
 
     def _agree_after_step(self) -> None:
@@ -109,11 +112,11 @@ class DataParallel(Single):
         exchange = self._settings.exchange
         if isinstance(exchange, ParameterExchange):
             exchange.agree()
-            means = [] if self._mean is None else self._mean.tensors()
+            means = self._mean.tensors() if self._mean is not None else []
             exchange.average({str(index): mean for index, mean in enumerate(means)})
 
     def _moments(self) -> dict[str, Tensor]:
-        """Return what the optimizer keeps of each parameter."""
+        """Return the optimizer's state of each parameter."""
         return {
             f"{index}.{name}": value
             for index, parameter in enumerate(self._parameters)
@@ -123,7 +126,9 @@ class DataParallel(Single):
 
     def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
         size = self._settings.bucket_bytes
-        buckets: dict[str, Any] = {} if size is None else {"bucket_cap_mb": size / 2**20}
+        buckets: dict[str, Any] = {}
+        if size is not None:
+            buckets["bucket_cap_mb"] = size / 2**20
         placed = DistributedDataParallel(
             compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
@@ -134,7 +139,7 @@ class DataParallel(Single):
         )
         exchange = self._settings.exchange
         if isinstance(exchange, GradientExchange):
-            # Torch reads the names and the types of its arguments; a lambda has no types.
+            # Torch reads the names and types of the hook's parameters, and a lambda has no types.
             placed.register_comm_hook(
                 exchange,
                 lambda exchange, bucket: self._reduce(exchange, bucket),  # type: ignore[arg-type]
@@ -142,8 +147,10 @@ class DataParallel(Single):
         return placed
 
     def _reduce(self, exchange: GradientExchange, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Exchange a bucket once a step, as what is sent twice would be rounded twice."""
-        return exchange.reduce(bucket) if self._is_last else finished(bucket.buffer())
+        """Exchange a bucket once a step. Sending it twice would round it twice."""
+        if not self._is_last:
+            return finished(bucket.buffer())
+        return exchange.reduce(bucket)
 
     def _total_count(self, count: Tensor) -> Tensor:
         if self._is_alone or isinstance(self._settings.exchange, ParameterExchange):
@@ -188,8 +195,8 @@ class DataParallel(Single):
             ) from error
 
     def _exchange_gradients(self, now: bool) -> None:
-        # What DistributedDataParallel.no_sync does, without a context for each micro batch.
-        # Gradients of parameters that only some micro batches use would be left out of an exchange
+        # The same as DistributedDataParallel.no_sync, without a context for each micro batch.
+        # Gradients of parameters that only some micro batches use would be missing in an exchange
         # after the last one.
         placed = self._trained
         if not isinstance(placed, DistributedDataParallel):
@@ -229,8 +236,8 @@ def leaves_unused(loss: Tensor, parameters: Iterable[Tensor]) -> bool:
         parameters: The trained parameters.
 
     Returns:
-        False where parts of the graph are made in the backward pass only, as by checkpoints that
-        reenter it: what they use cannot be seen.
+        False if parts of the graph are made only in the backward pass, as by reentrant checkpoints.
+        Their parameters cannot be seen.
     """
     reached: set[int] = set()
     for node in _nodes(loss.grad_fn):

@@ -1,8 +1,7 @@
-"""Layers that compute the gradients of their weights later than that of their inputs.
+"""Layers that compute the gradients of their weights later than those of their inputs.
 
-In a pipeline the stage before waits for the latter only. Linear and convolutional layers can do
-that, all others compute both at once. When the gradients that wait are computed is left to the
-pipeline.
+In a pipeline, the previous stage waits only for the latter. Linear and convolutional layers can do
+this; all others compute both at once. The pipeline decides when the waiting gradients are computed.
 
 Source: Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.
 """
@@ -17,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 Waiting = list[Callable[[], None]]
-"""What adds gradients of weights to them when it is called."""
+"""Functions that add gradients to weights when they are called."""
 
 
 def defer_weights(modules: Iterable[nn.Module], waiting: Waiting) -> None:
     """Let layers append the gradients of their weights to `waiting` in each backward pass.
 
     Args:
-        modules: What contains the layers; their parameters must be whole.
-        waiting: Where to; a whole backward pass is to be called before the weights are used.
+        modules: The modules with the layers. Their parameters must be whole.
+        waiting: The list. Call everything of a backward pass before the weights are used.
     """
     for module in {layer for outer in modules for layer in outer.modules()}:
         kind = _KINDS.get(type(module))
@@ -80,7 +79,7 @@ class _Linear(_Layer, nn.Linear):
 
     def weight_gradients(self, inputs: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
         flat = gradient.reshape(-1, self.out_features)
-        bias = None if self.bias is None else flat.sum(0)
+        bias = flat.sum(0) if self.bias is not None else None
         return flat.t() @ inputs.reshape(-1, self.in_features), bias
 
 
@@ -149,5 +148,7 @@ class _Later(torch.autograd.Function):
         (inputs,) = ctx.saved_tensors
         layer: _Layer = ctx.layer
         layer.waiting.append(functools.partial(layer.add_gradients, inputs, gradient))
-        needs = ctx.needs_input_grad[0]
-        return layer.input_gradient(inputs, gradient) if needs else None, None, None
+        gradient_of_inputs = None
+        if ctx.needs_input_grad[0]:
+            gradient_of_inputs = layer.input_gradient(inputs, gradient)
+        return gradient_of_inputs, None, None

@@ -1,8 +1,8 @@
-"""An optimizer of which each worker holds a part: it updates some parameters, whole ones.
+"""An optimizer divided among workers: each updates some parameters, always whole ones.
 
-So an update is what it is on one worker, as long as that of a parameter depends on no other
-parameter. Its state is gathered on rank 0, which holds each tensor once. Which worker holds what,
-and who exchanges gradients, is left to the strategies.
+So an update is the same as on one worker, as long as it depends on no other parameter. The state is
+gathered on rank 0, which holds each tensor once. Strategies divide the parameters and exchange
+gradients.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
 
 
 class PartialOptimizer:
-    """What a strategy needs of an optimizer, for the parameters of one worker.
-
-    States go by all of them.
-    """
+    """The optimizer of one worker's parameters. Its state is numbered by all parameters."""
 
     def __init__(
         self,
@@ -61,7 +58,7 @@ class PartialOptimizer:
             make: Makes an optimizer.
             groups: All parameters in groups.
             held: The numbers of the parameters that this worker updates, rising.
-            sent: Of these, the ones of which this worker adds the state to the whole.
+            sent: Those of them whose state this worker adds to the whole.
             group: The workers.
         """
         self._group, self._held, self._sent = group, list(held), frozenset(sent)
@@ -91,9 +88,7 @@ class PartialOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state as one worker would have it, gathered on rank 0.
 
-        Every worker must call it.
-
-        The other workers return what they hold.
+        Every worker must call it. The other workers return their own part.
         """
         held = self.held_state()
         state = {
@@ -134,10 +129,10 @@ class PartialOptimizer:
 class DividedOptimizer(PartialOptimizer):
     """An optimizer divided among workers with the same parameters and gradients.
 
-    Each worker sends what it has updated to the others.
+    Each worker sends its updated parameters to the others.
 
     Attributes:
-        is_alone: Whether updates stay on this worker, as probes need it.
+        is_alone: Whether updates stay on this worker, for probes.
     """
 
     def __init__(self, make: OptimizerFactory, parameters: Iterable[Any], group: Group) -> None:
@@ -174,7 +169,7 @@ class DividedOptimizer(PartialOptimizer):
             whole.update(_settings(own))
 
     def step(self) -> None:
-        """Update this worker's share, and exchange what was updated."""
+        """Update this worker's share, and exchange the updated parameters."""
         for own, whole in zip(self._own.param_groups, self._groups, strict=True):
             own.update(_settings(whole))
         super().step()
@@ -202,11 +197,10 @@ def _settings(group: dict[str, Any]) -> dict[str, Any]:
 def gather_on_first(
     parts: Mapping[Key, Mapping[str, Any]], group: Group
 ) -> dict[Key, dict[str, Any]]:
-    """Return the parts of all workers on rank 0, and on the others their own.
+    """Return the parts of all workers on rank 0, and each worker's own part on the others.
 
-    Every worker must call it.
-
-    One tensor after the other is sent, from CPU to CPU. Those of rank 0 stay the same objects.
+    Every worker must call it. Tensors are sent one after another, from CPU to CPU. Those of rank 0
+    stay the same objects.
 
     Args:
         parts: Tensors and plain values by two names; no two workers have the same first name.

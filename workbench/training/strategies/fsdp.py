@@ -2,9 +2,9 @@
 
 A block's parameters are gathered when the block is computed and dropped afterwards, so a model may
 be larger than one device. All workers must call the model equally often: see StepBatch and
-`predict`. With hybrid sharding some workers, such as those of a node, divide a copy of the
-parameters among them; those that hold the same shard of different copies add up its gradients.
-Strategies that divide a model otherwise, too, cut the parameters of their parts in the same way.
+`predict`. With hybrid sharding, some workers, such as those of a node, divide a copy of the
+parameters, and workers with the same shard of different copies add up its gradients. Strategies
+that divide a model in another way cut the parameters of their parts as this one does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.training.strategies.shards import WEIGHTS, Place, StateParts, own
 from workbench.training.strategies.strategy import Worker
 
 MIN_BLOCK_PARAMETERS = 100_000
-"""Smaller blocks are gathered with what surrounds them: exchanges of their own would cost more."""
+"""Smaller blocks are gathered with their surroundings, because separate exchanges cost more."""
 
 
 class FullySharded(DataParallel):
@@ -56,7 +56,9 @@ class FullySharded(DataParallel):
 
         def gather(shard: DTensor) -> Tensor | None:
             whole = shard.full_tensor()
-            return whole.cpu() if self._worker.rank == 0 else None
+            if self._worker.rank != 0:
+                return None
+            return whole.cpu()
 
         return _pytree.tree_map_only(DTensor, gather, super().state())
 
@@ -66,7 +68,7 @@ class FullySharded(DataParallel):
         return parts_of(super().state(), lambda key: Place(copy, shard, 0))
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what a strategy returned; see Strategy.load."""
+        """Load the state of a strategy; see Strategy.load."""
         own = self._model.state_dict()
         weights = {
             key: {
@@ -249,15 +251,14 @@ def _cut(block: nn.Module, mesh: Any) -> None:
 
 
 def _copy_view(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-    """Copy a view, as a module that changes it in place would leave parameters ungathered."""
-    return outputs.clone() if isinstance(outputs, Tensor) and outputs._is_view() else outputs
+    """Copy a view, because a module that changes it in place would leave parameters ungathered."""
+    if isinstance(outputs, Tensor) and outputs._is_view():
+        return outputs.clone()
+    return outputs
 
 
 def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-    """Let torch find the tensors in a dataclass that a module returns.
-
-    There it begins the backward pass.
-    """
+    """Let torch find the tensors in a returned dataclass, to start the backward pass."""
     kind = type(outputs)
     if not dataclasses.is_dataclass(kind) or kind in _pytree.SUPPORTED_NODES:
         return

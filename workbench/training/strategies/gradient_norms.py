@@ -1,8 +1,8 @@
 """Squared norms of the gradients of a step and of its parts, to estimate their noise.
 
-A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a
-parameter, before anything is added to it or exchanged, so nothing is copied and the step stays what
-it is, bit for bit. What follows from the norms, and how often to take them, is left to others.
+A part is one micro batch of one worker. A hook sees its gradient where it flows into a parameter,
+before anything is added to it or exchanged. So nothing is copied, and the step stays the same, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class WatchedBatch:
         """Return the mean squared norm of the gradients of micro batches, and that of the step.
 
         Args:
-            parameters: The trained parameters, whose gradients are those of the step; of sharded
-                ones the shard of this worker counts.
-            device: Where they are.
+            parameters: The trained parameters with the gradients of the step. For sharded ones, the
+                shard of this worker counts.
+            device: Their device.
 
         Returns:
             Two numbers in fp64, on the device.
@@ -126,4 +126,6 @@ def _dense(gradient: Tensor) -> Tensor:
     """Return a tensor of the same norm that is neither sparse nor sharded."""
     if is_cut(gradient):
         return local_part(gradient)
-    return gradient.coalesce().values() if gradient.is_sparse else gradient
+    if gradient.is_sparse:
+        return gradient.coalesce().values()
+    return gradient

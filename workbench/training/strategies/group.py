@@ -1,9 +1,8 @@
-"""The workers of one trial as one group: where they meet, and what they add up.
+"""The workers of one trial as one group: where they meet, and how they add up values.
 
-Rank 0 opens a store for TCP connections once in its life; every trial meets under a prefix of its
-own, so a warm worker meets its next companions within milliseconds. One worker alone needs no group
-and makes one only for a strategy that cannot do without. What is exchanged in a step is left to the
-strategies.
+Rank 0 opens a store for TCP connections once in its life. Every trial meets under its own prefix,
+so a warm worker meets its next companions within milliseconds. A single worker needs no group, and
+makes one only for a strategy that requires it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ CONNECT_ATTEMPTS = 3
 They try again.
 """
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
-"""Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
+"""Rank 0 may wait for a decision about its report. Dead workers are noticed much sooner."""
 
 _MAX_DIMENSIONS = 8
 _DTYPES = (
@@ -65,8 +64,8 @@ _init_process_group = distributed_c10d.init_process_group
 _left: Any = None
 """The group that was left last.
 
-A strategy that is dropped must not be what ends it: that would happen with Python's lock held,
-which the group's threads may wait for at that moment, and neither would ever go on.
+It must not be ended by dropping a strategy: that would happen with Python's lock held, for which
+the group's threads may be waiting at that moment, and both would wait forever.
 """
 
 
@@ -110,23 +109,23 @@ class Sent:
     def wait(self) -> None:
         """Return when it has been sent."""
         for work in self.under_way:
-            work.wait(COLLECTIVE_TIMEOUT)  # gloo would take that of connecting
+            work.wait(COLLECTIVE_TIMEOUT)  # gloo would use the timeout for connecting
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some workers of a group; one worker alone unless given.
+    """Some workers of a group; by default a single worker.
 
     Attributes:
-        num_workers: How many they are.
-        handle: The group as torch knows it.
+        num_workers: Number of workers.
+        handle: The group in torch.
     """
 
     num_workers: int = 1
     handle: Any = None
 
     def total(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over these workers; each must call it in the same order."""
+        """Return the sum of `values` over these workers. Each must call it in the same order."""
         if self.num_workers == 1:
             return values
         summed = values.clone()
@@ -140,9 +139,9 @@ class Group:
     Attributes:
         rank: From 0 to num_workers - 1.
         num_workers: Workers of the trial.
-        store: Where the workers met, for what they exchange without a collective; None for one
-            worker.
-        address: Of this machine, as the other workers see it; "" for one worker.
+        store: The store where the workers met, for exchanges without a collective; None for one
+        worker.
+        address: Address of this machine, as the other workers see it; "" for one worker.
     """
 
     def __init__(
@@ -152,12 +151,12 @@ class Group:
         device: torch.device | None = None,
         meeting: str | None = None,
     ) -> None:
-        """Join the other workers; alone, join nobody.
+        """Join the other workers, if there are any.
 
         Args:
             rank: From 0 to num_workers - 1.
             num_workers: Workers of the trial.
-            device: Where this worker computes; None for the CPU.
+            device: Device of this worker; None for the CPU.
             meeting: `host:port/prefix`, the same on every worker and new for every attempt.
 
         Raises:
@@ -177,16 +176,16 @@ class Group:
             self._join(self.store)
 
     def mesh(self, **sizes: int) -> Any:
-        """Return the group as a device mesh; every worker must call it.
+        """Return the group as a device mesh. Every worker must call it.
 
-        What torch has kept of operations on tensors of a mesh, it uses for any mesh of the same
-        shape and names, whose groups may have been left since: so the name of each dimension is
-        that of one group only.
+        Torch caches operations on tensors of a mesh, and uses them for any mesh of the same shape
+        and names, even if its groups have been left since. So each group has its own names of
+        dimensions.
 
         Args:
             **sizes: Workers along each dimension; those along the last one are neighbours. Their
-                product is the number of workers. Where the mesh is used, `dimension_name` returns
-                the name of each.
+                product is the number of workers. `dimension_name` returns the name of each in the
+                mesh.
 
         Raises:
             ExperimentError: If some of the workers share a GPU.
@@ -248,7 +247,7 @@ class Group:
         return Part(self.num_workers // size, made[self.rank % size])
 
     def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
-        """Begin to send a tensor to one worker, through the memory of the host.
+        """Start to send a tensor to one worker, through the memory of the host.
 
         Args:
             values: The tensor.
@@ -256,7 +255,7 @@ class Group:
             is_known: Whether the receiver knows its shape and type.
 
         Returns:
-            What is under way, to be waited for.
+            The transfer, to wait for.
         """
         kept = values.detach().cpu().contiguous()
         if is_known:
@@ -270,7 +269,7 @@ class Group:
 
         Args:
             sender: The rank that calls `send`.
-            like: A tensor of the same shape and type, where these are known.
+            like: A tensor of the same shape and type, if these are known.
         """
         if like is not None:
             return receive_on_cpu(like.shape, like.dtype, sender).to(self._device)
@@ -291,7 +290,7 @@ class Group:
         return gathered
 
     def broadcast(self, content: Any) -> Any:
-        """Return the `content` of rank 0; every worker must call it in the same order."""
+        """Return the `content` of rank 0. Every worker must call it in the same order."""
         if self.num_workers == 1:
             return content
         sent = [content if self.rank == 0 else None]
@@ -301,7 +300,7 @@ class Group:
     def close(self) -> None:
         """Leave the group, so that this process can join another.
 
-        The others notice once it is let go of, too: see `let_go`.
+        The others notice when it is dropped; see `let_go`.
         """
         global _left, _is_joined
         if not self._joined:
@@ -354,10 +353,7 @@ def dimension_name(full_name: str) -> str:
 
 
 def _forget_operations() -> None:
-    """Drop what torch has kept of operations on the tensors of a group.
-
-    It would keep the group, too.
-    """
+    """Drop torch's cache of operations on a group's tensors, which would keep the group alive."""
     if "torch.distributed.tensor" in sys.modules:
         from torch.distributed.tensor import _collective_utils, _redistribute
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
@@ -370,12 +366,12 @@ def _forget_operations() -> None:
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:
-    """Do nothing in place of torch's `init_process_group`, as the group of the trial is joined.
+    """Replace torch's `init_process_group` while the group of the trial is joined, and do nothing.
 
-    Once a script has left that group, it joins another one as ever.
+    After a script has left that group, it joins another one as usual.
 
     Raises:
-        ExperimentError: If another group than that of the trial is meant.
+        ExperimentError: If the script wants another group than that of the trial.
     """
     if not (_is_joined and dist.is_initialized()):
         _init_process_group(*arguments, **options)
@@ -395,9 +391,9 @@ def _init_unless_joined(*arguments: Any, **options: Any) -> None:
 def _replace_in_modules(function: Any, replacement: Any) -> None:
     """Give a function's replacement to torch, and to all modules that have imported it by name.
 
-    Scripts for several processes begin with `init_process_group`, and torch refuses a second call
-    of it. A warm worker keeps the modules of a script from one trial to the next, so those that
-    were imported before the group was joined have to follow, too.
+    Scripts for several processes start with `init_process_group`, and torch rejects a second call.
+    A warm worker keeps the modules of a script from one trial to the next, so the replacement also
+    goes into modules that were imported before the group was joined.
     """
     name = _init_process_group.__name__
     for module in list(sys.modules.values()):

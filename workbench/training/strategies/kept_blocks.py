@@ -1,11 +1,11 @@
 """Which blocks of a model keep their activations within a number of bytes.
 
-Every block's inputs are kept in any case. A block that keeps the rest of its activations takes
-memory from its forward to its backward pass, one that does not only while it is computed again. Of
-all choices that fit, the one that computes the least again is found by dynamic programming.
+Every block's inputs are always kept. A block that keeps the rest of its activations takes memory
+from its forward to its backward pass; any other block takes it only while it is recomputed. Among
+all choices that fit, dynamic programming finds the one that recomputes the least.
 
-What blocks cost is measured in forward passes that keep nothing, so that a pass can be measured
-whose activations would not fit. On fake tensors, which take no time, operations are counted.
+The costs of blocks are measured in forward passes that keep nothing, so a pass can be measured even
+if its activations would not fit. On fake tensors, which take no time, operations are counted.
 
 Source: the knapsack of Beaumont et al. 2021, "Efficient Combination of Rematerialization and
 Offloading for Training DNNs", restricted to single blocks.
@@ -43,13 +43,13 @@ _FLOPS_PER_BYTE = 2.5
 
 @dataclass(frozen=True)
 class BlockCost:
-    """What a block costs in one forward pass.
+    """The cost of a block in one forward pass.
 
     Attributes:
-        own_bytes: What it keeps beside its inputs unless it is computed again.
-        seconds: How long computing it again takes, or another measure of that, >= 0.
-        before_bytes: What is kept in any case from before this block on: its inputs, and what lies
-            between the block before and this one.
+        own_bytes: Bytes that it keeps in addition to its inputs, unless it is recomputed.
+        seconds: How long recomputing it takes, or another measure of that, >= 0.
+        before_bytes: Bytes that are always kept before this block: its inputs, and tensors between
+            the previous block and this one.
     """
 
     own_bytes: int
@@ -59,11 +59,11 @@ class BlockCost:
 
 @dataclass(frozen=True)
 class PassCost:
-    """What a forward pass costs.
+    """The cost of a forward pass.
 
     Attributes:
-        blocks: Its blocks in the order in which they are computed.
-        after_bytes: What is kept in any case after the last one.
+        blocks: Its blocks in the order of computation.
+        after_bytes: Bytes that are always kept after the last one.
     """
 
     blocks: tuple[BlockCost, ...]
@@ -93,7 +93,7 @@ class PassCost:
         return max(peak, held + self.after_bytes)
 
     def again_s(self, kept: Sequence[bool]) -> float:
-        """Return how long the blocks take that are computed again; argument as in `peak_bytes`."""
+        """Return how long the recomputed blocks take. The argument is that of `peak_bytes`."""
         return sum(
             block.seconds for block, is_kept in zip(self.blocks, kept, strict=True) if not is_kept
         )
@@ -112,7 +112,7 @@ class PassCost:
         always = 0
         for block in self.blocks:
             always += block.before_bytes
-            # What a block keeps is there in its backward pass, however it came about.
+            # The activations of a block exist in its backward pass, whether kept or recomputed.
             room = limit_bytes - always - block.own_bytes
             fitting = [state for state in states if state.kept_bytes <= room]
             states = _thinned(
@@ -126,10 +126,7 @@ class PassCost:
 
 
 class _State(NamedTuple):
-    """What some choice for the first blocks costs.
-
-    `last` is the choice for the last one and the others.
-    """
+    """The cost of a choice for the first blocks, which `last` holds from the last one back."""
 
     kept_bytes: int
     again_s: float
@@ -144,7 +141,7 @@ def _next(state: _State, block: BlockCost) -> list[_State]:
 
 
 def _fastest(states: Iterable[_State]) -> list[_State]:
-    """Return, by memory, the states that no other one beats in both memory and time."""
+    """Return the states that no other one beats in both memory and time, sorted by memory."""
     fastest: list[_State] = []
     for state in sorted(states, key=lambda state: (state.kept_bytes, state.again_s)):
         if not fastest or state.again_s < fastest[-1].again_s:
@@ -168,10 +165,10 @@ def _decisions(state: _State) -> list[bool]:
 
 
 class KeepsTooMuchError(ExperimentError, MemoryError):
-    """A forward pass keeps more than it may; that of a smaller micro batch may fit.
+    """A forward pass keeps more than it may. A smaller micro batch may fit.
 
     Attributes:
-        excess: How many times as much as it may, if that is known.
+        excess: How many times as much as allowed, if that is known.
     """
 
     excess: float | None = None
@@ -184,17 +181,17 @@ def keep_what_fits(
     limit_bytes: int,
     agree: Callable[[PassCost], PassCost] = lambda cost: cost,
 ) -> None:
-    """Let blocks keep their activations as far as these fit, so that the least is computed again.
+    """Let blocks keep as many activations as fit, so that the least is recomputed.
 
     Args:
-        blocks: Those of the model.
-        model: On its device; its buffers and random numbers are what they were afterwards.
+        blocks: The blocks of the model.
+        model: The model on its device. Its buffers and random numbers do not change.
         compute: Makes a forward pass over one micro batch.
-        limit_bytes: What the pass may keep.
-        agree: Makes the costs alike on all workers that compute blocks together.
+        limit_bytes: Bytes that the pass may keep.
+        agree: Makes the costs equal on all workers that compute blocks together.
 
     Raises:
-        KeepsTooMuchError: If the pass keeps more even where all blocks are computed again.
+        KeepsTooMuchError: If the pass keeps more even if all blocks are recomputed.
     """
     computed, cost = measure_pass(blocks, model, compute)
     cost = agree(cost)
@@ -218,9 +215,9 @@ def keep_what_fits(
 def measure_pass(
     blocks: Sequence[Block], model: nn.Module, compute: Callable[[], Any]
 ) -> tuple[list[Block], PassCost]:
-    """Return the blocks in the order in which they are computed, and what the pass costs.
+    """Return the blocks in the order of computation, and the cost of the pass.
 
-    Arguments are those of `keep_what_fits`.
+    The arguments are those of `keep_what_fits`.
     """
     buffers = list(model.buffers())
     before = [buffer.clone() for buffer in buffers]
@@ -278,7 +275,7 @@ class _Meter:
                 block.meter = None
 
     def result(self) -> PassCost:
-        """Return what the pass costs."""
+        """Return the cost of the pass."""
         own, before = [0] * len(self.costs), [0] * (len(self.costs) + 1)
         for held in self._held:
             (own if held.is_own else before)[held.place] += held.num_bytes

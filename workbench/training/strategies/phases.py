@@ -1,8 +1,8 @@
-"""The steps of a model that has several optimizers, one after the other: a phase for each.
+"""The steps of a model with several optimizers, one after another: a phase for each.
 
 In its phase an optimizer accumulates the gradients of its own loss over all micro batches of a
-step, workers exchange them, and it updates its own parameters; the next phase sees them changed.
-What the losses are is left to the model.
+step, workers exchange them, and it updates its own parameters. The next phase sees the changes. The
+model computes the losses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.training.strategies.counting import CountedStep, stacked
 from workbench.training.strategies.ddp import DataParallel
 from workbench.training.strategies.gradient_norms import WatchedBatch
 from workbench.training.strategies.recompute import recompute_blocks
-from workbench.training.strategies.single import on_device
+from workbench.training.strategies.single import check_gradient, on_device
 from workbench.training.strategies.strategy import (
     HeldBatch,
     MeasuredStep,
@@ -35,7 +35,7 @@ from workbench.training.strategies.strategy import (
 
 
 class PhasedModel(Protocol):
-    """What a model needs for phases."""
+    """The interface of a model for phases."""
 
     optimizers: dict[str, Optimizer]
 
@@ -48,7 +48,7 @@ class PhasedModel(Protocol):
 
 
 class Phased(DataParallel):
-    """A phase for each optimizer; each worker holds the whole model."""
+    """A phase for each optimizer. Each worker holds the whole model."""
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["ddp"]
 
@@ -91,7 +91,7 @@ class Phased(DataParallel):
         return self._model
 
     def set_rate(self, lr: float) -> None:
-        """Set the learning rate of the coming step: that of each optimizer is scaled like it."""
+        """Set the learning rate of the next step. The rate of each optimizer is scaled like it."""
         self._factor = lr / self._peak_lr
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
@@ -100,7 +100,8 @@ class Phased(DataParallel):
         total = torch.zeros((), device=self._worker.device)
         for name in self._optimizers:
             loss = self._phase(name, held, batch.num_samples)
-            total = total if loss is None else total + loss
+            if loss is not None:
+                total = total + loss
         return total
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
@@ -119,7 +120,7 @@ class Phased(DataParallel):
                 continue
             total = total + loss
             sqr_norms = watched.sqr_norms(owned, self._worker.device)
-            if self._counted_step is not None:  # those of the parts were taken before it was known
+            if self._counted_step is not None:  # the norms were taken before the count was known
                 factor = self._counted_step.factor.double()
                 sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
             if self._scaler is not None:
@@ -139,7 +140,7 @@ class Phased(DataParallel):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers for a while; see Probeable.alone."""
+        """Compute without the other workers in this context; see Probeable.alone."""
         try:
             with super().alone():
                 yield
@@ -178,6 +179,7 @@ class Phased(DataParallel):
                     loss, part = loss[0], counted.part(weight)
                 else:
                     part = weight
+                check_gradient(loss)
                 scaled = loss * part if self._scaler is None else self._scaler.scale(loss * part)
                 scaled.backward()
                 mark("backward")
@@ -207,9 +209,11 @@ class Phased(DataParallel):
                 parameter.requires_grad_(True)
 
     def _total_count(self, count: Tensor) -> Tensor:
-        """Return what a phase counts on all workers."""
+        """Return the count of a phase over all workers."""
         is_shared = self._worker.num_workers > 1 and not self._is_alone
-        return self._worker.group.total(count) if is_shared else count
+        if not is_shared:
+            return count
+        return self._worker.group.total(count)
 
     def _exchange(self, owned: Sequence[Tensor]) -> None:
         """Add up gradients over the workers.

@@ -1,9 +1,8 @@
-"""Each worker of a replica holds a stage of the model; micro batches flow through the stages.
+"""Each worker of a replica holds a stage of the model, and micro batches flow through the stages.
 
 Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up
-their gradients after the last micro batch, or divide its parameters among them as `fsdp` does. What
-the pieces of a model are is left to `sequence`, in which order a stage computes to
-`pipeline_order`.
+their gradients after the last micro batch, or divide its parameters as `fsdp` does. `sequence`
+finds the pieces of a model, and `pipeline_order` orders the tasks of a stage.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Pipeline(Single):
     """The step of `single`, with the model cut into stages."""
 
     capabilities = BUILT_IN["pipeline"]
-    # What a worker that holds the whole model can do, and a stage cannot.
+    # A worker with the whole model can do this, but a stage cannot.
     measure: Any = None
     alone: Any = None
 
@@ -174,7 +173,7 @@ class Pipeline(Single):
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        """Whether statistics of batch normalisation are missing; see StatisticsRenewing."""
         mean = self._mean
         return (
             self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
@@ -215,7 +214,7 @@ class Pipeline(Single):
         return parts_of({**self._weights(), "optimizer": optimizer, "scaler": None}, place_of)
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over this stage of what a strategy returned; see Strategy.load."""
+        """Load this stage's part of a strategy's state; see Strategy.load."""
         self._reshard()
         own: Any = self._model.state_dict()
         weights: dict[str, Any] = {}
@@ -256,10 +255,10 @@ class Pipeline(Single):
         return [pieces[first:end] for first, end in itertools.pairwise(firsts)]
 
     def _place_pieces(self, model: nn.Module, pieces: list[Piece]) -> dict[int, Tensor]:
-        """Keep the pieces of this stage; their parameters are cut where replicas divide them.
+        """Keep the pieces of this stage. Their parameters are cut if replicas divide them.
 
         Returns:
-            What is trained in place of each parameter, by the identity of that.
+            The tensor that is trained instead of each parameter, by the parameter's identity.
         """
         shard = self._settings.shard or 1
         self._pieces = pieces
@@ -278,7 +277,7 @@ class Pipeline(Single):
             self._num_averaged = self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
         placed: dict[int, Any] = {}
-        # Cut ones last, as modules of other stages may be tied to those of this one.
+        # Cut ones last, because modules of other stages may be tied to modules of this one.
         for identity, held, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
             placed[identity] = held[name]
         for identity, held, name in places:
@@ -292,10 +291,7 @@ class Pipeline(Single):
             reshard(cast(nn.Module, self._pieces[0].call))
 
     def _received(self, inputs: Any) -> Any:
-        """Return what this stage computes on.
-
-        The inputs of the model, or what the stage before sent.
-        """
+        """Return the inputs of this stage: the model's, or the values of the previous stage."""
         if self._stage == 0:
             return inputs
         received = self._worker.group.receive(self._worker.rank - 1)
@@ -307,9 +303,11 @@ class Pipeline(Single):
         return values
 
     def _stage_pass(self, received: Any, targets: Any) -> Any:
-        """Return what the next stage receives, or the loss."""
+        """Return the values for the next stage, or the loss."""
         result = self._compute(received)
-        return self._compared(result, targets) if self._is_last else result
+        if not self._is_last:
+            return result
+        return self._compared(result, targets)
 
     def _num_under_way(self, num_micro_batches: int) -> int:
         return most_under_way(self._schedule, self._stage, self._num_stages, num_micro_batches)
@@ -326,11 +324,15 @@ class Pipeline(Single):
 
     def _backward(self, received: Any, result: Tensor) -> None:
         group, rank = self._worker.group, self._worker.rank
-        gradient = None if self._is_last else group.receive(rank + 1, result)
+        gradient = None
+        if not self._is_last:
+            gradient = group.receive(rank + 1, result)
         if result.requires_grad:
             torch.autograd.backward(result, gradient)
         if self._stage > 0:
-            gradient = torch.zeros_like(received) if received.grad is None else received.grad
+            gradient = received.grad
+            if gradient is None:
+                gradient = torch.zeros_like(received)
             self._sent.append(group.send(gradient, rank - 1, is_known=True))
 
     def _finish_sending(self) -> None:
@@ -363,7 +365,9 @@ class Pipeline(Single):
             for parameter in self._counted
             if parameter.grad is not None
         ]
-        own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
+        own = torch.zeros((), dtype=torch.float64)
+        if norms:
+            own = torch.stack(norms).sum()
         total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
         factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
         for parameter in self._parameters:

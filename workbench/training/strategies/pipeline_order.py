@@ -1,8 +1,7 @@
-"""In which order a stage of a pipeline computes, what it holds, and how long a step takes.
+"""The order in which a stage of a pipeline computes, its memory, and the time of a step.
 
-A backward pass may be two tasks: gradients of what a stage received, for which the stage before
-waits, and gradients of its weights, for which nobody does. Computing is left to `pipeline`; torch
-is not needed here.
+A backward pass may be two tasks: gradients of the stage's inputs, for which the previous stage
+waits, and gradients of its weights, for which nobody waits. Needs no torch.
 
 Sources: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model
 Training on GPU Clusters Using Megatron-LM", section 2.2, for 1F1B; Qi et al. 2024, "Zero Bubble
@@ -36,11 +35,11 @@ def can_compute(plan: PartialPlan) -> bool:
 def order(
     schedule: str, stage: int, num_stages: int, num_micro_batches: int
 ) -> Iterator[tuple[Task, int]]:
-    """Yield what a stage does in a step, and for which micro batch.
+    """Yield the tasks of a stage in a step, with their micro batches.
 
     Args:
-        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can
-            be there; zero_bubble: as 1f1b, and gradients of weights later, while the stage would
+        schedule: gpipe: all forward, then all backward. 1f1b: in turns, as soon as a gradient can
+            arrive. zero_bubble: like 1f1b, but gradients of weights later, while the stage would
             wait.
         stage: From 0 to num_stages - 1.
         num_stages: Stages of the model.
@@ -61,7 +60,7 @@ def order(
         if number + ahead < num_micro_batches:
             yield "forward", number + ahead
         yield "backward", number
-        # A later stage begins earlier to send gradients by as much as it leaves undone.
+        # A later stage starts to send gradients earlier, by as much as it defers.
         if schedule == "zero_bubble" and number >= stage:
             yield "weights", number - stage
     if schedule == "zero_bubble":
@@ -70,7 +69,9 @@ def order(
 
 
 def most_under_way(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:
-    """Return of how many micro batches a stage keeps activations at once; arguments as in `order`.
+    """Return for how many micro batches a stage keeps activations at once.
+
+    The arguments are those of `order`.
 
     Example:
         >>> [most_under_way("1f1b", stage, 4, 8) for stage in range(4)]
@@ -80,13 +81,15 @@ def most_under_way(schedule: str, stage: int, num_stages: int, num_micro_batches
     """
     if not _is_bounded(schedule):
         return num_micro_batches
-    return min(num_stages - (0 if schedule == "zero_bubble" else stage), num_micro_batches)
+    if schedule == "zero_bubble":  # deferred weights keep the activations of all stages
+        stage = 0
+    return min(num_stages - stage, num_micro_batches)
 
 
 def duration(schedule: str, num_stages: int, num_micro_batches: int) -> float:
-    """Return how long a step takes, in units of what a stage computes for one micro batch.
+    """Return how long a step takes, in units of a stage's time for one micro batch.
 
-    Gradients of weights are taken to be a third of that, as they are in products of matrices.
+    Gradients of weights count a third of that, as in products of matrices.
 
     Args:
         schedule: As in `order`.
@@ -100,8 +103,8 @@ def duration(schedule: str, num_stages: int, num_micro_batches: int) -> float:
     both = num_stages + num_micro_batches - 1
     if schedule != "zero_bubble":
         return float(both)
-    # Forward and backward flow through all stages; of the weights only those of a stage take time,
-    # all of which lie between where there are few micro batches.
+    # Forward and backward flow through all stages. Only a stage's own gradients of weights take
+    # time, and with few micro batches all of them fit in between.
     return max(num_stages + 3 * num_micro_batches - 1, 2 * both + 1) / 3
 
 

@@ -1,9 +1,9 @@
-"""Training with differential privacy (DP-SGD): private steps, and what they spend.
+"""Training with differential privacy (DP-SGD): private steps, and the privacy that they spend.
 
-The gradient of each sample is clipped, and noise hides each one. A step takes each sample with the
-same small probability, so its size differs; the sum of clipped gradients is divided by the expected
-size. How much noise a promise needs, and what has been spent, is known by Opacus's accountant, by
-Renyi differential privacy of subsampled Gaussian noise.
+The gradient of each sample is clipped, and noise hides it. A step takes each sample with the same
+small probability, so its size varies; the sum of clipped gradients is divided by the expected size.
+Opacus's accountant computes the noise for a promise and the spent privacy, by Renyi differential
+privacy of subsampled Gaussian noise.
 
 Sources: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1; Mironov, Talwar
 and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism, 2019.

@@ -1,8 +1,8 @@
-"""Activations that are computed again in the backward pass: less memory, more time.
+"""Recomputes activations in the backward pass, for less memory and more time.
 
-Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units
-again, and running statistics see each batch once. Which blocks keep their activations is chosen by
-`kept_blocks`.
+Only the inputs of a model's blocks are kept. Nothing else changes: dropout drops the same units
+again, and running statistics see each batch once. `kept_blocks` chooses blocks that keep their
+activations.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIN_LAYERS = 4
 
 
 class Meter(Protocol):
-    """What watches the blocks of a forward pass."""
+    """Watches the blocks of a forward pass."""
 
     def inside(self, inputs: Any) -> contextlib.AbstractContextManager[None]:
         """Watch the next block, which is given these inputs."""
@@ -33,18 +33,18 @@ class Meter(Protocol):
 
 
 class Block:
-    """A part of a model that may be computed again in the backward pass.
+    """A part of a model that may be recomputed in the backward pass.
 
     Attributes:
         is_recomputed: Whether it is.
-        meter: What watches it instead, for as long as that is set.
+        meter: Watches it instead, as long as it is set.
     """
 
     def __init__(self, modules: Sequence[nn.Module], forward: Callable[..., Any]) -> None:
-        """Begin with a block that is computed again.
+        """Start with a block that is recomputed.
 
         Args:
-            modules: What it consists of.
+            modules: Its modules.
             forward: Computes it.
         """
         self.is_recomputed = True
@@ -55,7 +55,7 @@ class Block:
         ]
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the block, and arrange for what is kept of it."""
+        """Compute the block, and keep its activations or only its inputs."""
         if self.meter is not None:
             with self.meter.inside((args, kwargs)):
                 return self._forward(*args, **kwargs)
@@ -69,15 +69,15 @@ class Block:
 
 
 def recompute_blocks(model: nn.Module) -> list[Block]:
-    """Arrange that a model's blocks are computed again in the backward pass.
+    """Let a model's blocks be recomputed in the backward pass.
 
-    Blocks are the members of lists and sequences that consist of parts themselves. A sequence of n
-    plain layers is cut into sqrt(n) pieces, which needs the least memory.
+    Blocks are the members of lists and sequences that have parts themselves. A sequence of n plain
+    layers is cut into sqrt(n) pieces, which needs the least memory.
 
     Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
     Args:
-        model: The model; the `forward` of its blocks is replaced.
+        model: The model. The `forward` of its blocks is replaced.
 
     Returns:
         The blocks.
@@ -90,7 +90,7 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
         raise ExperimentError(
             "the model has no blocks that could be computed again",
             field="plan.recompute",
-            allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
+            allowed="none, or a model with blocks in a torch.nn.Sequential or ModuleList",
         )
     return blocks
 
@@ -152,7 +152,7 @@ def _without_statistics(norms: Sequence[_NormBase]) -> Iterator[None]:
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, counted in before:
         norm.momentum = 0.0
-        norm.num_batches_tracked = None if counted is None else counted.clone()
+        norm.num_batches_tracked = counted.clone() if counted is not None else None
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
-"""A model as a sequence of pieces, each of which takes what the last one returns, cut into stages.
+"""A model as a sequence of pieces, each of which takes the result of the last one, cut into stages.
 
-A `torch.nn.Sequential` is one; another model states its pieces by a method `pieces`. What happens
-with the stages is left to the strategies.
+A `torch.nn.Sequential` is such a sequence. Any other model lists its pieces in a method `pieces`.
 """
 
 from __future__ import annotations
@@ -32,8 +31,9 @@ class Piece:
 def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
     """Return the pieces of a model, between any two of which it may be cut.
 
-    A model states them by a method `pieces`, which returns a list: a module each, or a function
-    with the modules that it uses, such as `(self.embed, self.tokens, self.positions)`.
+    A model defines them in a method `pieces`, which returns a list. A piece is a module, or a
+    function followed by the modules that it uses, such as `(self.embed, self.tokens,
+    self.positions)`.
 
     Args:
         model: The model.
@@ -79,10 +79,7 @@ def _read(stated: Any) -> Piece:
 
 
 def _without_changed_inputs(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Join a piece that changes its input to the one before it.
-
-    What was received must stay as it is.
-    """
+    """Join a piece that changes its input to the previous one. Received values must not change."""
     waiting: list[Piece] = []
     for piece in pieces:
         if waiting and not getattr(piece.call, "inplace", False):
@@ -110,7 +107,7 @@ def costs(pieces: Sequence[Piece], inputs: Any) -> list[float]:
 
     Args:
         pieces: The pieces of a model, which is not training.
-        inputs: Some samples; None where there are none: then parameters count.
+        inputs: Some samples; None to count parameters instead.
     """
     if inputs is None:
         return [
@@ -134,10 +131,10 @@ _FLOPS_PER_NUMBER = 10.0
 
 
 def cut(weights: Sequence[float], num_stages: int) -> list[int]:
-    """Return where stages begin, so that the most costly one costs the least.
+    """Return where stages start, so that the most costly one costs the least.
 
     Args:
-        weights: What each piece costs.
+        weights: The cost of each piece.
         num_stages: At most as many as there are pieces.
 
     Returns:

@@ -1,9 +1,9 @@
-"""Tensors that are cut into shards: what a worker holds, the whole, what it writes of a state.
+"""Tensors that are cut into shards: a worker's part, the whole, and its part of a stored state.
 
-Torch's module of such tensors takes a second to import. Where nothing has imported it, nothing is
-cut. Of a state that no worker holds as a whole each writes parts of tensors, each of them once. A
-part states where it lies in the whole tensor, so any strategy can put together what it needs of it
-with any number of workers. Writing and reading files is left to training.
+Torch's module for such tensors takes a second to import. If nothing has imported it, nothing is
+cut. If no worker holds a whole state, each writes parts of tensors, and each part is written once.
+A part contains its place in the whole tensor, so any strategy can assemble the tensors that it
+needs, with any number of workers. The training writes and reads the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.training.strategies.group import dimension_name
 
 _MODULE = "torch.distributed.tensor"
 Key = tuple[str | int, ...]
-"""The path of a tensor in a state: model, its name; or optimizer, state, its number, its name."""
+"""The path of a tensor in a state: model and its name, or optimizer, state, its number and name."""
 WEIGHTS = ("model", "trained")
 
 
@@ -33,7 +33,9 @@ def is_cut(tensor: Any) -> bool:
 def local_part(tensor: Tensor) -> Tensor:
     """Return the shard that this worker holds of a tensor, or all of one that is not cut."""
     whole: Any = tensor
-    return whole.to_local() if is_cut(tensor) else tensor
+    if not is_cut(tensor):
+        return tensor
+    return whole.to_local()
 
 
 def gathered(value: Any) -> Any:
@@ -64,12 +66,12 @@ def own_shard(value: Any, like: Any) -> Any:
 
 @dataclass
 class StateParts:
-    """What one worker writes.
+    """One worker's part of a state.
 
     Attributes:
-        tensors: By key the shape of the whole tensor, and of each part on the CPU where it starts.
-        values: By key what is not a tensor.
-        rest: What every worker has alike.
+        tensors: The shape of the whole tensor, and its parts on the CPU with their starts, by key.
+        values: The values that are not tensors, by key.
+        rest: The part that is the same on every worker.
     """
 
     tensors: dict[Key, tuple[tuple[int, ...], list[tuple[tuple[int, ...], Tensor]]]] = field(
@@ -81,12 +83,12 @@ class StateParts:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker is among those that hold the same tensors.
+    """The place of a worker among those that hold the same tensors.
 
     Attributes:
-        copy: Which copy of what replicas divide among them it belongs to, from 0.
-        shard: Which of the replicas that divide a copy it is, from 0.
-        part: Which part of a replica it is, from 0.
+        copy: Number of the copy that replicas divide among themselves, from 0.
+        shard: Number of its replica among those that divide a copy, from 0.
+        part: Number of its part of a replica, from 0.
     """
 
     copy: int
@@ -111,13 +113,13 @@ def parts_of(
     place: Callable[[Key], Place | None],
     rows: Callable[[Key], Callable[[Tensor], Tensor] | None] = lambda key: None,
 ) -> StateParts:
-    """Return what this worker writes of what it holds of a state.
+    """Return the part of a state that this worker writes.
 
     Args:
-        state: As a strategy's `state`, of what this worker holds; what is cut is not gathered.
-        place: By key where this worker is among those that hold a tensor; None where others write
-            it.
-        rows: By key what arranged the rows of a tensor before it was cut; None where nothing did.
+        state: A strategy's `state` of this worker, in which cut tensors are not gathered.
+        place: Returns, by key, the place of this worker among those that hold a tensor; None if
+            others write it.
+        rows: Returns, by key, what arranged the rows of a tensor before it was cut, or None.
     """
     written = StateParts()
     optimizer = dict(state["optimizer"])
@@ -169,7 +171,7 @@ def _indices(value: Any, dimension: int) -> Tensor:
             placements.append(Replicate())
         elif placement.is_shard():
             placements.append(Shard(0))
-        else:  # what FSDP makes of what was cut before
+        else:  # FSDP's placement of tensors that were cut before
             placements.append(type(placement)(0, split_factor=placement.split_factor))
     indices = torch.arange(value.shape[dimension], device=value.device)
     return local_part(
@@ -194,10 +196,10 @@ class TensorsOfParts(Mapping[Any, Any]):
 
 
 def state_of(parts: list[StateParts]) -> dict[str, Any]:
-    """Return the state that workers wrote in parts, as a strategy's `load` takes it.
+    """Return the state that workers wrote in parts, for a strategy's `load`.
 
     Args:
-        parts: What each of the workers wrote.
+        parts: The parts of all workers.
     """
     tensors: dict[Key, tuple[tuple[int, ...], list[tuple[tuple[int, ...], Tensor]]]] = {}
     values: dict[Key, Any] = {}
@@ -206,15 +208,17 @@ def state_of(parts: list[StateParts]) -> dict[str, Any]:
         for key, (shape, pieces) in part.tensors.items():
             tensors.setdefault(key, (shape, []))[1].extend(pieces)
 
-    def found(key: Key) -> Any:
-        return _joined(*tensors[key]) if key in tensors else values[key]
+    def value_of(key: Key) -> Any:
+        if key not in tensors:
+            return values[key]
+        return _joined(*tensors[key])
 
     state = dict(parts[0].rest)
     keys = sorted(tensors.keys() | values.keys(), key=str)
     for name in WEIGHTS:
         own = [key for key in keys if key[0] == name]
         if own:
-            state[name] = TensorsOfParts({key[1]: lambda key=key: found(key) for key in own})
+            state[name] = TensorsOfParts({key[1]: lambda key=key: value_of(key) for key in own})
     of_number: dict[int, list[Key]] = {}
     for key in keys:
         if key[0] == "optimizer":
@@ -222,7 +226,7 @@ def state_of(parts: list[StateParts]) -> dict[str, Any]:
     state["optimizer"] = state["optimizer"] | {
         "state": TensorsOfParts(
             {
-                number: lambda own=own: {key[3]: found(key) for key in own}
+                number: lambda own=own: {key[3]: value_of(key) for key in own}
                 for number, own in sorted(of_number.items())
             }
         )

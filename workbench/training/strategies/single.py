@@ -1,4 +1,4 @@
-"""One worker: the step that other strategies are measured against and extend."""
+"""One worker: the step that other strategies extend, and with which they are compared."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from workbench.foundation.errors import ExperimentError
 from workbench.training.strategies.capabilities import BUILT_IN
 from workbench.training.strategies.compiling import compiled, forget_compiled
 from workbench.training.strategies.counting import CountedStep, is_counted, stacked
@@ -41,28 +42,24 @@ class Single:
     """
 
     _num_averaged = 1
-    """Over how many workers the exchange of gradients takes the mean, where the step needs the
-    sum.
-    """
+    """Number of workers over which the exchange takes the mean, although the step needs the sum."""
     _is_alone = False
     _blocks: Sequence[Block] = ()
-    """What may be computed again in the backward pass."""
+    """The blocks that may be recomputed in the backward pass."""
     _are_kept_chosen = False
     capabilities = BUILT_IN["single"]
     _without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
-    """What predictions are made in.
+    """The context of predictions.
 
-    Parameters that are gathered in inference mode cannot be trained.
+    Parameters that are gathered in inference mode cannot be trained afterwards.
     """
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
     _recorder: Recorder | None = None
     _settles_before_exchange = False
-    """Whether gradients must be divided by what a step counts before they are exchanged."""
+    """Whether gradients must be divided by the count of a step before they are exchanged."""
     _counted_step: CountedStep | None = None
-    """The step that is being made or was made last, where its loss counts by something else than
-    samples.
-    """
+    """The current or last step, if its loss counts something other than samples."""
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -94,8 +91,9 @@ class Single:
         self._mean = self._begin_mean()
 
     def _begin_mean(self) -> WeightMean | None:
-        begin = self._settings.average
-        return None if begin is None else begin(self._model)
+        if self._settings.average is None:
+            return None
+        return self._settings.average(self._model)
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of a step; see Strategy.forward_backward."""
@@ -111,7 +109,8 @@ class Single:
             mark("data")
             self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
             self._exchange_gradients(index == last and not self._is_alone)
-            part = (weight if counted is None else counted.part(weight)) * self._num_averaged
+            part = weight if counted is None else counted.part(weight)
+            part *= self._num_averaged
             if recorder is not None:
                 loss = recorder.add_gradient(inputs, targets, part)
             else:
@@ -136,27 +135,35 @@ class Single:
         return step_loss
 
     def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
-        """Return the loss of a micro batch, and what its backward pass begins with.
+        """Return the loss of a micro batch, and the start of its backward pass.
 
-        Of a loss that counts by something else than samples, total and count are returned as one
-        tensor.
+        If a loss counts something other than samples, total and count are returned as one tensor.
+
+        Raises:
+            ExperimentError: If the loss has no gradient.
         """
         measured = self._forward(inputs, targets)
         if isinstance(measured, tuple):
             loss, returned = measured[0], stacked(*measured)
         else:
             loss = returned = measured
-        summed = loss if part == 1.0 else loss * part
-        return returned, summed if self._scaler is None else self._scaler.scale(summed)
+        check_gradient(loss)
+        if part != 1.0:
+            loss = loss * part
+        if self._scaler is not None:
+            loss = self._scaler.scale(loss)
+        return returned, loss
 
     def _total_count(self, count: Tensor) -> Tensor:
-        """Return what a step counts on all workers that make it together."""
+        """Return the count of a step over all workers that make it together."""
         return count
 
     @property
     def step_count(self) -> Tensor | None:
-        """What the last step counted on all workers; None where it is the number of its samples."""
-        return None if self._counted_step is None else self._counted_step.count
+        """The count of the last step over all workers; None if it is the number of its samples."""
+        if self._counted_step is None:
+            return None
+        return self._counted_step.count
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
         """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
@@ -164,7 +171,7 @@ class Single:
         with watched:
             loss = self._forward_backward(watched, None)  # a replay calls no hook
         sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
-        if self._counted_step is not None:  # those of the parts were taken before it was known
+        if self._counted_step is not None:  # the norms were taken before the count was known
             factor = self._counted_step.factor.double()
             sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
         num_replicas = self._worker.num_replicas
@@ -183,7 +190,7 @@ class Single:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1.0)
-            if group.get("frozen_steps", 0) > 0:  # what is left of them is kept in checkpoints
+            if group.get("frozen_steps", 0) > 0:  # the remaining number is kept in checkpoints
                 group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
         hook = self._settings.gradient_hook
         if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
@@ -225,7 +232,7 @@ class Single:
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        """Whether statistics of batch normalisation are missing; see StatisticsRenewing."""
         mean = self._mean
         has_stale = mean is not None and mean.is_begun and not mean.keeps_statistics
         return has_stale and bool(normalisations(self._model))
@@ -250,7 +257,7 @@ class Single:
         return {
             **self._weights(),
             "optimizer": self._optimizer.state_dict(),
-            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "scaler": self._scaler.state_dict() if self._scaler is not None else None,
         }
 
     def _weights(self) -> dict[str, Any]:
@@ -287,7 +294,7 @@ class Single:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers for a while; see Probeable.alone."""
+        """Compute without the other workers in this context; see Probeable.alone."""
         self._is_alone = True
         try:
             yield
@@ -319,18 +326,15 @@ class Single:
         return self._settings.loss(self._settings.call(self._model, self._laid(inputs)), targets)
 
     def _agreed(self, cost: PassCost) -> PassCost:
-        """Return costs that are alike on all workers that compute blocks together."""
+        """Return costs that are equal on all workers that compute blocks together."""
         return cost
 
     def _compile(self, placed: nn.Module) -> nn.Module:
-        """Return what is called in training in place of what `_place` returned."""
+        """Return the module to call in training, in place of the result of `_place`."""
         return compiled(placed)
 
     def _place(self, model: nn.Module) -> nn.Module:
-        """Return what is called in training for a model on the device.
-
-        The model itself, or around it.
-        """
+        """Return the module to call in training: the model, or a wrapper around it."""
         return model
 
     def _agree_after_step(self) -> None:
@@ -361,12 +365,14 @@ class Single:
 
     def _compared(self, outputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
         loss: Any = self._settings.loss
-        return (
-            loss(outputs, targets) if self._counted_step is None else loss.measure(outputs, targets)
-        )
+        if self._counted_step is None:
+            return loss(outputs, targets)
+        return loss.measure(outputs, targets)
 
     def _laid(self, inputs: Any) -> Any:
-        return with_channels_last(inputs) if self._settings.is_channels_last else inputs
+        if not self._settings.is_channels_last:
+            return inputs
+        return with_channels_last(inputs)
 
 
 def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
@@ -391,7 +397,9 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     One that is there already is left alone, as fake tensors require.
     """
     tensors = itertools.chain(model.parameters(), model.buffers())
-    return model if all(item.device == device for item in tensors) else model.to(device)
+    if all(item.device == device for item in tensors):
+        return model
+    return model.to(device)
 
 
 def lay_channels_last(model: nn.Module) -> None:
@@ -407,19 +415,35 @@ def with_channels_last(inputs: Any) -> Any:
     """Return inputs of which images lie with their channels last."""
 
     def lay(values: Tensor) -> Tensor:
-        is_image = values.dim() == _NUM_DIMENSIONS
-        return values.contiguous(memory_format=torch.channels_last) if is_image else values
+        if values.dim() != _NUM_DIMENSIONS:  # not an image
+            return values
+        return values.contiguous(memory_format=torch.channels_last)
 
     return tree_map_only(Tensor, lay, inputs)
 
 
-def lay_like_parameters(optimizer: Any) -> None:
-    """Lay the state of each parameter as the parameter lies; a checkpoint may have another format.
+def check_gradient(loss: Tensor) -> None:
+    """Check that a loss has a gradient, before a backward pass fails with an error of torch.
 
-    Fused optimizers read both in the order of the memory, and do not look at the format.
+    Raises:
+        ExperimentError: If it does not depend on any trained parameter.
+    """
+    if not loss.requires_grad:
+        raise ExperimentError(
+            "the loss does not depend on any trained parameter, so nothing can be learned",
+            field="model",
+            allowed="a forward pass that keeps gradients",
+            next_step="Remove torch.no_grad, torch.inference_mode and detach from forward.",
+        )
+
+
+def lay_like_parameters(optimizer: Any) -> None:
+    """Give the state of each parameter its memory format; a checkpoint may have another.
+
+    Fused optimizers read both in the order of the memory, whatever their format.
 
     Args:
-        optimizer: One of torch's; others copy their state into what they hold.
+        optimizer: An optimizer of torch. Others copy their state into existing tensors.
     """
     if not isinstance(optimizer, Optimizer):
         return

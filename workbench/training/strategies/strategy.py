@@ -1,4 +1,4 @@
-"""The seam between the loop and the ways in which workers make one step."""
+"""The interface between the loop and the ways in which workers make one step."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Worker:
     Attributes:
         rank: From 0 to num_workers - 1; rank 0 reports and writes checkpoints.
         num_workers: Workers that share each optimizer step.
-        device: Where this worker computes.
-        group: What the workers exchange something through.
-        workers_per_replica: Workers that hold one copy of the model together and so see the same
-            samples.
+        device: The device of this worker.
+        group: The group through which workers exchange values.
+        workers_per_replica: Number of workers that hold one copy of the model together, and so see
+            the same samples.
     """
 
     rank: int = 0
@@ -46,7 +46,7 @@ class Worker:
 
     @property
     def replica(self) -> int:
-        """Which copy of the model this worker belongs to, from 0; samples and seeds follow it."""
+        """Number of the model's copy that this worker belongs to, from 0, for samples and seeds."""
         return self.rank // self.workers_per_replica
 
     @property
@@ -72,7 +72,7 @@ class Hiding:
 
 @runtime_checkable
 class CountedLoss(Protocol):
-    """A loss of which parts of a step may count by something else than their samples; optional."""
+    """A loss that may count something other than samples in the parts of a step. Optional."""
 
     @property
     def is_counted(self) -> bool:
@@ -86,22 +86,22 @@ class CountedLoss(Protocol):
 
 @dataclass(frozen=True)
 class StepSettings:
-    """What every strategy must know about a step.
+    """The settings of a step for every strategy.
 
     Attributes:
         loss: (outputs, targets) -> mean over the samples of a batch; it may be a CountedLoss.
         precision: Type of the arithmetic: fp32, bf16 or fp16.
-        gradient_hook: Changes the gradients of a step, by the names of their parameters, in place
-            before they are clipped; only for strategies in which each worker holds all of them.
+        gradient_hook: Changes the gradients of a step in place, by the names of their parameters,
+            before they are clipped. Only for strategies in which each worker holds all of them.
         clip_norm: Gradients are scaled down to at most this norm.
-        recompute: Whether the activations of the model's blocks are computed again in the backward
-            pass.
-        kept_bytes: What the forward passes of all micro batches that are under way may keep at
-            most, so that blocks are computed again only beyond that; None for all blocks.
+        recompute: Whether the activations of the model's blocks are recomputed in the backward
+        pass.
+        kept_bytes: Maximum bytes that the forward passes of all unfinished micro batches may keep.
+            Blocks are recomputed only beyond that; None for all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
         records: Whether kernels are recorded in CUDA graphs and replayed; see `cuda_graphs`.
-        is_channels_last: Whether images and the weights of convolutions lie with their channels
-            last.
+        is_channels_last: Whether images and the weights of convolutions have their channels last in
+            memory.
         mark: Called at the end of each part of a step with its name: data, forward, backward,
             update.
         group: Divides named parameters into the groups of the optimizer; None for a single group.
@@ -113,14 +113,13 @@ class StepSettings:
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
         bucket_bytes: Size of the pieces in which gradients are exchanged; None for torch's.
-        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b, gpipe, or
-            zero_bubble, which takes neither shards nor recomputed blocks.
-        example: Inputs of some samples, of which only the shapes are used; None where there are
-            none.
+        pipeline_schedule: Order of the tasks of a pipeline stage: 1f1b, gpipe, or zero_bubble,
+            which allows neither shards nor recomputed blocks.
+        example: Inputs of some samples, for their shapes; None if there are none.
         exchange: How replicas agree; None for averaging each gradient.
-        hiding: How each sample is hidden; None where the training is not private.
-        shard: Replicas among which the parameters that each worker would hold are divided; 0 for
-            what the strategy divides by itself.
+        hiding: How each sample is hidden; None if the training is not private.
+        shard: Number of replicas that divide the parameters that each worker would hold; 0 for the
+            strategy's own division.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -227,8 +226,8 @@ class MeasuredStep(NamedTuple):
     sqr_norms: Tensor
     """This worker's shares of two squared norms, as fp64 on its device.
 
-    The mean over the parts of the step, the micro batches of all workers, of those of their own
-    gradients; that of the gradient of the step.
+    The first is the mean over the gradients of the step's parts, the micro batches of all workers.
+    The second is that of the step's gradient.
     """
 
 
@@ -236,7 +235,7 @@ class Strategy(Protocol):
     """How workers make one step. Made with the settings of a step, then set up once."""
 
     capabilities: ClassVar[Capabilities]
-    """What it can do, which is known before it is made."""
+    """Its capabilities, known before it is made."""
 
     def __init__(self, settings: StepSettings) -> None: ...
 
@@ -244,9 +243,9 @@ class Strategy(Protocol):
         """Place the model and make the optimizer.
 
         Args:
-            model: On the CPU, the same on every worker.
-            optimizer: Makes the optimizer; called once the parameters are what they will be in
-                training, which sharding changes.
+            model: The model on the CPU, the same on every worker.
+            optimizer: Makes the optimizer. Called when the parameters have their final form, which
+                sharding changes.
             worker: Which worker this is.
         """
         ...
@@ -255,7 +254,7 @@ class Strategy(Protocol):
         """Compute the gradient of the loss of a step.
 
         Gradients are exchanged once a step, at its last micro batch. Micro batches count by their
-        weights, or by what the loss counts.
+        weights, or by the count of the loss.
 
         Args:
             batch: This worker's micro batches.
@@ -309,10 +308,7 @@ class Strategy(Protocol):
 
 @runtime_checkable
 class WritableInParts(Protocol):
-    """A strategy of which no worker holds the whole state, so that each can write what it holds.
-
-    optional.
-    """
+    """A strategy whose workers each write their own part of the state. Optional."""
 
     def parts(self) -> StateParts:
         """Return what this worker writes of what `state` would return.
@@ -336,11 +332,11 @@ class RateSetting(Protocol):
 
 @runtime_checkable
 class StepCounting(Protocol):
-    """A strategy that knows how much a step counted, where that is not its samples; optional."""
+    """A strategy that knows the count of a step, if that is not its samples. Optional."""
 
     @property
     def step_count(self) -> Tensor | None:
-        """What the last step counted on all workers, on the device; None where samples count."""
+        """The count of the last step over all workers, on the device; None if samples count."""
         ...
 
 
@@ -376,7 +372,7 @@ class StatisticsRenewing(Protocol):
         ...
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
-        """Gather the statistics anew.
+        """Gather the statistics again.
 
         Every worker must call it, while the strategy is not training.
 
@@ -388,21 +384,17 @@ class StatisticsRenewing(Protocol):
 
 @runtime_checkable
 class Probeable(Protocol):
-    """A strategy that can make steps without the other workers, so that probes see their costs.
-
-    optional.
-    """
+    """A strategy that can make steps without the other workers, for probes. Optional."""
 
     def alone_bytes(self) -> int:
         """Return what this worker may hold more while it is alone than in other steps."""
         ...
 
     def alone(self) -> AbstractContextManager[None]:
-        """Compute without exchanging anything for a while, to see what a step costs without that.
+        """Compute without exchanges in this context, to measure the step without them.
 
-        Meant for measurements whose parameters are thrown away. Inside, `forward_backward` and
-        `update` concern this worker only; gradients that are left at the end are dropped. Every
-        worker must enter and leave it, which exchanges nothing where each worker holds the whole
-        model.
+        The parameters are not used afterwards. Inside, `forward_backward` and `update` affect only
+        this worker, and remaining gradients are dropped at the end. Every worker must enter and
+        leave it. That exchanges nothing if each worker holds the whole model.
         """
         ...

@@ -1,10 +1,10 @@
-"""Each worker of a replica holds a part of every large layer; they add up what their parts compute.
+"""Each worker of a replica holds a part of every large layer, and they add up the results.
 
-Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. A model
-defines pairs of linear layers by `layer_pairs`, or is a plain sequence. The first layer of a pair
-is cut by outputs, the second by inputs, so that only the sum of what the second ones compute is
-exchanged. The optimizer works on the part that this worker holds. Replicas may divide these parts
-among them, as `fsdp` does.
+Layers are cut with torch's tensor parallelism, which exchanges activations twice per block. A model
+defines pairs of linear layers in `layer_pairs`, or is a plain sequence. The first layer of a pair
+is cut by outputs, the second by inputs, so that only the sum of the second layers' results is
+exchanged. The optimizer works on this worker's part. Replicas may divide these parts among
+themselves, as `fsdp` does.
 
 Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using
 Model Parallelism".
@@ -64,7 +64,7 @@ class TensorParallel(Single):
     """The step of `single`, with every large layer cut into parts."""
 
     capabilities = BUILT_IN["tensor"]
-    # What a worker that holds the whole model can do, and a part of it cannot.
+    # A worker with the whole model can do this, but a part of it cannot.
     measure: Any = None
     alone: Any = None
 
@@ -92,8 +92,8 @@ class TensorParallel(Single):
         names = {id(parameter): name for name, parameter in named}
         self._parameters = parameters_in(groups)
         self._names = [names[id(parameter)] for parameter in self._parameters]
-        # Updates of cut and whole parameters in one call are refused, those of their local parts
-        # are not.
+        # Torch rejects updates of cut and whole parameters in one call, but accepts their local
+        # parts.
         self._own = [nn.Parameter(local_part(parameter.detach())) for parameter in self._parameters]
         left = iter(self._own)
         parts = [{**item, "params": [next(left) for _ in item["params"]]} for item in groups]
@@ -106,18 +106,25 @@ class TensorParallel(Single):
         loss = super().forward_backward(batch)
         for parameter, own in zip(self._parameters, self._own, strict=True):
             gradient = parameter.grad
-            own.grad = torch.zeros_like(own) if gradient is None else local_part(gradient)
+            if gradient is None:
+                own.grad = torch.zeros_like(own)
+            else:
+                own.grad = local_part(gradient)
             if self._replicas.num_workers > 1 and not self._is_sharded:
                 own.grad = self._replicas.total(own.grad)
             parameter.grad = None
         self._settings.mark("backward")
-        # Every worker of a replica has the loss; the shares of all workers must add up to it once.
-        return loss if self._is_first else torch.zeros_like(loss)
+        # Every worker of a replica has the loss, but the shares of all workers must add up to it.
+        if not self._is_first:
+            return torch.zeros_like(loss)
+        return loss
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch on the first worker of a replica; see Strategy.predict."""
         outputs = super().predict(inputs)
-        return outputs if self._is_first else None
+        if not self._is_first:
+            return None
+        return outputs
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
@@ -146,10 +153,13 @@ class TensorParallel(Single):
         place = Place(copy, shard, worker.rank % self._num_parts)
 
         def rows(key: Key) -> Any:
-            order = self._orders.get(
-                str(key[1]) if key[0] in WEIGHTS else self._names[cast(int, key[2])]
-            )
-            return None if order is None else order.arrange
+            name = str(key[1])
+            if key[0] not in WEIGHTS:
+                name = self._names[cast(int, key[2])]
+            order = self._orders.get(name)
+            if order is None:
+                return None
+            return order.arrange
 
         return parts_of(self._held(), lambda key: place, rows)
 
@@ -165,7 +175,7 @@ class TensorParallel(Single):
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over this worker's part of what a strategy returned; see Strategy.load."""
+        """Load this worker's part of a strategy's state; see Strategy.load."""
         own = self._model.state_dict()
         weights = {
             key: {name: self._part(name, value, own[name]) for name, value in state[key].items()}
@@ -214,10 +224,12 @@ class TensorParallel(Single):
 
     def _whole(self, name: str, value: Any) -> Any:
         order = self._orders.get(name) if is_cut(value) else None
-        return gathered(value) if order is None else order.restore(gathered(value))
+        if order is None:
+            return gathered(value)
+        return order.restore(gathered(value))
 
     def _cut_as(self, number: int, value: Any) -> Any:
-        """Return what the optimizer keeps of a part of a parameter, as part of a whole."""
+        """Return the optimizer's state of a part of a parameter, as part of a whole."""
         parameter: Any = self._parameters[number]
         if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
             return value
@@ -285,9 +297,9 @@ def cut_layers(model: nn.Module, mesh: Any) -> dict[str, RowOrder]:
     """Cut the layers of a model in place.
 
     Args:
-        model: A `nn.Sequential`; or it has `layer_pairs`, which returns names of two linear layers
-            and the number of blocks in the rows of the first one, and `take_part`, where something
-            counts parts.
+        model: A `nn.Sequential`, or a model with `layer_pairs`, which returns names of two linear
+        layers and the number of blocks in the rows of the first one. `take_part` tells it that it
+        is cut.
         mesh: The workers of a replica, in one dimension.
 
     Returns:
@@ -367,9 +379,7 @@ def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
         raise ExperimentError(
             f"it is not known how the layers of a {type(model).__name__} are cut into parts",
             field="plan.tensor",
-            allowed=(
-                "1; or more with transformer, mlp, nn.Sequential or a model that has layer_pairs"
-            ),
+            allowed=("1, or more with transformer, mlp, nn.Sequential or a model with layer_pairs"),
             next_step="Add the method, set plan.tensor to 1, or use the strategy fsdp.",
         )
     if not pairs:

@@ -1,7 +1,7 @@
 """A mean of the weights of a model, which is often better than the weights of the last step.
 
-It is held beside the model and exchanged with its weights while these are evaluated or stored. Each
-worker holds the mean of what it holds of the model, shards included.
+It is held next to the model, and exchanged with its weights while these are evaluated or stored.
+Each worker holds the mean of its part of the model, shards included.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class WeightMean(Protocol):
 
 
 class _Held:
-    """A second set of weights, and its exchange with those of the model."""
+    """A second set of weights, which can be swapped with those of the model."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -97,11 +97,11 @@ class MovingMean(_Held):
     keeps_statistics = True
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        """Begin with the weights as they are.
+        """Start with the current weights.
 
         Args:
-            model: The model, where it is trained.
-            decay: What stays of the mean at a step; less in the first steps, as in
+            model: The model, on its device.
+            decay: The part of the mean that stays at a step. It is less in the first steps, as in
                 `tf.train.ExponentialMovingAverage` with a number of updates.
         """
         super().__init__(model)
@@ -128,8 +128,8 @@ class EqualMean(_Held):
         """Wait for the first epoch that counts.
 
         Args:
-            model: The model, where it is trained.
-            first_step: The step with which that epoch begins.
+            model: The model, on its device.
+            first_step: The first step of that epoch.
             steps_per_epoch: After how many steps an epoch ends.
         """
         super().__init__(model)

@@ -31,7 +31,7 @@ class DividedState(DataParallel):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers for a while; see Probeable.alone."""
+        """Compute without the other workers in this context; see Probeable.alone."""
         optimizer = cast(DividedOptimizer, self._optimizer)
         optimizer.is_alone = True
         try:
