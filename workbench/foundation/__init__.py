@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, files, events, and how values are read and written."""
+"""The basis of all other packages: errors, files, events, and how values are read and written."""

@@ -1,9 +1,7 @@
-"""Pictures, tables and texts that a trial reports beside its metrics, as bytes that can be kept and
-shown.
+"""Pictures, tables and texts that a trial reports with its metrics, as bytes to keep and show.
 
-They are recognised by their type, without importing the library that it belongs to, and cut to a
-size that a browser can show. Where they are kept, and how many of them, is left to the training;
-showing them to the views.
+They are recognised by their type, without importing its library, and cut to a size that a browser
+can show.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Kind = Literal["image", "table", "text"]
 
 MAX_IMAGE_BYTES = 4 * 2**20
 MAX_SIDE = 2048
-"""Pixels of an array in one direction; of a larger one some rows and columns are left out."""
+"""Pixels of an array in one direction. In a larger one, some rows and columns are dropped."""
 MAX_ROWS, MAX_COLUMNS, MAX_CELL_CHARS = 500, 50, 300
 MAX_TABLE_BYTES = 2**20
 MAX_TEXT_CHARS = 100_000
@@ -54,16 +52,16 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Table:
-    """What the file of a table holds."""
+    """The content of a table's file."""
 
     columns: list[str]
     rows: list[list[Any]]
     num_rows: int
-    """How many rows were reported; of many, only the first ones are kept."""
+    """How many rows were reported. Only the first ones are kept."""
 
 
 def attachment_of(name: str, value: Any) -> Attachment | None:
-    """Return what was reported under a name to be kept; None if it is no picture, table or text.
+    """Return the attachment for a reported value; None if it is no picture, table or text.
 
     Args:
         name: The name. A text that is called `image` is the path of a picture.
@@ -120,7 +118,9 @@ def _suffix_of(content: bytes) -> str | None:
         return "gif"
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
         return "webp"
-    return "svg" if b"<svg" in content[:2000].lower() else None
+    if b"<svg" in content[:2000].lower():
+        return "svg"
+    return None
 
 
 def _read(name: str, path: Path) -> bytes:
@@ -143,7 +143,9 @@ def _png(name: str, value: Any) -> bytes:
     """Write an array as PNG: height and width, with one, three or four channels last or first."""
     import numpy as np
 
-    array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu()
+    array = np.asarray(value)
     if array.ndim == 3 and array.shape[2] not in (1, 3, 4) and array.shape[0] in (1, 3, 4):
         array = np.moveaxis(array, 0, 2)
     if (
@@ -171,18 +173,18 @@ def _png(name: str, value: Any) -> bytes:
 
 
 def _bytes_of(array: Any) -> Any:
-    """Return brightness from 0 to 255; what is beyond the usual ranges is scaled to its own."""
+    """Return brightness from 0 to 255. Values beyond the usual ranges are scaled to their range."""
     import numpy as np
 
     if array.dtype == np.uint8:
         return array
-    found = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    low, high = float(found.min()), float(found.max())
+    values = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    low, high = float(values.min()), float(values.max())
     if array.dtype.kind in "bf" and low >= 0 and high <= 1:
-        found = found * 255
+        values = values * 255
     elif low < 0 or high > 255:
-        found = (found - low) * (255 / max(high - low, 1e-300))
-    return np.rint(found).astype(np.uint8)
+        values = (values - low) * (255 / max(high - low, 1e-300))
+    return np.rint(values).astype(np.uint8)
 
 
 def _rows_of(value: Any) -> tuple[list[str], Sequence[Sequence[Any]]] | None:
@@ -220,15 +222,19 @@ def _table(columns: list[str], rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    found = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
-    if found is None or isinstance(found, bool):
-        return found
-    if isinstance(found, numbers.Integral):
-        return int(found) if abs(int(found)) < 2**53 else str(found)
-    if isinstance(found, numbers.Real):
-        return float(found) if math.isfinite(found) else str(float(found))
-    return _cut(str(found), MAX_CELL_CHARS)
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        # Browsers read larger whole numbers only approximately.
+        return int(value) if abs(int(value)) < 2**53 else str(value)
+    if isinstance(value, numbers.Real):
+        return float(value) if math.isfinite(value) else str(float(value))
+    return _cut(str(value), MAX_CELL_CHARS)
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1]}…"

@@ -1,8 +1,7 @@
-"""What a bundle consists of: every file with its SHA-256, in `configuration.json`.
+"""The list of a bundle's files with their SHA-256, in `configuration.json`.
 
-A bundle is written once, as a whole. The list tells that weights are those of the values beside
-them, and which files an export into the same folder replaces. What else the configuration holds is
-left to `runs`.
+A bundle is written once, as a whole. The list shows that weights belong to the values next to them,
+and which files an export into the same folder replaces.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from workbench.foundation.files import finish_copy, sha256_of
 
 CONFIGURATION = "configuration.json"
 CARD = "card.json"
-"""The card of a model; it states by itself what belongs to it, and timings are added to it
-later.
-"""
+"""The card of a model. It lists its own files, and timings are added to it later."""
 _FILES = "files"
 _EXPORT_AGAIN = "Export the run again, with --force into this folder."
 
@@ -28,7 +25,7 @@ def add_manifest(folder: Path) -> None:
     """List all files of a bundle that is being written in its configuration.
 
     Args:
-        folder: The bundle; nothing is done where it has no configuration.
+        folder: The bundle. Without a configuration nothing is done.
     """
     path = folder / CONFIGURATION
     if not path.exists():
@@ -81,7 +78,7 @@ def read_configuration(folder: Path) -> dict[str, Any]:
 
 
 def check_file(folder: Path, name: str) -> None:
-    """Refuse a file that is not the one that was exported with the configuration beside it.
+    """Reject a file that was not exported with the configuration next to it.
 
     Args:
         folder: The bundle.
@@ -95,8 +92,7 @@ def check_file(folder: Path, name: str) -> None:
 
 
 def check_listed(folder: Path, listed_in: str, files: Mapping[str, Any], name: str) -> None:
-    """Refuse a file that is not the one that a list of files describes, or that the list leaves
-    out.
+    """Reject a file that a list of files describes differently, or not at all.
 
     Args:
         folder: The folder of both.

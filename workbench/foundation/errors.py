@@ -15,10 +15,9 @@
     |-- RunError                             a run cannot be started, reached or continued
     `-- MissingDependencyError (ImportError) an optional package is not installed
 
-A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next
-step that is a command is kept as its verb and arguments: what shows the error writes it for a
-shell, for Python or for the panel. Errors of other libraries are translated once, by the package
-that owns the library.
+A message says what is wrong, where (the dotted field), what is allowed, and the next step. A next
+step that is a command is kept as its verb and arguments, so it can be written for a shell, for
+Python or for the panel. The package that owns another library translates its errors, once.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Suggestion:
     """
 
     lead: str
-    """What the step does, as the beginning of a sentence; may be empty."""
+    """The purpose of the step, as the start of a sentence; may be empty."""
     verb: str
     """The kind of an action, or another command of the command line."""
     subject: str | None = None
@@ -67,7 +66,9 @@ class Suggestion:
 
     def write(self, form: str) -> str:
         """Return the step as text, the command written as `form`."""
-        return f"{self.lead}: {form}" if self.lead else form
+        if not self.lead:
+            return form
+        return f"{self.lead}: {form}"
 
     def __str__(self) -> str:
         return self.write(self.python or shlex.join(["workbench", *self.words]))
@@ -113,9 +114,9 @@ class WorkbenchError(Exception):
         """
         self.problem = problem
         self.field = field
-        self.allowed = (
-            allowed if allowed is None or isinstance(allowed, str) else ", ".join(allowed)
-        )
+        if allowed is not None and not isinstance(allowed, str):
+            allowed = ", ".join(allowed)
+        self.allowed = allowed
         self.next_step = next_step
         super().__init__(str(self))
 
@@ -128,7 +129,9 @@ class WorkbenchError(Exception):
         Args:
             write: Writes a next step that is a command; by default as Python.
         """
-        message = f"{self.field}: {self.problem}" if self.field else self.problem
+        message = self.problem
+        if self.field:
+            message = f"{self.field}: {message}"
         if self.allowed:
             message += f"; allowed: {self.allowed}"
         if self.next_step:
@@ -136,7 +139,7 @@ class WorkbenchError(Exception):
         return message
 
     def to_problem(self, write: Callable[[Suggestion], str] = str) -> Problem:
-        """Return its parts as they are sent to a page; `write` as in `describe`."""
+        """Return its parts for a page. See `describe` for `write`."""
         return Problem(
             problem=self.problem,
             field=self.field,
@@ -145,14 +148,16 @@ class WorkbenchError(Exception):
         )
 
     def to_json(self, write: Callable[[Suggestion], str] = str) -> dict[str, str | None]:
-        """Return its parts as plain values; `write` as in `describe`."""
+        """Return its parts as plain values. See `describe` for `write`."""
         return self.to_problem(write).model_dump()
 
     def _step(self, write: Callable[[Suggestion], str]) -> str | None:
-        return write(self.next_step) if isinstance(self.next_step, Suggestion) else self.next_step
+        if isinstance(self.next_step, Suggestion):
+            return write(self.next_step)
+        return self.next_step
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders; the default would call __init__ with the whole message.
+        # Errors cross process borders. The default would call __init__ with the whole message.
         return _rebuild, (type(self), self.problem, self.field, self.allowed, self.next_step)
 
     def at(self, prefix: str) -> WorkbenchError:
@@ -164,7 +169,9 @@ class WorkbenchError(Exception):
         Returns:
             A new error of the same class.
         """
-        return self.about(f"{prefix}.{self.field}" if self.field else prefix)
+        if not self.field:
+            return self.about(prefix)
+        return self.about(f"{prefix}.{self.field}")
 
     def about(self, field: str | None) -> Self:
         """Return the same error about another field.
@@ -230,7 +237,7 @@ class RunError(WorkbenchError):
 
 
 class MissingDependencyError(WorkbenchError, ImportError):
-    """An optional package is not installed; the message names the command that installs it."""
+    """An optional package is not installed. The message shows the command that installs it."""
 
 
 _PARTS = {
@@ -253,8 +260,7 @@ _PARTS = {
 
 
 def first_line_of(error: BaseException) -> str:
-    r"""Return the first line of what an error of another library states, or its type where it
-    states nothing.
+    r"""Return the first line of another library's error, or its type if it has no text.
 
     Example:
         >>> first_line_of(ValueError("too long\n  at line 3"))
@@ -263,14 +269,16 @@ def first_line_of(error: BaseException) -> str:
         'MemoryError'
     """
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(" .") if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    return lines[0].rstrip(" .")
 
 
 def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
     """Return the error of a library that a part of the workbench needs; None for any other library.
 
     Args:
-        error: What Python raised.
+        error: The error of Python.
     """
     library = (error.name or "").partition(".")[0]
     part = next((name for name, libraries in _PARTS.items() if library in libraries), None)

@@ -1,8 +1,7 @@
-"""Write files and folders atomically, hash files, and name the encoding of text that cannot be
-read.
+"""Writes files and folders atomically, hashes files, and guesses the encoding of unreadable text.
 
-A reader meanwhile gets the earlier content or the new one, never a part. What must also survive a
-loss of power, as checkpoints must, is left to its own writer.
+A reader gets either the earlier or the new content, never a part of it. Checkpoints, which must
+also survive a loss of power, have their own writer.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, all or nothing.
 
     Args:
-        path: The file; one that is there is replaced.
-        content: Its content; a text is written as UTF-8.
+        path: The file. An existing one is replaced.
+        content: Its content. A text is written as UTF-8.
 
     Raises:
         OSError: If it cannot be written.
@@ -49,19 +48,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None:
     """Copy what a folder contains into another one, all or nothing, even if the process is killed.
 
-    Everything is first copied beside what is there. One rename then decides that it counts. After
-    it only names change, and if that is interrupted, `finish_copy` completes it.
+    Everything is first copied next to the existing files. Then one rename makes it count. After
+    that only names change. If that is interrupted, `finish_copy` completes it.
 
     Args:
         source: The folder to copy from.
-        folder: The folder to copy into; it is made if it is missing. What it contains stays, but
-            files of the same names are replaced.
-        remove: Files in the folder, by relative path, that go when the new ones come.
+        folder: The folder to copy into, made if it is missing. Its files stay, but files of the
+            same names are replaced.
+        remove: Files to remove from the folder at the same time, by relative path.
 
     Raises:
         OSError: If it cannot be written.
     """
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         finish_copy(folder)
@@ -127,7 +126,7 @@ def finish_copy(folder: Path) -> bool:
 
 
 def is_unfinished(name: str) -> bool:
-    """Return whether a name in a folder is that of what `copy_into` had not completed."""
+    """Return whether a name in a folder belongs to an unfinished copy of `copy_into`."""
     return name.startswith((_UNFINISHED, _DECIDED))
 
 
@@ -159,7 +158,7 @@ def sha256_of(path: Path) -> str:
 
 
 def encoding_in_words(error: UnicodeDecodeError) -> str:
-    """Return what a text that is not UTF-8 seems to be instead.
+    """Return which encoding a text that is not UTF-8 seems to have.
 
     Example:
         >>> from workbench.foundation.files import encoding_in_words

@@ -1,8 +1,7 @@
-"""How quantities are written (numbers, durations, sizes, rates, shares, money, times) and read
-back.
+"""Writes quantities (numbers, durations, sizes, rates, shares, money, times), and reads them back.
 
-Terminal, report, panel and notebook write a quantity in one way. `extensions/src/format.ts` does
-the same in TypeScript; `tests/foundation/formatting.json` holds the cases that both must pass. Ties
+Terminal, report, panel and notebook write a quantity in the same way. `extensions/src/format.ts`
+does it in TypeScript; `tests/foundation/formatting.json` holds the cases that both must pass. Ties
 are rounded up.
 """
 
@@ -58,18 +57,16 @@ _DURATION = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Write text from outside for a terminal.
-
-    What would steer it, or reorder what it shows, is escaped.
+    r"""Write text from outside for a terminal, with control and bidirectional characters escaped.
 
     Args:
-        text: Any text, such as the message of an error; line breaks and tabs are kept.
+        text: Any text, such as the message of an error. Line breaks and tabs are kept.
 
     Example:
         >>> printable("\x1b[2Jgone")
         '\\x1b[2Jgone'
     """
-    return _STEERS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _STEERS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def without_escapes(text: str) -> str:
@@ -141,22 +138,29 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
         noun: What is counted; nothing is added if empty.
         plural: Its plural, if that is not the noun with an s.
     """
-    return f"{_whole(count):,}" + (f" {counted_noun(_whole(count), noun, plural)}" if noun else "")
+    whole = _whole(count)
+    if not noun:
+        return f"{whole:,}"
+    return f"{whole:,} {counted_noun(whole, noun, plural)}"
 
 
 def counted_noun(count: float, noun: str, plural: str = "") -> str:
-    """Write what is counted, without the number: `trial` for 1, else `trials`.
+    """Write a noun for a number, without the number: `trial` for 1, otherwise `trials`.
 
-    Arguments as above.
+    See `format_count` for the arguments.
     """
-    return noun if count == 1 else plural or f"{noun}s"
+    if count == 1:
+        return noun
+    return plural or f"{noun}s"
 
 
 def format_rate(per_s: float) -> str:
     """Write a rate without its unit: `5,120` from a hundred on, three significant digits below."""
     if not math.isfinite(per_s):
         return format_number(per_s)
-    return f"{_whole(per_s):,}" if abs(per_s) >= 100 else f"{_significant(per_s, 3):f}"
+    if abs(per_s) >= 100:
+        return f"{_whole(per_s):,}"
+    return f"{_significant(per_s, 3):f}"
 
 
 def format_percent(share: float, *, has_tenths: bool = False) -> str:
@@ -164,7 +168,7 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
 
     Args:
         share: The share.
-        has_tenths: Whether tenths are written from 10 % on, too, so that shares of a whole add up:
+        has_tenths: Whether to write tenths from 10 % on as well, so that shares of a whole add up:
             `50.5%`.
     """
     if not math.isfinite(share):
@@ -173,8 +177,9 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
         return "<0.1%"
     whole, tenths = divmod(_whole(abs(share) * 1000), 10)
     sign = "-" if share < 0 and (whole or tenths) else ""
-    shows_tenths = tenths and (has_tenths or whole < 10)
-    return f"{sign}{whole}.{tenths}%" if shows_tenths else f"{sign}{_whole(abs(share) * 100)}%"
+    if tenths and (has_tenths or whole < 10):
+        return f"{sign}{whole}.{tenths}%"
+    return f"{sign}{_whole(abs(share) * 100)}%"
 
 
 def format_money(amount: float, currency: str = "USD") -> str:
@@ -186,7 +191,9 @@ def format_money(amount: float, currency: str = "USD") -> str:
         written = f"{_significant(amount, 2):f}"
     else:
         written = f"{amount:,.2f}" if amount < 99.995 else f"{_whole(amount):,}"
-    return f"${written}" if currency == "USD" else f"{written} {currency}"
+    if currency == "USD":
+        return f"${written}"
+    return f"{written} {currency}"
 
 
 def format_bytes(num_bytes: float) -> str:
@@ -204,7 +211,7 @@ def format_duration(seconds: float) -> str:
     """Write a duration in its two largest units, or with three significant digits below a minute.
 
     Args:
-        seconds: Seconds; less than none counts as none.
+        seconds: Seconds. A negative number counts as 0.
 
     Returns:
         Such as `850 µs`, `12.3 ms`, `4.5 s`, `4 min 5 s`, `2 h 7 min` or `3 d 4 h`.
@@ -230,13 +237,13 @@ def format_age(seconds: float) -> str:
         return "just now"
     if seconds < 3600:
         return f"{int(seconds // 60)} min ago"
-    return (
-        f"{int(seconds // 3600)} h ago" if seconds < 48 * 3600 else f"{int(seconds // 86400)} d ago"
-    )
+    if seconds < 48 * 3600:
+        return f"{int(seconds // 3600)} h ago"
+    return f"{int(seconds // 86400)} d ago"
 
 
 def format_range(low: float, high: float, write: Callable[[float], str]) -> str:
-    """Write an interval such as `4 min 5 s to 2 h`; one value if both ends read the same.
+    """Write an interval such as `4 min 5 s to 2 h`, or one value if both ends read the same.
 
     Args:
         low: The lower end.
@@ -244,7 +251,9 @@ def format_range(low: float, high: float, write: Callable[[float], str]) -> str:
         write: Writes one end.
     """
     first, last = write(low), write(high)
-    return first if first == last else f"{first} to {last}"
+    if first == last:
+        return first
+    return f"{first} to {last}"
 
 
 def format_time(unix_s: float) -> str:
@@ -270,16 +279,17 @@ def compact_duration(seconds: Any) -> Any:
         return seconds
     if seconds != int(seconds):
         return seconds
-    rest_s, written = int(seconds), ""
+    written = ""
+    rest_s = int(seconds)
     for unit, unit_s in _SETTING_UNITS:
         count, rest_s = divmod(rest_s, unit_s)
-        written += f"{count}{unit}" if count else ""
+        if count:
+            written += f"{count}{unit}"
     return written
 
 
 def parse_duration_s(given: str | Given) -> float | Given:
-    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `50us`, `2d` or `4 min
-    5 s`.
+    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `2d` or `4 min 5 s`.
 
     Args:
         given: Text with days, hours, minutes, seconds, milliseconds and microseconds in this order,
@@ -360,7 +370,9 @@ def parse_bytes(given: str | Given) -> int | Given:
             f"{given!r} is not a size", allowed="such as 500MB, 10GB, 1.5TiB, or a number of bytes"
         )
     number, prefix, binary = match.groups()
-    exponent = " kmgtp".index(prefix.lower()) if prefix else 0
+    exponent = 0
+    if prefix:
+        exponent = " kmgtp".index(prefix.lower())
     size = float(number) * (1024 if binary else 1000) ** exponent
     if math.isinf(size):
         raise ExperimentError(
@@ -424,12 +436,16 @@ def parse_rate_per_s(given: str | Given) -> float | Given:
 
 def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:
     whole, rest = divmod(count, per_unit)
-    return f"{whole:,} {unit} {rest} {rest_unit}" if rest else f"{whole:,} {unit}"
+    if not rest:
+        return f"{whole:,} {unit}"
+    return f"{whole:,} {unit} {rest} {rest_unit}"
 
 
 def _significant(value: float, digits: int) -> Decimal:
     rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal_from_float(value)
-    return rounded.normalize() if rounded else Decimal(0)
+    if not rounded:
+        return Decimal(0)
+    return rounded.normalize()
 
 
 def _whole(value: float) -> int:

@@ -1,8 +1,8 @@
-"""Which files are secrets: private keys, passwords, and tokens of services.
+"""Recognises files that are secrets: private keys, passwords, and tokens of services.
 
-A file is recognised by its name and its folder; a private key or the account of a service also by
-its content, whatever it is named. Source code is never a secret, because without it nothing would
-run. What sends or keeps a user's files asks here, and states what it left out.
+A file is recognised by its name and its folder. A private key or the account of a service is also
+recognised by its content, whatever its name. Source code is never a secret, because without it
+nothing would run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FOLDERS = """
     .config/gcloud .config/gh .config/doctl .config/op .config/rclone .config/kaggle
     .local/share/keyrings
 """
-"""Folders of which everything is left out."""
+"""Folders whose files are all secrets."""
 _TEMPLATE = re.compile(r"[._-](?:examples?|sample|template|tmpl|tpl|dist|schema)$")
 """Endings of files that show which variables are needed, without their values."""
 _CODE = frozenset(
@@ -86,8 +86,7 @@ def is_secret_by_name(path: str | PurePath) -> bool:
     """Return whether a file is a secret by its name and the folders that contain it.
 
     Args:
-        path: Its path, absolute or relative; the file need not exist. Upper and lower case are the
-            same.
+        path: Its path, absolute or relative. The file need not exist, and case does not matter.
 
     Example:
         >>> from workbench.foundation.known_secrets import is_secret_by_name
@@ -122,9 +121,8 @@ def is_secret(path: Path, *, below: Path | None = None) -> bool:
     by content.
 
     Args:
-        path: An existing file; one that cannot be read is judged by its name alone.
-        below: A folder that contains it. What that itself is called, and what contains it, does not
-            count.
+        path: An existing file. If it cannot be read, only its name counts.
+        below: A folder that contains it. The names of that folder and its parents do not count.
     """
     name = path if below is None else path.relative_to(below)
     return is_secret_by_name(name) or (

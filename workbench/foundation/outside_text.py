@@ -1,9 +1,8 @@
-r"""Text from outside, such as messages, names and printed lines, in a form that can be stored
-anywhere.
+r"""Text from outside, such as messages, names and printed lines, in a form that can be stored.
 
 A file name that is not UTF-8 reaches Python as text with lone surrogates, which no JSON and no
-database takes; PostgreSQL refuses NUL, too. Both are written as escapes. Endless texts are cut, and
-state it. What steers a terminal is stored as it is, and escaped where it is printed
+database accepts. PostgreSQL also rejects NUL. Both are written as escapes. Very long texts are cut,
+with a note. Terminal control characters are stored unchanged, and escaped when they are printed
 (`foundation.formatting.printable`).
 """
 
@@ -14,22 +13,20 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_CHARS = 100_000
-"""Characters of a stored text; of a longer one, the beginning and the end are kept."""
+"""Characters of a stored text. A longer one keeps its start and its end."""
 MAX_NAME_CHARS = 1000
-"""Characters of a name, such as that of a metric; of a longer one, the beginning is kept."""
+"""Characters of a name, such as that of a metric. A longer one keeps its start."""
 MAX_LINE_CHARS = 10_000
-"""Characters of one of its lines; of a longer one, the beginning is kept."""
+"""Characters of one of its lines. A longer one keeps its start."""
 _NOTE_CHARS = 80
-"""Room for the note that something was left out: a text that was cut is not cut again."""
+"""Room for the note that something was cut, so that a cut text is not cut again."""
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _LONG_LINE = re.compile(f"[^\\n]{{{MAX_LINE_CHARS + 1},}}")
 
 
 def storable(text: str) -> str:
-    r"""Return a text as it is stored.
-
-    Without what no database takes, and not longer than can be shown.
+    r"""Return a text as it is stored, with escapes, and cut to a length that can be shown.
 
     Args:
         text: Any text. Bytes of file names that are not UTF-8 are written as `\xff`, other lone
@@ -66,10 +63,12 @@ def storable_name(name: str) -> str:
     """Return a name, such as that of a metric, as it is stored: a short text.
 
     Args:
-        name: The name; of one that is longer than `MAX_NAME_CHARS`, the beginning is kept.
+        name: The name. Only its start is kept if it is longer than `MAX_NAME_CHARS`.
     """
     name = escaped(name)
-    return name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}\u2026"
+    if len(name) <= MAX_NAME_CHARS:
+        return name
+    return f"{name[: MAX_NAME_CHARS - 1]}\u2026"
 
 
 def storable_document(value: Any) -> Any:
@@ -86,20 +85,16 @@ def storable_document(value: Any) -> Any:
 
 
 def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
-    """Return the first text in a document that UTF-8 cannot hold, with its dotted place.
-
-    None without one.
+    """Return the first text in a document that UTF-8 cannot hold, with its dotted place, or None.
 
     Args:
-        value: Mappings, lists, tuples and plain values; others are not looked into.
+        value: Mappings, lists, tuples and plain values. Other objects are not searched.
         place: The dotted place of the document itself.
     """
     if isinstance(value, str):
-        return (
-            (place, value)
-            if any("\ud800" <= character <= "\udfff" for character in value)
-            else None
-        )
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            return place, value
+        return None
     inner: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
         inner = [(str(key), key) for key in value] + [
@@ -126,4 +121,6 @@ def _escape(character: re.Match[str]) -> str:
     if code == 0:
         return "\\x00"
     is_byte = 0xDC80 <= code <= 0xDCFF  # as Python reads bytes of file names that are not UTF-8
-    return f"\\x{code - 0xDC00:02x}" if is_byte else f"\\u{code:04x}"
+    if is_byte:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\u{code:04x}"

@@ -1,9 +1,9 @@
-"""Values of numpy, torch and pandas as the Python values that an experiment holds.
+"""Turns values of numpy, torch and pandas into the Python values that an experiment holds.
 
-An experiment is a document of JSON. A scalar of a library stands for the Python value that it has.
-What would reach a training as something else, such as a tuple as a list, is refused with what to
-write instead. No library is imported for this. Numbers that are not finite, which JSON cannot hold,
-are text in a document for strict readers.
+An experiment is a JSON document. A scalar of a library becomes its Python value. A value that would
+reach a training as another one, such as a tuple as a list, is an error that says what to write
+instead. No library is imported for this. Non-finite numbers, which JSON cannot hold, are text in a
+document for strict readers.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def python_value(value: Any) -> Any:
             return value if type(value) is kind else kind(value)
     if getattr(value, "shape", None) != () or not callable(getattr(value, "item", None)):
         return value
-    found = value.item()
-    if type(found) is type(value):  # a number of more digits than Python's
-        found = float(found)
-    return found if isinstance(found, bool | int | float | str) else value
+    item = value.item()
+    if type(item) is type(value):  # a number of more digits than Python's
+        item = float(item)
+    if isinstance(item, bool | int | float | str):
+        return item
+    return value
 
 
 def python_values(document: Any) -> Any:
@@ -58,28 +60,26 @@ def python_values(document: Any) -> Any:
 def whole_bound(value: Any) -> Any:
     """Return the bound of a range as a Python value.
 
-    An array with one element, too, is that element.
+    An array with one element is that element.
 
     Raises:
         ExperimentError: If it is a boolean.
     """
     if getattr(value, "size", None) == 1 and callable(getattr(value, "reshape", None)):
         value = value.reshape(())
-    found = python_value(value)
-    if isinstance(found, bool):
-        raise ExperimentError(f"{found} is not valid", allowed="a number")
-    return found
+    bound = python_value(value)
+    if isinstance(bound, bool):
+        raise ExperimentError(f"{bound} is not valid", allowed="a number")
+    return bound
 
 
 def listed_choices(given: Any) -> Any:
-    """Return the values of something that lists them.
+    """Return the values of an array or column of one dimension, a set or a range.
 
-    An array or a column of one dimension, a set, a range.
-
-    A set has no order of its own: its values are sorted, so that every process has the same order.
+    A set has no order, so its values are sorted to be in the same order in every process.
 
     Returns:
-        A list of values that an experiment can hold; what lists nothing as it is.
+        A list of values that an experiment can hold. Any other object is returned unchanged.
 
     Raises:
         ExperimentError: If one of the values cannot be held.
@@ -97,11 +97,11 @@ def json_value(value: Any, field: str | None = None) -> Any:
     """Return a value as an experiment can hold it.
 
     Args:
-        value: A Python value, or a scalar of a library; also a list or a mapping of such.
-        field: Where it stands, for errors.
+        value: A Python value, a scalar of a library, or a list or mapping of these.
+        field: Its dotted path, for errors.
 
     Raises:
-        ExperimentError: If it would reach the training as something else, or not at all.
+        ExperimentError: If it would reach the training as another value, or not at all.
 
     Example:
         >>> import numpy as np
@@ -167,16 +167,22 @@ def _why_not_held(value: Any) -> tuple[str, str]:
 
 def _short(values: Any) -> str:
     written = repr(values)
-    return written if len(written) <= _MAX_CHARACTERS else "the list"
+    if len(written) > _MAX_CHARACTERS:
+        return "the list"
+    return written
 
 
 def _path(field: str | None, part: object) -> str:
-    return str(part) if field is None else f"{field}.{part}"
+    if field is None:
+        return str(part)
+    return f"{field}.{part}"
 
 
 def _shape_of(value: Any) -> tuple[Any, ...]:
     shape = getattr(value, "shape", ())
-    return shape if isinstance(shape, tuple) else ()
+    if not isinstance(shape, tuple):
+        return ()
+    return shape
 
 
 def _in_order(values: Set[Any]) -> list[Any]:
@@ -190,7 +196,7 @@ def plain(value: Any) -> Any:
     """Return a document of mappings, lists and plain values in which "NaN" and "Infinity" are text.
 
     Args:
-        value: The document; tuples become lists, and keys text.
+        value: The document. Tuples become lists, and keys become text.
     """
     if isinstance(value, float) and math.isnan(value):
         return "NaN"

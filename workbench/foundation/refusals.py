@@ -1,7 +1,6 @@
 """Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
 
-All packages that validate user input against a type use this; the types, and what is special about
-their documents, are left to them.
+All packages that validate user input against a type use this.
 """
 
 from __future__ import annotations
@@ -71,18 +70,17 @@ _SHORT.maxlevel = 3
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is special about a kind of documents.
+    """The special features of a kind of documents.
 
     Attributes:
-        kinds: The kinds of the items of a list, by the name of the list; they are not part of a
+        kinds: The kinds of the items of a list, by the name of the list. They are not part of a
             path.
-        other_names: Names of settings that are understood, too, wherever they are written.
-        tagged: The alternatives of unions, by their tags, so that their keys are named where one is
-            unknown.
-        elsewhere: What to write instead of a key of the whole document that other tools know; `...`
-            stands for its value.
-        examples: What a place takes, by its path without numbers of items; what an item of a list
-            takes, by the path with a dot at its end.
+        other_names: Further accepted names of settings, anywhere in the document.
+        tagged: The alternatives of unions, by their tags, to list their keys if one is unknown.
+        elsewhere: What to write instead of a key of the whole document that other tools know. `...`
+            is replaced by its value.
+        examples: Example values of a place, by its path without numbers of items. The path of an
+            item of a list ends with a dot.
         renamed: Names and values of other tools, with ours, for the keys of a section that must be
             written; by the path of the section without numbers of items.
     """
@@ -99,13 +97,13 @@ PLAIN = Dialect()
 
 
 class Checked(BaseModel):
-    """A type whose constructor raises our error; parts of other types are checked with those."""
+    """A type whose constructor raises our error. Parts of other types are checked by these."""
 
     def __init__(self, /, **fields: Any) -> None:
-        """Check and build it; arguments are its fields.
+        """Check and build it. The arguments are its fields.
 
         Raises:
-            ExperimentError: If a field is wrong; all that are wrong are listed.
+            ExperimentError: If fields are wrong. It lists all of them.
         """
         try:
             super().__init__(**fields)
@@ -119,12 +117,12 @@ class Checked(BaseModel):
 def refusal(
     error: ValidationError, at: str | None = None, dialect: Dialect = PLAIN
 ) -> ExperimentError:
-    """Return the first thing that is wrong as an error of ours.
+    """Return the first finding as our own error.
 
     Args:
-        error: What pydantic found.
-        at: The dotted path of what was checked.
-        dialect: What is special about the document.
+        error: The error of pydantic.
+        at: The dotted path of the checked value.
+        dialect: The special features of the document.
     """
     first = findings(error, dialect=dialect)[0]
     return first.about(".".join(part for part in (at, first.field) if part) or None)
@@ -171,16 +169,16 @@ def findings(
     """Return everything that is wrong, one error for each field.
 
     Args:
-        error: What pydantic found.
-        root: The type that was checked, whose keys are named where one is unknown.
-        dialect: What is special about the document.
+        error: The error of pydantic.
+        root: The checked type, to list its keys if one is unknown.
+        dialect: The special features of the document.
     """
     wrong = error.errors(include_url=False)
-    # Of a list, parts that are wrong do not count: it is not too short for that.
+    # A list with wrong parts is not too short because of them.
     wrong = [
         item for item in wrong if item["type"] != "too_short" or not _has_part(item["loc"], wrong)
     ]
-    # Where a mapping is wrong inside, it does not matter that it is none of some words.
+    # If a mapping is wrong inside, it does not matter that it is not one of some words.
     wrong = [
         item
         for item in wrong
@@ -224,7 +222,7 @@ def _renamed_keys(wrong: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str
 def _explain_renamed(
     location: list[str], meant: list[str], value: Any, dialect: Dialect
 ) -> ExperimentError:
-    """Explain a key that is right but for its name."""
+    """Explain a key that has another name here."""
     ours = dialect.renamed[_without_numbers(location[:-1])]
     written = ours.get(value, value) if isinstance(value, str) else value
     is_plain = isinstance(written, str | int | float) and len(str(written)) <= _SHORT.maxstring
@@ -263,7 +261,7 @@ def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
     parts = [str(part) for part in details["loc"]]
     if len(parts) > 2 and parts[2] in dialect.kinds.get(parts[0], ()):
         del parts[2]  # the kind is not part of the document's path
-    # A key may look like what pydantic adds; the last part is then one.
+    # A key may look like pydantic's additions. Then it is the last part.
     return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part] or parts[-1:]
 
 
@@ -320,12 +318,12 @@ def _explain(
 
 
 def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
-    """Return the type of what is at a location; None where that is not known."""
+    """Return the type of the value at a location; None if unknown."""
     section: Any = root
     for part in location:
         if part.isdigit():
             section = next(iter(get_args(section)), None)
-        elif get_origin(section) is dict:  # the user names the parts, such as links
+        elif get_origin(section) is dict:  # the user chooses the names of the parts, such as links
             section = get_args(section)[1]
         else:
             fields = section.model_fields if _is_section(section) else {}
@@ -345,7 +343,8 @@ def _unknown_key(
     allowed, meant = closest(location[-1], known, dialect.other_names)
     if meant is None and root is not None and len(location) == 2:
         instead = _instead_of(location[-1], value, root, dialect)
-        meant = None if instead is None else f"Write {instead}."
+        if instead is not None:
+            meant = f"Write {instead}."
     return ExperimentError(
         _UNKNOWN_KEY, field=field, allowed=allowed, next_step=meant or "Remove it."
     )
@@ -370,32 +369,36 @@ def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) 
             return None
         written = f"{sections[0]}: {{{name}: ...}}"
     is_plain = isinstance(value, str | int | float) and len(str(value)) <= _SHORT.maxstring
-    return written.replace("...", json.dumps(value)) if is_plain else written
+    if not is_plain:
+        return written
+    return written.replace("...", json.dumps(value))
 
 
 def closest(
     name: str, known: Sequence[str], other_names: Collection[str] = ()
 ) -> tuple[str, str | None]:
-    """Return what to list of the names that exist where one does not, and the question for the
-    closest.
+    """Return the known names to list for an unknown one, and whether the closest was meant.
 
     Args:
-        name: The name that does not exist.
-        known: Those that exist. Of many only the closest are listed, unless none is close.
-        other_names: Names that are understood, too, but not listed.
+        name: The unknown name.
+        known: The known names. If there are many, only the closest are listed, unless none is
+        close.
+        other_names: Further accepted names, which are not listed.
 
     Returns:
-        The names as text; the question whether the closest was meant, None where none is close.
+        The names as text, and the question whether the closest was meant, or None.
     """
     close = difflib.get_close_matches(name, [*known, *other_names], n=_MAX_CLOSE)
     # Two letters that changed places are one slip, which difflib counts as two.
-    close.sort(key=lambda one: sorted(one) != sorted(name))
-    listed = [one for one in close if one in known]
+    close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
+    listed = [candidate for candidate in close if candidate in known]
     if len(known) <= _MAX_LISTED or not listed:
         allowed = ", ".join(known)
     else:
         allowed = f"{', '.join(listed)} and {len(known) - len(listed)} others"
-    return allowed, f"Did you mean {close[0]}?" if close else None
+    if not close:
+        return allowed, None
+    return allowed, f"Did you mean {close[0]}?"
 
 
 def _is_section(annotation: Any) -> bool:

@@ -1,8 +1,8 @@
 """Named objects that are loaded only when they are used.
 
 A registry is a table `name -> "module:object"` plus an entry-point group through which other
-packages add names. Nothing is imported before it is requested; the error on an unknown name lists
-the known ones. What the names stand for is left to the package that owns the table.
+packages add names. Nothing is imported before it is needed. The error for an unknown name lists the
+known ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
             allowed="package.module:name",
         )
     try:
-        found: Any = importlib.import_module(module_name)
+        loaded: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if (part := missing_part(error)) is not None and module_name.startswith("workbench."):
             raise part from error
@@ -52,10 +52,10 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
             next_step="Start from the folder that contains it, or install its package.",
         ) from error
     for part in qualified_name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(loaded, part):
             raise ExperimentError(f"{module_name!r} has no {qualified_name!r}", field=field)
-        found = getattr(found, part)
-    return found
+        loaded = getattr(loaded, part)
+    return loaded
 
 
 class Registry:
@@ -72,7 +72,7 @@ class Registry:
         """Make a registry.
 
         Args:
-            kind: What the names stand for, in the singular, such as "model" or "strategy".
+            kind: The word for an object, in the singular, such as "model" or "strategy".
             table: Built-in names, each with its `module:object`.
             group: Entry-point group through which other packages add names.
             needs: Attributes that the objects of other packages must have.
@@ -124,22 +124,22 @@ class Registry:
 
         Raises:
             UnknownNameError: If no package registers the name.
-            ExperimentError: If another package registers an object that lacks what is needed.
+            ExperimentError: If an object of another package misses a required attribute.
         """
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
             raise UnknownNameError(
                 f"unknown {self.kind} {name!r}", field=field, allowed=self.names()
             )
-        found = load_object(reference, field=field)
+        loaded = load_object(reference, field=field)
         if name not in self._table:
-            lacking = {need for need in self._needs if not hasattr(found, need)}
-            lacking |= getattr(found, "__abstractmethods__", frozenset())
-            if lacking:
+            missing = {need for need in self._needs if not hasattr(loaded, need)}
+            missing |= getattr(loaded, "__abstractmethods__", frozenset())
+            if missing:
                 raise ExperimentError(
-                    f"{reference!r}, which is registered as the {self.kind} {name!r}, lacks "
-                    f"{', '.join(sorted(lacking))}",
+                    f"{reference!r}, which is registered as the {self.kind} {name!r}, lacks"
+                    f" {', '.join(sorted(missing))}",
                     field=field,
                     next_step=f"Correct the package that registers it in {self._group}.",
                 )
-        return found
+        return loaded

@@ -1,13 +1,10 @@
-"""What counts as a number.
+"""Decides what counts as a number among the values that a training returns, reports or writes.
 
-Decided here for all that a training returns, reports, writes or measures.
-
-A result is one real number, whatever library made it: Python's own, a `Decimal`, a scalar or an
-array with one element of numpy, torch, jax or pandas, a text that holds a number. NaN and infinity
-are numbers: an objective that has one has diverged. A boolean is not a result; beside the results
-it is 0 or 1. Masked and missing values, complex numbers, dates, empty arrays and everything with
-several elements are not numbers. No library is imported for this. What a number in printed text
-looks like is left to `programs`.
+A result is one real number of any library: Python's own, a `Decimal`, a scalar or an array with one
+element of numpy, torch, jax or pandas, or a text that holds a number. NaN and infinity are numbers:
+an objective with such a value has diverged. A boolean is not a result, but counts as 0 or 1 among
+other values. Masked and missing values, complex numbers, dates, empty arrays and everything with
+several elements are not numbers. No library is imported for this.
 """
 
 from __future__ import annotations
@@ -35,11 +32,11 @@ _MISSING = ("NAType", "NaTType")
 
 @dataclass(frozen=True)
 class NotANumber:
-    """What a value is that is not a number.
+    """A value that is not a number.
 
     Attributes:
         what: The subject of "... is not a number".
-        is_missing: Whether it stands in the place of a number that is missing, masked or complex.
+        is_missing: Whether it replaces a number that is missing, masked or complex.
     """
 
     what: str
@@ -47,7 +44,7 @@ class NotANumber:
 
 
 def judge(value: Any) -> float | bool | NotANumber:
-    """Return what a value counts as: a number, a boolean, or what it is instead.
+    """Return the number or boolean that a value counts as, or what it is instead.
 
     Example:
         >>> from decimal import Decimal
@@ -72,13 +69,13 @@ def result_of(value: Any) -> float | None:
         (3.0, 0.25, None, None)
     """
     judged = judge(value)
-    return None if isinstance(judged, bool | NotANumber) else judged
+    if isinstance(judged, bool | NotANumber):
+        return None
+    return judged
 
 
 def side_value_of(value: Any) -> float | None:
-    """Return the number that a value is beside the results, where a boolean is 0 or 1.
-
-    None for no number.
+    """Return the number of a value outside the results, with booleans as 0 or 1, or None.
 
     Example:
         >>> from workbench.foundation.reported_values import side_value_of
@@ -86,7 +83,9 @@ def side_value_of(value: Any) -> float | None:
         (1.0, None)
     """
     judged = judge(value)
-    return None if isinstance(judged, NotANumber) else float(judged)
+    if isinstance(judged, NotANumber):
+        return None
+    return float(judged)
 
 
 def why_no_result(value: Any) -> str | None:
@@ -100,7 +99,9 @@ def why_no_result(value: Any) -> str | None:
     judged = judge(value)
     if isinstance(judged, bool):
         return f"the boolean {judged} is not a number"
-    return f"{judged.what} is not a number" if isinstance(judged, NotANumber) else None
+    if isinstance(judged, NotANumber):
+        return f"{judged.what} is not a number"
+    return None
 
 
 def _judge(value: Any, depth: int) -> float | bool | NotANumber:
@@ -122,7 +123,7 @@ def _judge(value: Any, depth: int) -> float | bool | NotANumber:
 
 
 def _known_not_a_number(value: Any) -> NotANumber | None:
-    """Return what a value is whose type is never that of a number; None for other types."""
+    """Describe a value whose type is never a number; None for other types."""
     if value is None:
         return NotANumber("None", is_missing=True)
     if isinstance(value, complex):
@@ -157,12 +158,15 @@ def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool
     # The items of times may be whole numbers of nanoseconds.
     if "datetime" in dtype or "timedelta" in dtype:
         return NotANumber(f"a value of the type {dtype}")
-    item = value.item() if callable(getattr(value, "item", None)) else value
+    item = value
+    if callable(getattr(value, "item", None)):
+        item = value.item()
     if item is not value and type(item) is not type(value) and depth:
         return _judge(item, depth - 1)
     number = _convert(item)
-    is_boolean = "bool" in dtype and not isinstance(number, NotANumber)
-    return bool(number) if is_boolean else number
+    if "bool" in dtype and not isinstance(number, NotANumber):
+        return bool(number)
+    return number
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
@@ -180,13 +184,13 @@ def _is_masked(value: Any) -> bool:
     masked_arrays = sys.modules.get("numpy.ma")
     if masked_arrays is not None and isinstance(value, masked_arrays.MaskedArray):
         return bool(masked_arrays.getmaskarray(value).any())
-    # Of a tensor of torch.masked; true where the value is known.
+    # torch.masked: true if the value is known.
     get_mask: Any = getattr(value, "get_mask", None)
     return get_mask is not None and not bool(get_mask().all())
 
 
 def _convert(value: Any) -> float | NotANumber:
-    """Convert an object that states how it becomes a float."""
+    """Convert an object that has a conversion to float."""
     kind = type(value)
     if kind.__name__ in _MISSING and kind.__module__.startswith("pandas"):
         return NotANumber(f"the missing value {value}", is_missing=True)
@@ -196,7 +200,7 @@ def _convert(value: Any) -> float | NotANumber:
 
 
 def _as_float(value: Any) -> float:
-    """Return a number as a float; one that is too large becomes infinite."""
+    """Return a number as a float, or infinity if it is too large."""
     try:
         return float(value)
     except OverflowError:
@@ -209,14 +213,14 @@ def _type_of(value: Any) -> str:
 
 @dataclass
 class ReportedValues:
-    """What a report consists of.
+    """The parts of a report.
 
     Attributes:
-        numbers: The numbers by name; those of nested mappings by names with dots.
+        numbers: The numbers by name. Nested mappings give names with dots.
         booleans: The booleans by name.
         attachments: Pictures, tables and texts.
         problems: Why something is not kept, by name.
-        what: What each value is that is not a number, by name; of attachments, too.
+        what: Descriptions of all values that are not numbers, by name, including attachments.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)
@@ -227,16 +231,16 @@ class ReportedValues:
 
     @property
     def side_values(self) -> dict[str, float]:
-        """All that can be kept as a number beside the results: booleans are 0 or 1."""
+        """All values that can be kept as numbers. Booleans are 0 or 1."""
         return self.numbers | {name: float(value) for name, value in self.booleans.items()}
 
 
 def sort_values(values: Mapping[str, Any]) -> ReportedValues:
-    """Sort what a training reports or returns by what it is; nothing of it raises an error.
+    """Sort the reported or returned values of a training by their kind, without raising errors.
 
     Args:
-        values: Anything by name. A mapping whose columns are lists is a table; any other is taken
-            apart.
+        values: Anything by name. A mapping whose columns are lists is a table; any other is
+            flattened.
 
     Example:
         >>> from workbench.foundation.reported_values import sort_values
@@ -269,7 +273,7 @@ def _sort(name: str, value: Any, report: ReportedValues) -> None:
 
 
 def _taken_apart(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Yield a value, or those of a mapping that is not a table, with their names."""
+    """Yield a value, or the values of a mapping that is not a table, with their names."""
     if not isinstance(value, Mapping) or not value or depth == 0 or _is_table(value):
         yield name, value
         return
@@ -285,10 +289,7 @@ def _is_table(value: Mapping[Any, Any]) -> bool:
 
 
 def _attachment_of(name: str, value: Any) -> Attachment | str | None:
-    """Return what is kept of a value; why it cannot be kept.
-
-    None where it is nothing to look at.
-    """
+    """Return the attachment of a value, or why it cannot be kept; None for nothing to show."""
     try:
         return attachment_of(name, value)
     except ArgumentError as error:

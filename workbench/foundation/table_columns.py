@@ -1,7 +1,4 @@
-"""The columns of a text table: what separates them, and which are named twice or lacking.
-
-Reading the table, and finding which columns are absent, is left to those who do.
-"""
+"""Checks the columns of a text table: their separator, repeated names and absent ones."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from workbench.foundation.errors import DataError
 GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
 """The pattern of a whole number with commas between thousands."""
 SIGNS = {".csv": (",", ";"), ".tsv": ("\t",)}
-"""What may separate the columns of a text table by the ending of its file, the usual sign first.
+"""Possible separators of a text table by the ending of its file, the usual one first.
 
-Excel writes semicolons where decimal numbers have commas.
+Excel writes semicolons if decimal numbers have commas.
 """
 PARQUET_ENDINGS = (".parquet", ".pq")
 """The endings of tables that are not text."""
@@ -44,13 +41,13 @@ def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
 def check_separator(
     path: Path, heads: Sequence[str], expected: str = ",", *, field: str | None = None
 ) -> None:
-    """Refuse a table whose columns were read as one, because another sign separates them.
+    """Reject a table whose columns were read as one, because they have another separator.
 
     Args:
         path: The file, for the message.
         heads: The names of its columns, as they were read.
-        expected: The sign by which they were separated.
-        field: The field of the experiment that names the file.
+        expected: The separator with which they were read.
+        field: The field of the experiment with the file.
 
     Raises:
         DataError: If there is one column, and its name has another separator in it.
@@ -69,15 +66,15 @@ def check_separator(
 
 
 def check_repeated(path: Path | str, heads: Sequence[str], *, field: str | None = None) -> None:
-    """Refuse a table in which two columns have the same name.
+    """Reject a table in which two columns have the same name.
 
     Args:
         path: The file, or another word for the table, for the message.
         heads: The names of its columns, as they are written there.
-        field: The field of the experiment that names the file.
+        field: The field of the experiment with the file.
 
     Raises:
-        DataError: If a name is repeated; empty ones may be.
+        DataError: If a name is repeated. Empty names may be.
     """
     repeated = [name for name, count in Counter(heads).items() if count > 1 and name]
     if repeated:
@@ -94,12 +91,10 @@ _MAX_NAMED = 5
 
 
 def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
-    """Return the error that names the columns that a table lacks.
-
-    The first five where there are more.
+    """Return the error that lists the missing columns of a table, the first five if there are more.
 
     Args:
-        absent: The columns that it lacks, at least one.
+        absent: The missing columns, at least one.
         needed: All columns that the model needs.
     """
     *first, last = [repr(name) for name in absent[:_MAX_NAMED]]

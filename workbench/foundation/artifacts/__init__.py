@@ -1,10 +1,8 @@
-"""Files that must outlive the process that writes them, on any path or URL that pyarrow's
-filesystems open.
+"""Files that must outlive the process that writes them, on any path or URL that pyarrow can open.
 
-A file is there whole or not at all. On a path of this machine that takes a rename and nothing is
-loaded for it; on a URL (s3, gs, hdfs, abfs, ...) pyarrow is, on first use. What is appended to
-while it happens lies in a working folder of this machine. What the files mean is left to those who
-write them; what a URL holds besides a place (keys, passwords, options) is never shown.
+A file is either complete or absent. On a local path that takes a rename, and nothing is loaded. For
+a URL (s3, gs, hdfs, abfs, ...) pyarrow is loaded on first use. Files that grow are kept in a local
+working folder. The keys, passwords and options in a URL are never shown.
 """
 
 from __future__ import annotations

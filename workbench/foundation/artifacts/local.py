@@ -40,10 +40,7 @@ class LocalArtifacts(Artifacts):
         return LocalArtifacts(self.path / name)
 
     def claim(self) -> None:
-        """Make the folder for its owner only, where there is none.
-
-        One that is there keeps its rights.
-        """
+        """Make the folder for its owner only. An existing folder keeps its rights."""
         with contextlib.suppress(OSError):  # later writes report the error
             make_private(self.path)
 
@@ -70,7 +67,7 @@ class LocalArtifacts(Artifacts):
             raise
 
     def put(self, source: Path, name: str) -> None:
-        """Move a file here; from another file system it is copied first."""
+        """Move a file here. From another file system it is copied first."""
         path = self.path / name
         with _translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +85,7 @@ class LocalArtifacts(Artifacts):
                 source.unlink()
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         with _translated(self.path / name):
             return (self.path / name).read_bytes()
 

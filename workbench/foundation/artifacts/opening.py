@@ -1,4 +1,4 @@
-"""Which kind of place a path or URL names; what a place can do is left to its class."""
+"""Chooses the kind of artifacts for a path or URL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from workbench.foundation.errors import ArtifactsError
 
 
 def is_url(path: object) -> bool:
-    """Return whether what was written as a path is a URL."""
+    """Return whether a path is a URL."""
     return isinstance(path, str) and "://" in path
 
 
 def open_artifacts(place: str | Path) -> Artifacts:
-    """Return the folder on a path or URL; nothing is opened yet.
+    """Return the folder on a path or URL. Nothing is opened yet.
 
     Args:
         place: A path, or a URL such as `file:///data/runs` or `s3://bucket/runs?region=eu-west-1`.
 
     Raises:
-        ArtifactsError: If a file URL is no folder of this machine.
+        ArtifactsError: If a file URL is not a folder of this machine.
     """
     text = str(place)
     if not is_url(text):

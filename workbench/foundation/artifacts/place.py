@@ -12,20 +12,17 @@ from workbench.foundation.errors import ArtifactsError
 
 
 class Artifacts(ABC):
-    """A folder for files that must survive; names in it are relative, with slashes."""
+    """A folder for files that must survive. Names in it are relative, with slashes."""
 
     url: str
-    """What opens it in another process; it may hold keys, so it is not for showing."""
+    """The URL with which another process opens it. It may hold keys, so it must not be shown."""
     is_local: bool
     """Whether it lies on this machine."""
 
     @property
     @abstractmethod
     def working_folder(self) -> Path:
-        """Where this machine keeps what is appended to.
-
-        The folder itself, where it lies on this machine.
-        """
+        """The local folder for files that grow: the folder itself, if it is local."""
 
     @abstractmethod
     def below(self, name: str) -> Artifacts:
@@ -33,10 +30,7 @@ class Artifacts(ABC):
 
     @abstractmethod
     def claim(self) -> None:
-        """Make the place for its owner only, where it is a folder that is not there.
-
-        Its rights else stay.
-        """
+        """Make a local folder for its owner only. An existing folder keeps its rights."""
 
     @abstractmethod
     def prepare(self) -> None:
@@ -56,7 +50,7 @@ class Artifacts(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Return what a file holds; ArtifactsError where there is none."""
+        """Return the content of a file; ArtifactsError if there is none."""
 
     @abstractmethod
     def as_file(self, name: str) -> contextlib.AbstractContextManager[Path]:
@@ -98,8 +92,10 @@ class Artifacts(ABC):
         self.delete(name)
 
     def name_of(self, shown: str) -> str | None:
-        """Return the name of a file here, given how it is shown; None where it lies elsewhere."""
-        return shown[len(str(self)) + 1 :] if shown.startswith(f"{self}/") else None
+        """Return the name of a file here from its shown path; None if it is somewhere else."""
+        if not shown.startswith(f"{self}/"):
+            return None
+        return shown[len(str(self)) + 1 :]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -116,7 +112,7 @@ def disk_fault(error: BaseException, place: Artifacts) -> ArtifactsError | None:
     """Return an error if its cause is that the place of the artifacts is full, broken or gone.
 
     Args:
-        error: What was raised, with what it was raised from.
+        error: The error, with its causes.
         place: The folder in question.
 
     Returns:

@@ -1,6 +1,6 @@
 """Artifacts on a URL, through a filesystem of pyarrow, which is loaded when a file is first needed.
 
-An object store shows a file when it is whole; elsewhere it is written under a temporary name and
+An object store shows only complete files. Elsewhere a file is written under a temporary name and
 moved.
 """
 
@@ -23,7 +23,7 @@ from workbench.foundation.errors import ArtifactsError, first_line_of
 
 _REMEDY = "Check that it exists, is reachable and is writable."
 _ONE_REQUEST = "allow_delayed_open"
-"""What lets a small file go to S3 in one request instead of the three of an upload in parts."""
+"""Option to send a small file to S3 in one request, instead of three for an upload in parts."""
 _ATOMIC = frozenset({"s3", "gcs", "abfs"})
 
 
@@ -38,7 +38,7 @@ class RemoteArtifacts(Artifacts):
         Args:
             url: Its URL.
             filesystem: A filesystem of pyarrow that is open already; None for the one of the URL.
-            path: Where the folder lies in that filesystem.
+            path: The folder in that filesystem.
         """
         self.url = url
         self._shown = _shown(url)
@@ -50,7 +50,7 @@ class RemoteArtifacts(Artifacts):
 
     @property
     def working_folder(self) -> Path:
-        """A folder of this machine that stands for this one alone."""
+        """A folder of this machine that belongs to this one alone."""
         import platformdirs
 
         mark = hashlib.sha256(self._shown.encode()).hexdigest()[:12]
@@ -69,7 +69,7 @@ class RemoteArtifacts(Artifacts):
         """Do nothing: who may read there is decided where the store is."""
 
     def prepare(self) -> None:
-        """Find out whether the folder can be reached; object stores know no empty folders."""
+        """Check that the folder can be reached. Object stores have no empty folders."""
         with self._open() as (filesystem, root):
             filesystem.get_file_info(root)
             if filesystem.type_name not in _ATOMIC:
@@ -93,7 +93,7 @@ class RemoteArtifacts(Artifacts):
         source.unlink()
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         with self._open(name) as (filesystem, path), filesystem.open_input_file(path) as file:
             return file.readall()
 

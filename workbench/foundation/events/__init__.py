@@ -3,7 +3,6 @@
 An event is one fact, stored once and never changed. Fields are only ever added, and a reader
 ignores unknown fields, so new versions read old stores and old versions read new ones. Non-finite
 numbers are written as the texts "NaN", "Infinity" and "-Infinity".
-Who writes events, and where they are kept, is left to the driver and to the store.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ Event = (
 Sink = Callable[[Event], None]
 
 _REPLACED = "\ufffd"
-"""What pydantic writes for half a character in a key, so that two keys may become one."""
+"""pydantic writes this for half a character in a key, so that two keys may become one."""
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
 
@@ -177,8 +176,8 @@ def to_json(event: Event) -> str:
         event: Any event.
 
     Returns:
-        JSON text without line breaks; non-finite numbers are texts, and what JSON cannot hold is
-        escaped.
+        JSON text without line breaks. Non-finite numbers are texts, and characters that JSON cannot
+        hold are escaped.
     """
     try:
         text = event.model_dump_json(exclude_defaults=False)

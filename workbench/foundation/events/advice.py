@@ -1,4 +1,4 @@
-"""Events of advice: what was measured, tried and recommended."""
+"""Events of advice: measurements, trained candidates and recommendations."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ class AdviceRequested(EventHeader):
 
 
 class PlanMeasured(EventHeader):
-    """The steps of a plan were timed.
-
-    A few, by warm workers that did nothing else, or those of a trial.
-    """
+    """The steps of a plan were timed: a few by warm workers, or those of a trial."""
 
     type: Literal["plan_measured"] = "plan_measured"
     setting: str = Field(
@@ -112,9 +109,9 @@ class PlanMeasured(EventHeader):
 
 
 class SharingMeasured(EventHeader):
-    """Trainings made steps beside each other on one GPU.
+    """Trainings made steps at the same time on one GPU.
 
-    So many trials share each GPU from here on.
+    From here on, as many trials share each GPU.
     """
 
     type: Literal["sharing_measured"] = "sharing_measured"
@@ -140,9 +137,7 @@ class RatesTested(EventHeader):
 
 
 class CandidateTried(EventHeader):
-    """A candidate was trained for a while beside others, to compare their progress in the same
-    time.
-    """
+    """A candidate was trained for a while with others, to compare progress in equal time."""
 
     type: Literal["candidate_tried"] = "candidate_tried"
     plan: dict[str, JsonValue]

@@ -1,7 +1,4 @@
-"""The events of alert rules: alerts that were raised, cleared and delivered.
-
-When a rule raises an alert is left to `workbench.store.alerts`.
-"""
+"""The events of alert rules: alerts that were raised, cleared and delivered."""
 
 from __future__ import annotations
 

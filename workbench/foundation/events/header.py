@@ -1,9 +1,9 @@
-"""What all events share: their fields, their clock, and the states that they report.
+"""The fields, the clock and the states that all events share.
 
-The clock of the machine may be set while a run is under way. Times of events are compared with each
-other, so they follow a clock that does not jump; where a run continues in another process, it
-continues from what has happened. Leases and files, which other processes compare with theirs, are
-left to the clock of the machine.
+The clock of the machine may be set during a run. Times of events are compared with each other, so
+they follow a clock that does not jump. If a run continues in another process, its clock continues
+from the last event. Leases and files, which other processes compare with theirs, use the clock of
+the machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def continue_from(unix_s: float) -> None:
     """Let no event of this process be before a time, such as that of the last event of a run.
 
     Args:
-        unix_s: Seconds since 1970; one that has passed changes nothing.
+        unix_s: Seconds since 1970. A time that has passed changes nothing.
     """
     global _ahead_s
     _ahead_s = max(0.0, unix_s - process_unix_s())

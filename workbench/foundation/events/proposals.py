@@ -1,4 +1,4 @@
-"""Events of choosing configurations: what the study proposed, and what it had to consider."""
+"""Events of choosing configurations: the study's proposals, and their constraints."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Segment(BaseModel):
 
 
 class LowFidelity(BaseModel):
-    """Of a training that is cheaper than a full one: what makes it cheaper."""
+    """The reason why a training is cheaper than a full one."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -78,7 +78,7 @@ class LowFidelity(BaseModel):
 
 
 class TrialProposed(TrialEventHeader):
-    """The study proposed a configuration; the trial is waiting from here on."""
+    """The study proposed a configuration. The trial is waiting from here on."""
 
     type: Literal["trial_proposed"] = "trial_proposed"
     params: dict[str, JsonValue]

@@ -10,7 +10,7 @@ from workbench.foundation.events.header import EventHeader, OutsideText, RunStat
 
 
 class DriverStarted(EventHeader):
-    """A process became the driver of the run; a second one of a run means a restart."""
+    """A process became the driver of the run. A second such event means a restart."""
 
     type: Literal["driver_started"] = "driver_started"
     pid: int
@@ -55,7 +55,7 @@ class SettingsChanged(EventHeader):
 
 
 class ProgramKept(EventHeader):
-    """Trials that begin from here on run this version of the code."""
+    """Trials that start from here on run this version of the code."""
 
     type: Literal["program_kept"] = "program_kept"
     version: int = Field(ge=1, description="1 for the code with which the run began.")

@@ -1,7 +1,4 @@
-"""What the measured parts of a step mean.
-
-How much of it waits for data, and what would hide that.
-"""
+"""How much of a step waits for data, and how many loaders would hide that."""
 
 from __future__ import annotations
 
@@ -26,9 +23,7 @@ def input_stall(parts_s: Mapping[str, float]) -> float:
 
 
 def loaders_to_hide(parts_s: Mapping[str, float]) -> int:
-    """Return how many loaders load as fast as the rest of a step goes.
-
-    0 where waiting hardly matters.
+    """Return how many loaders keep up with the rest of a step; 0 if waiting does not matter.
 
     Args:
         parts_s: Seconds by part of a step that loads its data itself.

@@ -1,7 +1,4 @@
-"""Events of the trials that were started.
-
-Attempts, reports, checkpoints, changes of workers, results.
-"""
+"""Events of started trials: attempts, reports, checkpoints, changes of workers, results."""
 
 from __future__ import annotations
 
@@ -143,7 +140,7 @@ class TrialReported(TrialEventHeader):
 
     @property
     def rung(self) -> int:
-        """The resource spent, in the unit in which pruners compare trials: epochs, else steps."""
+        """The resource spent, in the pruners' unit: epochs, or steps if there are no epochs."""
         return self.step if self.epoch is None else int(self.epoch)
 
 

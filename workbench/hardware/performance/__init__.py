@@ -1,4 +1,1 @@
-"""How long a step takes and what it needs: measured by its parts, predicted for other plans.
-
-Choosing among plans is left to the advisor.
-"""
+"""How long a step takes and what it needs: measured by its parts, and predicted for other plans."""

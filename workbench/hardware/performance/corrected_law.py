@@ -1,10 +1,8 @@
-"""A law fitted to logarithms of measurements under beliefs, and a Gaussian process for what it
-leaves over.
+"""A law fitted to logarithms of measurements under prior beliefs, corrected by a Gaussian process.
 
-The law carries what is known of the mechanism to plans unlike those measured; the process carries
-what was measured to plans that are like them in some columns. Both are fitted to the same rows, and
-rows that are held out show how wide intervals must be. Which law, which columns and what is
-believed are left to the caller.
+The law carries the known mechanism to plans unlike those measured. The process models the residuals
+and carries them to plans that are close in some columns. Both are fitted to the same rows, and
+held-out rows show how wide intervals must be. Callers choose law, columns and beliefs.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from workbench.hardware.performance.least_squares import jacobian, minimise
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
-"""One array of the same length for each name: what a law and a part read."""
+"""Arrays of the same length by name: the input of a law and of a part."""
 
 NORMAL_90 = 1.6449
-# Half of what is normally distributed is off by less than this many deviations.
+# Half of all normally distributed values are within this many deviations.
 _MEDIAN_OF_NORMAL = 0.6745
 on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 """For functions of small matrices, where threads only wait for each other."""
@@ -32,7 +30,7 @@ _ROWS_TO_FIT = 400
 _ROWS_TO_ADAPT = 250
 # No plan is timed or weighed more exactly.
 _MIN_DEVIATION = 0.008
-# What a law leaves over where nothing is known of it.
+# The deviation of a law's residuals if nothing is known about it.
 _PLAIN = 0.05
 _ROUNDS = 2
 _FACTORS = (2.0, 1.5)
@@ -40,10 +38,10 @@ _FACTORS = (2.0, 1.5)
 # logarithms.
 _DOUBT = 0.7
 _MIN_GAIN = 1e-3
-# A row that is this many stated deviations off is taken to be as much noisier, and twice that.
+# A row that is this many deviations off counts as noisier by that number, and by twice as much.
 OUTLYING = 3.0
 DISCOUNT = 2.0
-# Held-out rows outweigh the stated spread once they are more than this.
+# From this many held-out rows on, they outweigh the stated spread.
 _ROWS_OF_TRUST = 20
 _MAX_TRUST = 2.0
 
@@ -75,7 +73,9 @@ class Part:
 
     def share(self, rows: Columns) -> Array:
         """Return how much of the part's variance each row has, [rows]."""
-        return np.ones(_length(rows)) if self.where is None else rows[self.where] ** 2
+        if self.where is None:
+            return np.ones(_length(rows))
+        return rows[self.where] ** 2
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,9 @@ class CorrectedLaw:
         columns = {name: values[rows] for name, values in self._measured.items()}
         logs = self._logs[rows]
         plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
-        covariance = self._covariance(self._sizes, rows) if whole else plain
+        covariance = plain
+        if whole:
+            covariance = self._covariance(self._sizes, rows)
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
         return minimise(
             lambda at: (self._law(at, columns) - logs) @ whiten.T,
@@ -190,9 +192,7 @@ class CorrectedLaw:
         return off / max(_PLAIN, float(np.median(off)) / _MEDIAN_OF_NORMAL)
 
     def _adapt(self) -> None:
-        """Choose the sizes of the parts under which what is left over is most probable, a size at a
-        time.
-        """
+        """Choose the sizes of the parts that make the residuals most probable, one at a time."""
         rows = spread_over(len(self._logs), _ROWS_TO_ADAPT)
         columns = {name: values[rows] for name, values in self._measured.items()}
         logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
@@ -222,10 +222,9 @@ class CorrectedLaw:
                         self._sizes, best = tried, surprise
 
     def _condition(self, groups: Sequence[object], *, settles: bool) -> None:
-        """Work out once what every prediction needs, and how rows that are held out compare with
-        the rest.
+        """Compute the terms of every prediction, and the errors of held-out rows.
 
-        Of a Gaussian process the latter has a closed form: nothing is fitted again.
+        For a Gaussian process the latter have a closed form, so nothing is fitted again.
 
         Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
         """
@@ -240,7 +239,7 @@ class CorrectedLaw:
         across = precision @ slopes
         of_rows = precision - across @ self._parameter_covariance @ across.T
         self._held_out = _held_out(of_rows, left, groups)
-        # What lies far from the measured rows is not like those held out.
+        # Plans far from the measured rows are not like the held-out ones.
         self._trust = trust_of(self._held_out) if settles else 1.0
 
 

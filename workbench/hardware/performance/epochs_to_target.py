@@ -1,13 +1,11 @@
-"""Epochs to a target as a function of the batch.
+"""Epochs to a target as a function of the batch, before and after full runs.
 
-What is believed of them before and after full runs.
+    epochs(B) = least (1 + B / critical + slow / B), times the residual
 
-    epochs(B) = least (1 + B / critical + slow / B), times what the law leaves over
-
-The middle term is the law of gradient noise (see `noise`); the last is that small batches train
-slowly where their learning rate is scaled down. Beyond a limit on either side a training never
-reaches its target. Of the least number of epochs the laws are not used: runs alone decide. What the
-law leaves over is alike at batches near each other. What to run next is left to the advisor.
+The middle term is the law of gradient noise (see `noise`). With the last one, small batches train
+slowly, because their learning rate is scaled down. Beyond a limit on either side a training never
+reaches its target. Only runs decide about the least number of epochs. The residuals of nearby
+batches are similar.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# What the law leaves over at one batch, in logarithms, and over how many doublings it is alike.
+# The deviation of the residual at one batch, in logarithms, and over how many doublings it holds.
 _LEFT_OVER, _DOUBLINGS_ALIKE = 0.15, 1.0
-# Two trainings that differ by their seed only, in logarithms; and whole epochs are rounded ones.
+# Two trainings that differ only by their seed, in logarithms, including the rounding to epochs.
 SEED_DEVIATION = 0.1
 _ROUNDING_EPOCHS = 1 / np.sqrt(12)
 # Half of all searches find no batch that is too large, four of five none that is too small.
@@ -144,5 +142,5 @@ class EpochsPrior:
             inside = (first <= at) & (at < end)
             weights = weights * np.where(inside == reached, 1.0, _SURPRISE)
         weights /= weights.sum()
-        each = np.arange(num)[:, None, None]
-        return (weights * ((first <= each) & (each < end))).sum(axis=(1, 2)) * (1.0 - _SURPRISE)
+        index = np.arange(num)[:, None, None]
+        return (weights * ((first <= index) & (index < end))).sum(axis=(1, 2)) * (1.0 - _SURPRISE)

@@ -5,13 +5,11 @@ A link has a latency a and a bandwidth B. Of R replicas each contributes S bytes
     reduce    2 (R-1) (n a + S / (R B))                          n rounds, a ring
     gather    (R-1) (n a + S / B)
     serve     2 (a + max((R-1)/s, 1) S / B)                      s servers, pushed, then pulled
-    nodes     2 reduce(inside, r of a node) + reduce(between, N)   N nodes, whose links are swept
-    apart
+    nodes     2 reduce(inside, r of a node) + reduce(between, N)   N nodes, inside and between swept
 
-Inside a node S bytes are reduced to one replica, and the sum is broadcast: each is a scatter and a
+Inside a node S bytes are reduced to one replica, and the sum is broadcast. Each is a scatter and a
 gather of r parts, which takes as long as an all-reduce there. Latency and bandwidth are fitted to
-the sweep; how far it lies from the law makes the interval. What is sent is known to the exchanges,
-how long a step computes to others.
+the sweep, and its distance from the law gives the interval.
 
 Sources: Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations
 in MPICH", for rings, latencies, reducing and broadcasting; Jia et al. 2018, arXiv:1807.11205, for
@@ -29,7 +27,7 @@ import numpy as np
 
 _NORMAL_90 = 1.645
 _MIN_DEVIATION = 0.05
-"""Of the logarithm of a time, however well the sweep fits: links are shared, and steps vary."""
+"""Deviation of the logarithm of a time, however well the sweep fits: links are shared."""
 
 Way = Literal["reduce", "gather", "serve"]
 
@@ -72,11 +70,13 @@ class Link:
         if latency_s < 0.0 or s_per_byte < 0.0:
             alone = [float(column.sum() / (column @ column)) for column in factors.T]
             errors = [
-                float(np.square(1.0 - column * each).sum())
-                for column, each in zip(factors.T, alone, strict=True)
+                float(np.square(1.0 - column * factor).sum())
+                for column, factor in zip(factors.T, alone, strict=True)
             ]
-            is_latency = errors[0] < errors[1]
-            latency_s, s_per_byte = (alone[0], 0.0) if is_latency else (0.0, alone[1])
+            if errors[0] < errors[1]:
+                latency_s, s_per_byte = alone[0], 0.0
+            else:
+                latency_s, s_per_byte = 0.0, alone[1]
         logs = np.log(np.maximum(factors @ np.array([latency_s, s_per_byte]), 1e-9))
         deviation = max(_MIN_DEVIATION, float(np.sqrt(np.mean(np.square(logs)))))
         return cls(float(latency_s), float(s_per_byte), deviation)

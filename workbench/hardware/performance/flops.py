@@ -1,8 +1,7 @@
-"""How many floating-point operations a step needs, and how near to the device's peak it runs.
+"""How many floating-point operations a step needs, and how close to the device's peak it runs.
 
-Counted is what the model needs: forward and backward once each, nothing that is computed again to
-save memory, and matrix products and convolutions only, beside which all else is small. Timing steps
-is left to training.
+The count is what the model needs: forward and backward once each, without recomputation, and only
+matrix products and convolutions, because everything else is small.
 """
 
 from __future__ import annotations
@@ -103,7 +102,9 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
         # A10 is another one than A100 and A10G, but A100 is A100-SXM4-80GB.
         if any(f" {known}{end}" in words for end in (" ", "-")):
             rate = rates.get(precision)
-            return None if rate is None else rate * _TERA
+            if rate is None:
+                return None
+            return rate * _TERA
     return None
 
 
@@ -150,7 +151,9 @@ def peak_flops_per_s(device: torch.device, precision: str) -> float | None:
     """
     if device.type == "cuda":
         return gpu_peak_flops_per_s(torch.cuda.get_device_name(device), precision)
-    return cpu_peak_flops_per_s(precision) if device.type == "cpu" else None
+    if device.type == "cpu":
+        return cpu_peak_flops_per_s(precision)
+    return None
 
 
 def utilisation(

@@ -1,9 +1,7 @@
-"""Throughput times statistical efficiency is goodput.
+"""Goodput, throughput times statistical efficiency, and the batch with the most of it.
 
-Pure functions, and the batch that has most of it.
-
-The published law of a step with seven parameters is here too: golden values are stated in it, and
-it is the rival of `step_time`.
+The published law of a step with seven parameters is here as well. Golden values are given in it,
+and `step_time` is compared with it.
 """
 
 from __future__ import annotations

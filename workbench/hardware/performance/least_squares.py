@@ -47,8 +47,8 @@ def minimise(
     def cost_of(at: Array, left: Array) -> float:
         return float(left @ left + np.sum(((at - means) / deviations) ** 2))
 
-    found = [_descend(residuals, means, deviations, start, cost_of) for start in starts]
-    return min(found, key=lambda at: cost_of(at, residuals(at)))
+    minima = [_descend(residuals, means, deviations, start, cost_of) for start in starts]
+    return min(minima, key=lambda at: cost_of(at, residuals(at)))
 
 
 def _descend(

@@ -1,9 +1,7 @@
-"""How many bytes of tensors are alive, and the most that ever were, whether or not they have
-storage.
+"""How many bytes of tensors are alive, and the most that ever were, with or without storage.
 
-It works on torch's fake tensors, so a step can be traced that no machine could run. What it cannot
-see is what one operation allocates for itself: workspaces of libraries, and copies inside a fused
-kernel.
+It works on torch's fake tensors, so it can trace a step that no machine could run. It does not see
+memory inside one operation: workspaces of libraries, and copies inside a fused kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 BLOCK_BYTES = 512
-"""What the allocator of a GPU rounds up to."""
+"""The allocator of a GPU rounds up to multiples of this."""
 
 
 class LiveMemory(TorchDispatchMode):

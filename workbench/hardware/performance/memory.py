@@ -1,10 +1,7 @@
-"""How much memory a plan needs.
+"""How much memory a plan needs, by a law from a few traced or measured steps.
 
-The law that a few traced or measured steps give, and what fits by it.
-
-The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below what the update
-of the parameters needs. Tracing a step is left to `live_memory` and to training; choosing a plan to
-others.
+The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below the needs of
+the parameter update. `live_memory` and the training trace steps.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MARGIN = 0.1
-"""Part of a device that is left free: what no trace sees, such as workspaces and fragmentation."""
+"""Part of a device that stays free, for workspaces and fragmentation, which no trace sees."""
 
 
 @dataclass(frozen=True)

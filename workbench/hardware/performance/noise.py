@@ -1,10 +1,10 @@
 """Gradient noise: its scale, from norms of gradients, and the steps that a batch takes.
 
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
-phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice
-the batch saves nearly half of the steps; far above it, nothing. Taking the norms is left to the
-code that has the gradients, and how the scale grows during a training to `noise_trajectory`.
-Nothing here imports torch or numpy: the command line reads its constants.
+phi = tr(Sigma) / |G|^2, in samples, is the batch at which both weigh the same. Below it, twice the
+batch saves nearly half of the steps; far above it, nothing. `noise_trajectory` models its growth
+during a training. Nothing here imports torch or numpy, because the command line reads the
+constants.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """
@@ -96,7 +96,9 @@ class GradientMoments:
 
         None where either is not positive: not estimable yet.
         """
-        return self.noise / self.signal_sqr if self.signal_sqr > 0 and self.noise > 0 else None
+        if not (self.signal_sqr > 0 and self.noise > 0):  # also false for NaN
+            return None
+        return self.noise / self.signal_sqr
 
 
 class NoiseSmoother:
@@ -150,7 +152,9 @@ class NoiseSmoother:
     def noise_scale(self) -> float | None:
         """Return the noise scale in samples; None where it is not estimable yet."""
         moments = self.moments()
-        return None if moments is None else moments.noise_scale()
+        if moments is None:
+            return None
+        return moments.noise_scale()
 
     def state_dict(self) -> dict[str, float]:
         """Return what a checkpoint keeps."""

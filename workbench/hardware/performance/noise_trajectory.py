@@ -1,9 +1,8 @@
-"""How gradient noise grows during a training, and what that makes of batch sizes.
+"""How gradient noise grows during a training, and what that means for batch sizes.
 
-While a training converges the gradient shrinks and its noise does not, so the noise scale grows.
-Where the loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 +
-a): the scale grows about in proportion to progress. That is believed before anything is seen, and
-corrected by what is seen.
+While a training converges the gradient shrinks but its noise does not, so the noise scale grows. If
+the loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 + a).
+So the scale grows about in proportion to progress. This is the prior, which measurements correct.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from workbench.hardware.performance.noise import gain
 
 Array = NDArray[np.float64]
 
-# The exponent of growth with progress: what is believed of it, and how firmly.
+# The prior of the exponent of growth with progress: its mean and deviation.
 _GROWTH, _GROWTH_DEVIATION = 1.0, 0.5
 # Noise scales, smoothed as they are, deviate from any course by some ten per cent at least.
 _MIN_SCATTER = 0.3
-# The level is that of the newest part of what was seen.
+# The level is that of the newest part of the measurements.
 _NEWEST_PART = 1 / 3
 _NUM_MOMENTS = 200
-# Of a training whose end is not known, what was seen is as likely the first half as the second.
+# If the end of a training is unknown, the measured part is taken for its first half.
 _UNTOLD_END = 2.0
 
 

@@ -1,9 +1,7 @@
-"""Plans over replicas, pipeline stages and tensor parts, in the columns that laws of time and
-memory read.
+"""Plans over replicas, pipeline stages and tensor parts, in columns for laws of time and memory.
 
-Numbers that nobody gave are filled in here: one for a dimension, what is usual for the shape of a
-model. How far plans are beyond those measured is worked out here too. The laws themselves are left
-to their own modules.
+Missing numbers are filled in here: one for a dimension, the usual value for the shape of a model.
+It also computes how far plans are beyond those measured.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _CHANNELS_PER_HEAD = 64.0
 # Of three matrices of that width. With 8/3 they are as large as two of four times the channels, as
 # in GPT, and as in Llama 2; published configurations of newer models with three have 3.5 to 4.
 _FEED_FORWARD = 3.0
-# Within this many doublings beyond what was measured a law that fits there is trusted.
+# A law that fits is trusted within this many doublings beyond the measurements.
 _TRUSTED_DOUBLINGS = 1.0
 
 
@@ -120,19 +118,19 @@ def put_in_columns(
 def _filled(plans: Sequence[ParallelPlan], name: str, otherwise: Array) -> Array:
     given = [getattr(plan.shape, name) for plan in plans]
     return np.array(
-        [other if each is None else each for each, other in zip(given, otherwise, strict=True)],
+        [usual if value is None else value for value, usual in zip(given, otherwise, strict=True)],
         float,
     )
 
 
 def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
-    """Return the middle of what is known of each number, or what is usual where nothing is."""
-    found = dict(_USUAL)
-    for name in found:
+    """Return the middle of the known values of each number, or its usual value."""
+    usual = dict(_USUAL)
+    for name in usual:
         known = [value for plan in plans if (value := getattr(plan.shape, name)) is not None]
         if known:
-            found[name] = float(np.exp(np.mean(np.log(sorted(set(known))))))
-    return found
+            usual[name] = float(np.exp(np.mean(np.log(sorted(set(known))))))
+    return usual
 
 
 def _feed_forward_of(plans: Sequence[ParallelPlan]) -> float:

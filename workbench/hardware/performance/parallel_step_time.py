@@ -16,10 +16,10 @@ Each term has a factor, fitted as a logarithm; N is the number of parameters, an
 is slower by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of
 a node's n tensor parts share its links to others, so each takes n times as long.
 
-What the law leaves over is alike for plans of the same tensor parts and micro batch, of the same
-stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a model
-that was not measured the law is fitted to plain times, because a law that leaves everything odd to
-the correction carries less far.
+The residuals are alike for plans of the same tensor parts and micro batch, of the same stages, and
+so on, so plans in two and three dimensions are predicted from plans in one. For a model that was
+not measured, the law is fitted to plain times: a law that leaves everything odd to the correction
+is worse for other models.
 
 Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al.
 2019, arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
@@ -50,8 +50,7 @@ from workbench.hardware.performance.parallel_plans import (
 from workbench.hardware.performance.step_law import p_norm
 from workbench.hardware.performance.step_time import Prediction
 
-# What a factor is believed to be, relative to the matrix products: the mean and deviation of its
-# logarithm.
+# Priors of the factors relative to the matrix products: mean and deviation of their logarithms.
 _BELIEFS = {
     # Seconds of the matrix products of a typical micro batch.
     "multiply": (0.0, 2.0),
@@ -75,8 +74,8 @@ _BELIEFS = {
     # q = 1 + sharpness: whether launching kernels hides behind computing.
     "sharpness": (0.7, 0.5),
 }
-# These tokens, hidden and layers are what beliefs are about. A layer's products grow with tokens x
-# hidden^2, so what is relative to them changes with these powers of the three.
+# The priors hold for these tokens, hidden channels and layers. A layer's products grow with tokens
+# x hidden^2, so factors relative to them change with these powers of the three.
 _USUAL_SIZES = np.array([2048.0, 2048.0, 24.0])
 _GROWTH = {
     "launch": (-1.0, -2.0, 0.0),
@@ -229,7 +228,7 @@ _PARTS = (
     Part(0.02, {"log_micro_batch": 1.0, "log_accumulation": 1.0}),
     Part(0.02, {"log_stages": 0.5, "log_tensor": 0.5}),
     Part(0.01, {"log_replicas": 0.5, "log_stages": 0.5, "log_tensor": 0.5}),
-    # Between nodes a plan meets links and neighbours of its own.
+    # Between nodes a plan meets different links and neighbours.
     Part(0.06, {**_SAME_PLAN, "log_micro_batch": 0.5}, "several_nodes"),
 )
 _NOISE = 0.02
@@ -281,8 +280,8 @@ def predict_steps(
     predicted: dict[int, Prediction] = {}
     for (is_measured, is_across), indices in wanted.items():
         shapes = {plans[index].shape for index in indices}
-        # Of steps across nodes another model says more across nodes than on one node, and the
-        # reverse.
+        # For steps across nodes, other models' steps across nodes say more than steps on one node,
+        # and the reverse.
         alike = [
             step
             for step in measured

@@ -1,18 +1,18 @@
-"""Peak memory of a device by plan, also of models that were never run, from measured peaks.
+"""Peak memory of a device by plan, also for models that were never run, from measured peaks.
 
 With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
-channels, f channels in the feed-forward part, and V words:
+channels, f channels in the feed-forward part, V words and N parameters:
 
-    held     = L/p + (extra + balance V h / N) (1 - 1/p)        layers of the fullest stage, N
-    parameters each weights  = (N held + w V h) / t                             parameters there; w
-    tables of words if p = 1 state    = weights (g, shared by replicas in part, + o / R where the
-    optimizer's state is shared) kept     = b s held ((x h + y f) / t + z h)
-    activations of one micro batch first    = state + kept min(m, p) + logits b s V / t if p = 1
-    last     = state + kept + l logits b s V / t                where p > 1; l < 1
+    held     = L/p + (extra + balance V h / N) (1 - 1/p)        layers of the fullest stage
+    weights  = (N held + w V h) / t                             its parameters; w tables if p = 1
+    state    = weights (g, shared by replicas in part, + o / R if the optimizer's state is shared)
+    kept     = b s held ((x h + y f) / t + z h)                 activations of one micro batch
+    first    = state + kept min(m, p) + logits b s V / t        logits only if p = 1
+    last     = state + kept + l logits b s V / t                if p > 1; l < 1
     peak     = constant + the larger of the two
 
-Each factor is fitted as a logarithm under a belief that comes from bytes per parameter and per
-value; what is left over is alike for plans that are alike. Choosing a plan is left to others.
+Each factor is fitted as a logarithm, with a prior from bytes per parameter and per value. The
+residuals of similar plans are similar.
 
 Sources: state per parameter and its sharing: Rajbhandari et al. 2020, arXiv:1910.02054;
 activations: Korthikanti et al. 2022, arXiv:2205.05198; min(m, p) micro batches in flight: Narayanan
@@ -42,7 +42,7 @@ MAX_ROWS = 1500
 _GB = 1e9
 # How sharply models are divided into those that use one table of words twice, and others.
 _TIED_POWER = 6.0
-# What a factor is believed to be: its middle, and the deviation of its logarithm.
+# Priors of the factors: their middle, and the deviation of their logarithm.
 _BELIEFS = {
     # Bytes per parameter: half-precision parameters and gradients, and gradients summed in full
     # precision.
@@ -72,7 +72,7 @@ _BELIEFS = {
 }
 PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
-# Where nobody stated how large the model is, its bytes are anybody's guess.
+# If the size of a model is unknown, so are its bytes.
 _DEVIATION_OF_UNKNOWN = 2.0
 _OF_SIZE = (
     "weights",
@@ -153,8 +153,8 @@ def predict_memory(
     """
     if not measured:
         raise ValueError("memory is predicted from one measurement or more")
-    known = [each.plan for each in measured]
-    columns, logs = put_in_columns(known), np.log([each.memory_gb for each in measured])
+    known = [peak.plan for peak in measured]
+    columns, logs = put_in_columns(known), np.log([peak.memory_gb for peak in measured])
     order = order_of(columns, logs, MAX_ROWS)
     columns, logs = {name: values[order] for name, values in columns.items()}, logs[order]
     groups = [

@@ -1,9 +1,8 @@
 """The parts of a training step, timed without making the device wait, and summaries of timed steps.
 
-On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done,
-every tenth step records events on the stream; they are read when a window closes, where the loop
+On a CPU every step is timed with the clock. On a GPU, calls return before the work is done, so
+every tenth step records events on the stream. They are read when a window closes, when the loop
 waits anyway. A probe closes a window after each step, and so waits for the device once a step.
-Making steps is left to training.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The result of a range test.
+"""The result of a range test: losses over rates that rise from step to step, and the rate to use.
 
-Losses over rates that rise from step to step, and the rate to begin with.
-
-Making the steps is left to the training; nothing here imports torch.
+Nothing here imports torch.
 
 Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks" (arXiv:1506.01186),
 section 3.3; Howard and Gugger 2020, "fastai: A Layered API for Deep Learning" (arXiv:2002.04688),
@@ -39,7 +37,7 @@ _MIN_FALL = 14.0
 Found with 1500 such curves.
 """
 _UNSETTLED_PART = 0.1
-"""The mean over the first losses is not yet smooth; fastai leaves out as many."""
+"""The mean over the first losses is not yet smooth. fastai skips as many."""
 
 
 def rising_rates(lowest: float, highest: float, num_steps: int) -> list[float]:
@@ -113,7 +111,7 @@ class RateRange:
         """
         length = min(len(curve) for curve in curves)
         stable = tuple(rates[:length])
-        # The loss of a step is that of the weights that the rates before it led to.
+        # The loss of a step belongs to the weights from the rates before it.
         losses = tuple(
             float(loss) for loss in np.mean([curve[:length] for curve in curves], axis=0)
         )

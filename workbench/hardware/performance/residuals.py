@@ -1,9 +1,8 @@
-"""What a law of a step leaves over, and how alike it is for plans that are alike.
+"""The residuals of a law of a step, and how similar they are for similar plans.
 
-Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian
+Logarithms of measured times differ from the law by noise and a sum of parts, each a Gaussian
 process: by topology, by topology and batch together, by batch, by batch for each kind of topology,
-and by placement; and noise. Between topologies of different kinds nothing is shared but what
-depends on the batch alone.
+and by placement. Topologies of different kinds share only the part that depends on the batch alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Rules of thumb for more GPUs.
-
-What overhead leaves of them, and how many servers hide their traffic.
-"""
+"""Rules of thumb for more GPUs: their speedup with overhead, and servers to hide their traffic."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""The law of a training step by topology and batch, and what is believed of it before anything is
-measured.
+"""The law of a training step by topology and batch, and its prior before anything is measured.
 
-A step of K GPUs on N nodes, G on the fullest, with micro batch b is computing joined with
+A step of K GPUs on N nodes, G on the fullest, with micro batch b, joins computing and
 communicating:
 
     compute = scale * ((1 - share) + share * b / b0) * (1 + contention * (1 - 1/G))
-    communication = scale * ring * (1 + ring_growth * log2(K/2))                         on one node
-                  = scale * ring * network * (1 + network_growth * x)                    on two
-                  nodes = the same * many_nodes * (N/3)^many_nodes_exponent                    on
-                  more nodes
+    communication
+        = scale * ring * (1 + ring_growth * log2(K/2))         on one node
+        = scale * ring * network * (1 + network_growth * x)    on two nodes
+        = the same * many_nodes * (N/3)^many_nodes_exponent    on more nodes
     step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
 
-x is what the laws of communication differ in. p = 1 is no overlap; a large p hides the shorter
-behind the longer. Parameters are fitted as logarithms (the share as log-odds, the exponent as it
-is): beliefs about them are normal distributions, and no time can become negative. Fitting them is
-left to `step_time`.
+The laws of communication differ in x. p = 1 is no overlap; a large p hides the shorter behind the
+longer. Parameters are fitted as logarithms (the share as log-odds, the exponent unchanged), so that
+priors are normal distributions and no time can become negative. `step_time` fits them.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ class Plans:
         return Plans(*(getattr(self, name)[selected] for name in self.__dataclass_fields__))
 
 
-# What a parameter is believed to be: the mean and the standard deviation of its logarithm.
+# Priors of the parameters: mean and standard deviation of their logarithm.
 _BELIEFS = {
     # The compute time at the middle batch, relative to the middle of all measured times.
     "scale": (0.0, 2.0),
@@ -111,7 +109,7 @@ def _linear_in_group(plans: Plans) -> Array:
     return np.maximum(plans.num_gpus - 2.0, 0.0) / 2.0
 
 
-# What communication between nodes grows with, the one to begin with first.
+# The possible x of communication between nodes, the first one to start with.
 LAWS: dict[str, Callable[[Plans], Array]] = {
     "GPUs per node": _per_node,
     "log2 of the group": _log2_of_group,

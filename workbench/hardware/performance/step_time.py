@@ -1,10 +1,9 @@
 """Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
 
-A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little
-was measured; what it leaves over (`residuals`) is interpolated where much was. Which law of
-communication is used is decided by placements that were held out, and rows that were held out show
-how wide the intervals must be. Plans beyond those measured are less sure, and far beyond not
-predicted.
+A law of a step (`step_law`) is fitted to logarithms of times with priors, which matter if little
+was measured. Its residuals (`residuals`) are interpolated where much was. Held-out placements
+decide on the law of communication, and held-out rows show how wide the intervals must be. Plans
+beyond the measurements are less certain, and far beyond they are not predicted.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from workbench.hardware.performance.residuals import Misfit, adapt, covariance, 
 from workbench.hardware.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
 from workbench.hardware.performance.topology import Topology
 
-# Within this factor beyond what was measured a law that fits there is trusted.
+# A law that fits is trusted within this factor beyond the measurements.
 _FAR = 2.0
 # What is added to the standard deviation of a logarithm per doubling beyond the measured batches or
 # GPUs, and beyond twice the measured nodes.

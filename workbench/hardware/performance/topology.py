@@ -98,4 +98,6 @@ class Topology:
     @property
     def kind(self) -> str:
         """Which boundaries it has crossed, one of `KINDS`: none predicts the next."""
-        return KINDS[0] if self.num_gpus == 1 else KINDS[min(self.num_nodes, 3)]
+        if self.num_gpus == 1:
+            return KINDS[0]
+        return KINDS[min(self.num_nodes, 3)]

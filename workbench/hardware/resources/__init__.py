@@ -1,11 +1,8 @@
-"""What hardware there is and what it is doing.
+"""The hardware and its use: CPUs, memory, disks, GPUs, and the nodes of a cluster.
 
-CPUs, memory, disks, GPUs, and the nodes of a cluster.
-
-`nvml` is the only access to NVIDIA's management library; without it a machine has no GPUs, and a
-reason why. Samples are attributed to workers and trials, and aggregated with age; when to sample is
-decided elsewhere. Who gets which hardware is decided elsewhere. Importing this loads neither torch
-nor ray.
+`nvml` is the only access to NVIDIA's management library. Without it a machine has no GPUs, and a
+reason why. Samples are attributed to workers and trials, and aggregated with age. Importing this
+loads neither torch nor ray.
 """
 
 from __future__ import annotations

@@ -36,11 +36,11 @@ class Assignment:
 
     def part_of(self, begin_unix_s: float, end_unix_s: float) -> float:
         """Return the fraction of a time range that it covers, from 0 to 1."""
+        if end_unix_s <= begin_unix_s:
+            return 0.0
         ended = end_unix_s if self.ended_unix_s is None else self.ended_unix_s
         shared_s = min(ended, end_unix_s) - max(self.began_unix_s, begin_unix_s)
-        return (
-            max(0.0, shared_s) / (end_unix_s - begin_unix_s) if end_unix_s > begin_unix_s else 0.0
-        )
+        return max(0.0, shared_s) / (end_unix_s - begin_unix_s)
 
 
 @dataclass(frozen=True)

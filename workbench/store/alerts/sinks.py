@@ -112,7 +112,9 @@ class Sink(BaseModel, ABC):
     def describe(self, error: Exception) -> str:
         """Describe a failure without repeating what was sent, which may be secret."""
         reason = error.strerror if isinstance(error, OSError) else None
-        return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+        if reason:
+            return f"{type(error).__name__}: {reason}"
+        return type(error).__name__
 
     def may_pass(self, error: Exception) -> bool:
         """Return whether another attempt may succeed after this failure."""
@@ -143,7 +145,9 @@ def send(sink: Sink, alert: Alert) -> None:
 
 def reveal(value: str | Secret) -> str:
     """Return a value, read from its place if it is a secret."""
-    return value.read() if isinstance(value, Secret) else value
+    if isinstance(value, Secret):
+        return value.read()
+    return value
 
 
 def _of_its_kind(given: Any) -> Any:

@@ -202,7 +202,9 @@ def last_backup(place: str) -> Backup | None:
     """
     try:
         entry = json.loads(_record().read_text(encoding="utf-8")).get(place)
-        return None if entry is None else Backup(**entry | {"folder": Path(entry["folder"])})
+        if entry is None:
+            return None
+        return Backup(**entry | {"folder": Path(entry["folder"])})
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 

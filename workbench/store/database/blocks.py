@@ -53,7 +53,9 @@ def read_block(store: Store, run_id: str, after: int) -> Block | None:
     rows = store.fetch(
         sa.select(blocks).where(blocks.c.run_key == key, blocks.c.first_seq == after + 1)
     )
-    return Block(rows[0].first_seq, rows[0].last_seq, bytes(rows[0].payload)) if rows else None
+    if rows:
+        return Block(rows[0].first_seq, rows[0].last_seq, bytes(rows[0].payload))
+    return None
 
 
 def next_block_seq(store: Store, run_id: str, after: int) -> int | None:

@@ -79,7 +79,9 @@ class Database:
 
     def now_unix_s(self) -> float:
         """Return the time by the clock that all users of the database share: leases end by it."""
-        return time.time() if self.clock_ahead_s is None else process_unix_s() + self.clock_ahead_s
+        if self.clock_ahead_s is None:
+            return time.time()
+        return process_unix_s() + self.clock_ahead_s
 
     def notify_listeners(self, connection: Connection) -> None:
         """Notify listeners once this transaction is committed, if the database supports it."""

@@ -17,7 +17,9 @@ def describe_process(pid: int) -> str | None:
     """Return the identity of a process: boot, pid namespace, start time; None without /proc."""
     status = _read_status(pid)
     place = _read_place()
-    return f"{place} {status[1]}" if status and place else None
+    if status and place:
+        return f"{place} {status[1]}"
+    return None
 
 
 def is_known_dead(pid: int, host: str, described: str | None) -> bool:

@@ -106,7 +106,9 @@ def refuse_under_way(row: RunRow) -> None:
 def _places(store: Store, run_id: str) -> list[Artifacts]:
     artifacts = store.artifacts_of(run_id)
     working = open_artifacts(artifacts.working_folder)
-    return [artifacts] if artifacts.is_local else [artifacts, working]
+    if artifacts.is_local:
+        return [artifacts]
+    return [artifacts, working]
 
 
 def _delete_rows(connection: Connection, run_key: int) -> None:

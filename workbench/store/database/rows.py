@@ -153,4 +153,6 @@ def _is_gone(row: Any, since_s: float) -> bool:
     if row.lease_token is None:
         return True  # it left its run
     alive = is_alive(row.owner_pid, row.owner_host, row.owner_process)
-    return since_s > row.lease_timeout_s + SILENCE_PATIENCE_S if alive is None else not alive
+    if alive is None:
+        return since_s > row.lease_timeout_s + SILENCE_PATIENCE_S
+    return not alive

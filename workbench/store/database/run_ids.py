@@ -73,4 +73,6 @@ def hint(run_id: str, known: Sequence[str]) -> str:
     """
     near = difflib.get_close_matches(run_id, known, n=3)
     newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
-    return f"Did you mean {' or '.join(near)}?" if near else newest
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return newest

@@ -135,7 +135,9 @@ def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
 
 def _between(run_key: int, span_s: int, since: float, until: float | None) -> Sequence[Any]:
     where = [samples.c.run_key == run_key, samples.c.span_s == span_s, samples.c.time >= since]
-    return where if until is None else [*where, samples.c.time < until]
+    if until is None:
+        return where
+    return [*where, samples.c.time < until]
 
 
 def _insert(connection: Connection, run_key: int, new: Collection[SampleRow]) -> None:

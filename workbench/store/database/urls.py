@@ -62,13 +62,17 @@ def without_password(url: URL) -> tuple[str, bool]:
 
 def as_typed(given: str) -> str:
     """Return a store address to type again; the password is left to PGPASSWORD or ~/.pgpass."""
-    return without_password(sa.make_url(given))[0] if "://" in given else given
+    if "://" in given:
+        return without_password(sa.make_url(given))[0]
+    return given
 
 
 def name_driver(url: str) -> str:
     """Return the URL of a database with the driver that is used where it names none."""
     backend, separator, rest = url.partition("://")
-    return f"{_DRIVER}{separator}{rest}" if backend in _POSTGRESQL else url
+    if backend in _POSTGRESQL:
+        return f"{_DRIVER}{separator}{rest}"
+    return url
 
 
 def describe(url: URL) -> str:

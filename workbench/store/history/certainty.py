@@ -497,7 +497,9 @@ def _count(trial: Trial, known: int | None, reported: str) -> int | None:
     if known:
         return known
     value = trial.value_of(reported)
-    return int(value) if value is not None and value >= 1 and float(value).is_integer() else None
+    if value is not None and value >= 1 and float(value).is_integer():
+        return int(value)
+    return None
 
 
 def _outwards(end: float, towards: Callable[[float], int]) -> float:

@@ -181,7 +181,9 @@ def _loss(drop: float) -> str:
 
 def _why_lost(history: History, trial: Trial, best: Trial | None) -> str:
     if trial.state != "complete":
-        return f"{trial.state}: {trial.message}" if trial.message else trial.state
+        if trial.message:
+            return f"{trial.state}: {trial.message}"
+        return trial.state
     values, reasons = trial.values, []
     for limit in history.experiment.constraints:
         value = values.get(limit.metric)

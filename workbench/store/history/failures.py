@@ -64,13 +64,17 @@ def failure_line(trial: Trial) -> str:
         trial: The trial; "" where it has no message.
     """
     line, cause = headline(trial.message), cause_in(trial.traceback)
-    return line if cause is None or cause in line else f"{line} (from {cause})"
+    if cause is None or cause in line:
+        return line
+    return f"{line} (from {cause})"
 
 
 def describe_state(history: History, trial: Trial) -> str:
     """Return the state of a trial, and its reason in parentheses."""
     reason = history.reason_of(trial)
-    return trial.state if reason is None else f"{trial.state} ({reason})"
+    if reason is None:
+        return trial.state
+    return f"{trial.state} ({reason})"
 
 
 def only_failures(history: History) -> str | None:

@@ -84,7 +84,9 @@ class Alert:
         failed = [
             f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent
         ]
-        return f"{text} (not sent to {'; '.join(failed)})" if failed else text
+        if failed:
+            return f"{text} (not sent to {'; '.join(failed)})"
+        return text
 
     def to_json(self) -> dict[str, Any]:
         """Return the alert as plain values."""
@@ -464,7 +466,9 @@ class History:
         most = self.in_force.max_trainings()
         if most is None:
             return None
-        return most if self.replay_of is None else min(most, self.num_recorded)
+        if self.replay_of is None:
+            return most
+        return min(most, self.num_recorded)
 
     def best(self) -> Trial | None:
         """Return the complete, feasible trial with the best first objective, or None.
@@ -476,7 +480,9 @@ class History:
     def num_configurations_without_improvement(self) -> int:
         """Return how many configurations have ended since the best one did."""
         best = self.best()
-        return 0 if best is None else self._standings.num_configurations_ended_after(best)
+        if best is None:
+            return 0
+        return self._standings.num_configurations_ended_after(best)
 
     def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
@@ -597,7 +603,9 @@ class History:
         if len(self.objectives) > 1:
             return {metric: trial.values[metric] for metric, trial in self.extremes().items()}
         best, metric = self.best(), self.objectives[0].metric
-        return {} if best is None else {metric: self.mean_values(best)[metric]}
+        if best is None:
+            return {}
+        return {metric: self.mean_values(best)[metric]}
 
     @property
     def objectives(self) -> Sequence[Objective]:
@@ -695,7 +703,9 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
     assert objective.target is not None
     value = values[objective.metric]
-    return value >= objective.target if objective.goal == "maximize" else value <= objective.target
+    if objective.goal == "maximize":
+        return value >= objective.target
+    return value <= objective.target
 
 
 def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool:

@@ -120,4 +120,6 @@ def name_of_source(history: History) -> str:
 
     At a higher fidelity it starts anew after it.
     """
-    return "continues" if history.experiment.fidelity is None else "after"
+    if history.experiment.fidelity is None:
+        return "continues"
+    return "after"

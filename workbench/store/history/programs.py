@@ -99,4 +99,6 @@ def _named(paths: Iterable[str]) -> str:
     names = list(paths)
     more = len(names) - _MAX_NAMED
     shown = ", ".join(names[:_MAX_NAMED])
-    return f"{shown} and {format_count(more, 'other file')}" if more > 0 else shown
+    if more > 0:
+        return f"{shown} and {format_count(more, 'other file')}"
+    return shown

@@ -62,7 +62,9 @@ class NumberColumn(NamedTuple):
         if self.is_known[-1]:
             return float(self.values[-1])
         where = np.flatnonzero(self.is_known)
-        return float(self.values[where[-1]]) if len(where) else None
+        if len(where):
+            return float(self.values[where[-1]])
+        return None
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,7 +123,9 @@ class Standings:
             self._update()
             while self._order and self._ranks.get(self._order[0][-3]) != self._order[0]:
                 heapq.heappop(self._order)
-            return self._history.trials[self._order[0][-1]] if self._order else None
+            if self._order:
+                return self._history.trials[self._order[0][-1]]
+            return None
 
     def is_target_reached(self) -> bool:
         """Return whether a complete, feasible trial meets every target."""

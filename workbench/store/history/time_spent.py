@@ -58,7 +58,9 @@ class Verdict:
         Args:
             write: Writes the next step; by default as Python.
         """
-        return self.text if self.next_step is None else f"{self.text}. {write(self.next_step)}"
+        if self.next_step is None:
+            return self.text
+        return f"{self.text}. {write(self.next_step)}"
 
 
 def verdicts_of(history: History) -> list[Verdict]:
@@ -117,7 +119,9 @@ def _loaders(trial: Trial, now: int) -> int:
         return loaders_to_hide(trial.parts_s)
     whole_s = math.fsum(trial.parts_s.values())
     rest_s = whole_s - trial.parts_s.get("data", 0.0)
-    return MAX_LOADERS if rest_s <= 0.0 else min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
+    if rest_s <= 0.0:
+        return MAX_LOADERS
+    return min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
 
 
 def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:

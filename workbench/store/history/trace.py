@@ -253,4 +253,6 @@ def _named(kind: str, process: int, thread: int, name: str) -> Entry:
 
 def _writable(value: Any) -> Any:
     """Return a value that JSON has: not a number and infinity as text."""
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -206,7 +206,9 @@ class Trial:
 
         None without one.
         """
-        return self.resumes if self.segment is None else self.segment.continues
+        if self.segment is None:
+            return self.resumes
+        return self.segment.continues
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
@@ -215,7 +217,9 @@ class Trial:
 
     def attempt_s(self, until_unix_s: float) -> float:
         """Return how long the last attempt has taken, unless sums include it already."""
-        return 0.0 if self.attempt_counted else max(0.0, until_unix_s - self.attempt_unix_s)
+        if self.attempt_counted:
+            return 0.0
+        return max(0.0, until_unix_s - self.attempt_unix_s)
 
     @property
     def ran_out_of_memory(self) -> bool:

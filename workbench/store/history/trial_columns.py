@@ -91,7 +91,9 @@ class TrialColumn:
         """Return a value as views write it."""
         if value is None:
             return MISSING
-        return format_rate(value) if self.format == "rate" else format_value(value)
+        if self.format == "rate":
+            return format_rate(value)
+        return format_value(value)
 
 
 NUMBER = TrialColumn(
@@ -274,7 +276,9 @@ def continues(history: History) -> TrialColumn:
     """Return the column of the trial that each continues, or comes after where it is trained
     anew.
     """
-    return CONTINUES if name_of_source(history) == "continues" else _AFTER
+    if name_of_source(history) == "continues":
+        return CONTINUES
+    return _AFTER
 
 
 _AFTER = replace(CONTINUES, label="after")
@@ -343,4 +347,6 @@ def _short(history: History, metric: str) -> str:
 
 def _apart(kind: str, name: str, others: Collection[str]) -> str:
     """Return a name that no other column has."""
-    return f"{kind}.{name}" if name in _TAKEN or name in others else name
+    if name in _TAKEN or name in others:
+        return f"{kind}.{name}"
+    return name
