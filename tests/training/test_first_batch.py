@@ -275,7 +275,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
             "loss": functional.binary_cross_entropy_with_logits,
         },
         "metrics.accuracy",
-        "of your own",
+        "your own loss",
     ),
     "a loss that broadcasts": (
         {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "loss": squared},

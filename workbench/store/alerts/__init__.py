@@ -1,9 +1,9 @@
-"""Alerts: evaluate the rules of a run, raise one alert per cause, and deliver alerts to sinks.
+"""Alerts: evaluates the rules of a run, raises one alert per cause, and sends alerts to sinks.
 
-`Alerts` is a projection of a run's events, like its history: an alert is an event, so a reader of
-the events knows which alerts have been raised. `Delivery` sends them to sinks beside the run, which
-never waits for it. Rules are defined in `workbench.experiment`; receiving events, reading nodes and
-acting on alerts is left to the driver, and reading what has drifted to servers of models.
+`Alerts` is a projection of a run's events, like its history. An alert is an event, so a reader of
+the events knows which alerts have been raised. `Delivery` sends them to sinks in the background;
+the run never waits for it. Rules are defined in `workbench.experiment`. The driver receives events,
+reads nodes and acts on alerts, and servers of models report drift.
 """
 
 from __future__ import annotations

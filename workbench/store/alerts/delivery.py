@@ -1,10 +1,8 @@
-"""Delivery of alerts to sinks beside a run.
+"""Delivers alerts to sinks in the background, with one thread per sink.
 
-One thread per sink, so that no sink delays another, or the run.
-
-The outcome of each delivery is kept until it is fetched; storing it is left to the driver. Alerts
-without an outcome when a process ends are sent again by the next process: at least once, not
-exactly once.
+So no sink delays another one, or the run. The outcome of each delivery is kept until the driver
+fetches it. Alerts without an outcome when a process ends are sent again by the next process: at
+least once, not exactly once.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ logger = logging.getLogger(__name__)
 WAITS_S: tuple[float, ...] = (1.0, 5.0, 20.0)
 """Seconds to wait before each further attempt."""
 MAX_WAITING = 100
-"""Alerts that may wait for one sink; further ones are dropped."""
+"""Maximum number of alerts that wait for one sink. Further ones are dropped."""
 
 
 def payload_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
@@ -50,10 +48,10 @@ class Delivery:
     def __init__(
         self, sinks: Mapping[str, Sink], *, waits_s: Sequence[float] | None = None
     ) -> None:
-        """Prepare to deliver to `sinks`; no thread is started before there is an alert.
+        """Prepare to deliver to `sinks`. No thread is started before there is an alert.
 
         Args:
-            sinks: By name.
+            sinks: The sinks by name.
             waits_s: Seconds to wait before each further attempt; None for `WAITS_S`.
         """
         self._sinks = dict(sinks)
@@ -98,10 +96,10 @@ class Delivery:
 
     def outcomes(self) -> list[AlertDelivered]:
         """Return the outcomes of deliveries since the last call."""
-        found: list[AlertDelivered] = []
+        outcomes: list[AlertDelivered] = []
         while not self._outcomes.empty():
-            found.append(self._outcomes.get())
-        return found
+            outcomes.append(self._outcomes.get())
+        return outcomes
 
     def close(self, timeout_s: float) -> list[AlertDelivered]:
         """Wait for deliveries under way, and return their outcomes.

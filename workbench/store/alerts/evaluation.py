@@ -1,8 +1,8 @@
-"""Decide when rules raise alerts: a projection of a run's events, readings of nodes, and the clock.
+"""Decides when rules raise alerts, from a run's events, readings of nodes, and the clock.
 
 A rule raises one alert for each cause. A cause that can pass (silence, a wait, heat, a full disk, a
-lost GPU) is cleared when it has, and may raise another alert; one that cannot (a trial that
-diverged, an end) raises only one. Alerts are events that are stored with their cause, so a
+lost GPU) is cleared when it has passed, and may raise another alert. A cause that cannot pass (a
+trial that diverged, an end) raises only one. Alerts are stored as events with their cause, so a
 projection of the stored events continues exactly where another one stopped.
 """
 
@@ -78,7 +78,7 @@ class NodeReading:
 
 @dataclass(frozen=True)
 class ServedReading:
-    """What has become of the data of one served model.
+    """The drift of one served model's data.
 
     Attributes:
         model: The name under which it is served, and its version.
@@ -148,7 +148,7 @@ class Alerts:
         )
 
     def apply(self, event: Event) -> None:
-        """Apply a stored event; alerts are events, too."""
+        """Apply a stored event. Alerts are events as well."""
         if (handle := _HANDLERS.get(type(event))) is not None:
             handle(self, event)
         if event.type in _PROGRESS:

@@ -1,6 +1,6 @@
-"""Notify the sinks of lost runs.
+"""Notifies the sinks of lost runs, because a driver that is gone cannot do it.
 
-A driver that is gone cannot notify them itself, and nobody may ever resume its run.
+Nobody may ever resume such a run.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
     """Raise the alerts of lost runs that have such a rule, once, and notify their sinks.
 
     Args:
-        store: Where the runs are. Sinks are those of the calling user.
+        store: The store of the runs. The sinks are those of the calling user.
 
     Returns:
-        What sinks answered, by run. Runs of which sinks were notified before are missing.
+        The outcomes by run. Runs whose sinks were notified before are missing.
 
     Raises:
         ExperimentError: If the settings cannot be read.

@@ -58,9 +58,7 @@ class Email(Sink):
             server.send_message(message)
 
     def describe(self, error: Exception) -> str:
-        """Describe a failure without the words of the server, which likes to repeat what was
-        sent.
-        """
+        """Describe a failure without the server's words, which often repeat the message."""
         if isinstance(error, smtplib.SMTPResponseException):
             return f"the server refused with code {error.smtp_code}"
         return super().describe(error)

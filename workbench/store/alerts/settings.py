@@ -1,16 +1,16 @@
-"""The settings of a user.
+"""The settings of a user: sinks by name, and alert rules for all of their runs and served models.
 
-Sinks, by name, and the alert rules for all of their runs and served models.
+They are one YAML file in the user's configuration folder, or at WORKBENCH_SETTINGS. It is read on
+the machine of a run's driver, or of a server of models. Experiments and the store hold no secrets:
+a password is given as the environment variable or the file that holds it.
 
-They are one YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS points, and
-are read on the machine of a run's driver, or of a server of models. Experiments and the store hold
-no secrets: a password is given as the environment variable or the file that holds it.
+    sinks:
 
     sinks:
       team: {kind: webhook, url: {file: ~/.config/workbench/team.url}}
-      mail: {kind: email, host: smtp.example.org, sender: me@example.org, recipients:
-      [me@example.org],
-             user: me, password: {env: SMTP_PASSWORD}}
+      mail:
+        {kind: email, host: smtp.example.org, sender: me@example.org, recipients: [me@example.org],
+        user: me, password: {env: SMTP_PASSWORD}}
       desk: {kind: command, command: [notify-send, Workbench]}
     alerts:
       - {on: run_ended, states: [failed, lost], to: [team]}
@@ -79,7 +79,7 @@ class Settings(BaseModel):
     def drift_rules(self) -> tuple[Drift, ...]:
         """The rules for served models.
 
-        Without sinks of their own they notify all of the settings.
+        Rules without sinks notify all sinks of the settings.
         """
         return tuple(
             rule.model_copy(update={"to": rule.to or tuple(self.sinks)})
@@ -141,14 +141,14 @@ def read_settings() -> Settings:
     try:
         return Settings(**document)
     except ValidationError as error:
-        found = refusal(error, dialect=_DIALECT)
+        translated = refusal(error, dialect=_DIALECT)
         # The value may be a secret, so the message must not repeat it.
         problem = re.sub(
-            r", got .*|^.*(?= is not valid$)", "", found.problem, flags=re.DOTALL
+            r", got .*|^.*(?= is not valid$)", "", translated.problem, flags=re.DOTALL
         ).strip()
         raise ExperimentError(
             f"{problem} (in {path})",
-            field=found.field,
-            allowed=found.allowed,
-            next_step=found.next_step,
+            field=translated.field,
+            allowed=translated.allowed,
+            next_step=translated.next_step,
         ) from error

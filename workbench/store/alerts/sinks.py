@@ -1,11 +1,9 @@
-"""What every sink has in common.
+"""The common part of all sinks: typed options, with secrets, and one method that sends an alert.
 
-Typed options, the secrets among them, and one method that sends an alert.
-
-A new sink is a subclass in a file of its own and a line in `SINKS`, or an entry point of the group
-`workbench.sinks` in another package. It declares its options as fields and overrides `send`;
-settings are checked against the fields, and failures are reported without secrets. When to retry is
-left to the delivery.
+A new sink is a subclass in its own file and a line in `SINKS`, or an entry point of the group
+`workbench.sinks` in another package. It declares its options as fields and overrides `send`.
+Settings are checked against the fields, and failures are reported without secrets. The delivery
+decides when to retry.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ class SinkError(WorkbenchError):
 
 
 class Secret(BaseModel):
-    """Where a secret is kept, rather than the secret."""
+    """The place of a secret, instead of the secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -72,9 +70,9 @@ class Secret(BaseModel):
             ExperimentError: If the variable is not set or the file cannot be read.
         """
         if self.env is not None:
-            if not (found := os.environ.get(self.env, "")):
+            if not (secret := os.environ.get(self.env, "")):
                 raise ExperimentError(f"the environment variable {self.env} is not set")
-            return found
+            return secret
         assert self.file is not None
         try:
             return Path(self.file).expanduser().read_text(encoding="utf-8").strip()
@@ -110,7 +108,7 @@ class Sink(BaseModel, ABC):
         """
 
     def describe(self, error: Exception) -> str:
-        """Describe a failure without repeating what was sent, which may be secret."""
+        """Describe a failure without repeating the message, which may be secret."""
         reason = error.strerror if isinstance(error, OSError) else None
         if reason:
             return f"{type(error).__name__}: {reason}"

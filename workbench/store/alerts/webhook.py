@@ -22,7 +22,7 @@ def check_url(url: str) -> str:
     """Return a web address.
 
     Raises:
-        ExperimentError: If it is not one; the address, which may hold a secret, is not repeated.
+        ExperimentError: If it is not one. The address may hold a secret, so it is not repeated.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -63,7 +63,7 @@ class Webhook(Sink):
             raise SinkError(problem, may_pass=error.code >= 500 or error.code in _BUSY) from None
 
     def describe(self, error: Exception) -> str:
-        """Describe a failure without repeating what was sent, which may be secret."""
+        """Describe a failure without repeating the message, which may be secret."""
         return super().describe(_reason(error))
 
     def may_pass(self, error: Exception) -> bool:

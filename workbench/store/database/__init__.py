@@ -1,12 +1,9 @@
-"""The store: runs, their events and the commands to them, on SQLAlchemy.
-
-SQLite by default, or PostgreSQL.
+"""The store: runs, their events and commands, in SQLite by default, or in PostgreSQL.
 
 One process writes the events of a run: the one that holds its lease, which ends when its heartbeat
-does. Any number of processes read by cursor meanwhile, and any process may write commands.
-Everything shown anywhere was stored here first. What the events mean is left to those who write and
-read them; bytes too large for a row lie in the run's folder, of which this package only knows
-embedded objects.
+does. At the same time any number of processes may read, and any process may write commands.
+Everything that is shown was stored here first. Bytes too large for a row are in the run's folder,
+of which this package knows only embedded objects.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Back a store up with the files of its runs, and restore it, also into another kind of database.
+"""Backs a store up with the files of its runs, and restores it, even into another kind of database.
 
 A backup is a folder: `store.sqlite`, whichever kind the store is, `artifacts/`, and `backup.json`,
-which names every file with its hash. It is written beside its place and gets its name when it is
-complete, so half a backup never looks like one, and one that was interrupted is continued.
+which lists every file with its hash. It is written next to its place and gets its name when it is
+complete. So half a backup never looks like one, and an interrupted one is continued.
 
-Runs may be under way meanwhile. Their rows are read in one transaction, so each run is kept up to
-some event. Files are copied before and after that: what an event names is there even if it was
-deleted right afterwards.
+Runs may be active at the same time. Their rows are read in one transaction, so each run is kept up
+to some event. Files are copied before and after that, so a file of an event is in the backup even
+if it was deleted right afterwards.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Backup:
     num_bytes: int
 
     def describe(self) -> str:
-        """Return what it holds, in words."""
+        """Return its content in words."""
         num_events = format_count(sum(self.last_seqs.values()), "event")
         files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.num_bytes)}"
         return f"{format_count(len(self.last_seqs), 'run')} with {num_events}, and {files}"
@@ -76,13 +76,13 @@ class Backup:
 def back_up(
     store: Store, folder: Path, *, force: bool = False, progress: Progress = lambda _line: None
 ) -> Backup:
-    """Back a store up, while runs may be under way.
+    """Back a store up, even if runs are active.
 
     Args:
         store: The store.
-        folder: Where to; it must not exist, or be empty.
-        force: Replace an earlier backup there, once the new one is complete.
-        progress: Called with what is being done.
+        folder: The backup's folder, which must not exist, or be empty.
+        force: Replace an earlier backup there, after the new one is complete.
+        progress: Called with the current step.
 
     Raises:
         ArgumentError: If the folder holds something else, or another process backs up to it.
@@ -118,7 +118,7 @@ def back_up(
 
 
 def read_backup(folder: Path) -> Backup:
-    """Return what a backup holds, without checking its files.
+    """Return the content of a backup, without checking its files.
 
     Raises:
         ArgumentError: If the folder is not a backup of this version.
@@ -140,14 +140,14 @@ def restore(
 ) -> Backup:
     """Add the runs of a backup to a store, which may be another kind of database.
 
-    A run that was under way is lost there, and can be resumed. Everything is checked before
-    anything is written, and the runs appear together, after their files.
+    A run that was active in the backup is lost in the store, and can be resumed. Everything is
+    checked before anything is written, and the runs appear together, after their files.
 
     Args:
         folder: The backup.
         store: The store to restore into.
         force: Replace runs that the store has already.
-        progress: Called with what is being done.
+        progress: Called with the current step.
 
     Raises:
         ArgumentError: If the folder is not a backup, or files of it are missing or have changed.
@@ -163,9 +163,9 @@ def restore(
     driven = [run_id for run_id in present if store.is_driven(run_id)]
     if driven:
         raise StoreError(
-            f"{store.place} has {format_count(len(driven), 'run')} under way that the backup holds,"
-            f" too: {_some(driven)}",
-            next_step="Stop them, or name another store with --store.",
+            f"{store.place} has {format_count(len(driven), 'active run')} that the backup also"
+            f" holds: {_some(driven)}",
+            next_step="Stop them, or choose another store with --store.",
         )
     if present and not force:
         raise StoreError(
@@ -220,11 +220,11 @@ class _Copier:
 
     def __init__(self, store: Store, folder: Path, progress: Progress) -> None:
         self._store, self._folder, self._progress = store, folder, progress
-        self._known: dict[str, list[Any]] = {}  # hash and size of what was copied, by name
+        self._known: dict[str, list[Any]] = {}  # hash and size of copied files, by name
         self._stamps: dict[str, tuple[int, int]] = {}
 
     def copy(self, run_ids: list[str]) -> None:
-        """Copy what is new or has changed of some runs."""
+        """Copy new and changed files of some runs."""
         for number, run_id in enumerate(run_ids, 1):
             self._progress(f"copying the files of run {number:,} of {len(run_ids):,}")
             place = self._store.artifacts.below(run_id)
@@ -366,12 +366,12 @@ def _insert_all(source: Database, target: Database, *, replaced: list[str]) -> N
 
 
 def _insert_rows(source: Connection, target: Connection, *, frees: bool = False) -> None:
-    """Copy every run with its rows; it gets another key where the target has runs already.
+    """Copy every run with its rows. It gets another key if the target has runs already.
 
     Args:
-        source: Where to read.
-        target: Where to write.
-        frees: Whether no process drives the copied runs, whatever their lease states.
+        source: The connection to read from.
+        target: The connection to write to.
+        frees: Whether to drop the leases of the copied runs, which no process drives.
     """
     for row in source.execute(sa.select(runs).order_by(runs.c.key)).mappings().all():
         values = {name: value for name, value in row.items() if name != "key"}
@@ -526,7 +526,7 @@ def _check_target(folder: Path, *, force: bool) -> None:
 
 
 def _replace(unfinished: Path, folder: Path) -> None:
-    """Give a complete backup its name; an earlier one there is removed after that."""
+    """Give a complete backup its name, then remove an earlier one."""
     if not folder.exists():
         unfinished.rename(folder)
         return

@@ -1,7 +1,6 @@
-"""Blocks: stretches of the events of a run stored once more, in a form that is read quickly.
+"""Blocks: stretches of the events of a run, stored a second time in a form that is read quickly.
 
-A block is bytes here; what is in them is for those who write and read them. The events stay the
-truth: a block may be missing, and what it covers is read from the events then.
+Here a block is only bytes. The events stay the truth: if a block is missing, they are read instead.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ def keep_block(writer: RunWriter, block: Block) -> None:
 
 
 def read_block(store: Store, run_id: str, after: int) -> Block | None:
-    """Return the block that begins right behind an event; None if none does.
+    """Return the block that starts right after an event, or None.
 
     Args:
         store: The store.
         run_id: The run.
-        after: The number of the event; 0 for the beginning of the run.
+        after: The number of the event; 0 for the start of the run.
 
     Raises:
         RunNotFoundError: If there is no such run.

@@ -1,7 +1,6 @@
 """The connection to the database: its engine, its schema, and the translation of its errors.
 
-Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in
-`postgresql`.
+Everything specific to SQLite is here; everything specific to PostgreSQL is in `postgresql`.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Database:
 
     engine: Engine
     url: URL
-    """What another process needs to open it, including its password."""
+    """The URL with which another process opens it, including its password."""
     clock_ahead_s: float | None = None
     """How far its server's clock was ahead of this process's.
 
@@ -74,7 +73,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Where it is, as it may be shown."""
+        """Its place, for messages."""
         return describe(self.engine.url)
 
     def now_unix_s(self) -> float:
@@ -93,7 +92,7 @@ def connect(url: URL) -> Database:
     """Make the engine, create what is missing, and bring the schema to this version.
 
     Args:
-        url: What `resolve_url` returned.
+        url: The result of `resolve_url`.
 
     Raises:
         StoreError: If the database is damaged, or newer than this version.
@@ -164,7 +163,7 @@ def _make_file(path: Path) -> None:
 
 def _make_sqlite_engine(url: URL) -> Engine:
     if _can_only_be_read(Path(str(url.database))):
-        # SQLite writes beside a database even to read it. Where nobody can write, it need not.
+        # SQLite writes next to a database even to read it. If nobody can write, it need not.
         unchanging = f"file:{quote(str(url.database))}?mode=ro&immutable=1"
 
         def open_it() -> sqlite3.Connection:
@@ -187,7 +186,7 @@ def _can_only_be_read(path: Path) -> bool:
 
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
-    # A commit survives the death of the process; only a power cut may cost the last ones.
+    # A commit survives the death of the process. Only a power cut may cost the last ones.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
@@ -312,9 +311,9 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
             next_step="Check the disk, its free space and its permissions.",
         )
     elif url.get_backend_name() == "postgresql" and cause is not None:
-        found = postgresql.translate(cause, place, is_lost=is_lost)
-        if found is not None:
-            return found
+        translated = postgresql.translate(cause, place, is_lost=is_lost)
+        if translated is not None:
+            return translated
     elif is_lost:
         return StoreUnavailableError(f"{place} cannot be reached: {cause}")
     return StoreError(f"{place}: {cause}")

@@ -1,9 +1,9 @@
-"""Watch the files of a SQLite database that is open: the database, and its write-ahead log.
+"""Watches the files of an open SQLite database: the database, and its write-ahead log.
 
-SQLite continues in the files that it opened, which nobody else finds once they were moved or
-removed. A log that was removed still holds what was stored last: the first process that notices
-copies it into the database, unless another one has begun a new log meanwhile. Whether stored events
-are gone is left to the writer.
+SQLite continues in the files that it opened, but nobody else finds them after they were moved or
+removed. A removed log still holds the last data. The first process that notices copies it into the
+database, unless another one has started a new log in the meantime. The writer checks whether stored
+events are gone.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Log:
         event.listen(engine, "commit", self._check_before_commit)
 
     def _is_replaced(self, info: dict[Any, Any]) -> bool:
-        """Return whether a connection uses another log than the one that others find."""
+        """Return whether a connection uses another log than other processes."""
         present_log = _identify(self._name)
         opened_log = info.get(_FILES, (None, None))[1]
         if present_log is not None and opened_log == present_log:
@@ -124,23 +124,23 @@ class _Log:
 
     def _check_before_commit(self, connection: Connection) -> None:
         if self._is_replaced(connection.info):
-            # Where a commit is refused, SQLAlchemy leaves that to us.
+            # If a commit is refused, SQLAlchemy leaves the rollback to us.
             connection.connection.rollback()
             raise StoreUnavailableError(
                 f"{self._log} was removed while it was open",
-                next_step="Leave the files beside a store alone while it is used.",
+                next_step="Do not touch the files next to a store while it is used.",
             )
 
 
 def _save(connection: sqlite3.Connection, log: Path) -> None:
-    """Copy what a removed log holds into the database."""
+    """Copy the content of a removed log into the database."""
     try:
         is_busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     except sqlite3.Error as error:
         logger.warning("%s was removed while it was open, and cannot be saved: %s", log, error)
         return
     if not is_busy:
-        logger.warning("%s was removed while it was open: what it held is in the database now", log)
+        logger.warning("%s was removed while it was open. Its content is in the database now", log)
 
 
 def _identify(path: Path | str) -> tuple[int, int] | None:

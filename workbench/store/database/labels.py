@@ -1,7 +1,7 @@
-"""What users write about runs (names, tags, notes, pins, choices), and which runs of a list match.
+"""The labels of runs (names, tags, notes, pins, choices), and the selection of runs for lists.
 
-Labels change at any moment, whichever process drives the run: its events and its experiment stay as
-they are.
+Labels may change at any moment, whichever process drives the run. Its events and its experiment do
+not change.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Archive = Literal["without", "only", "with"]
 
 
 def rename(store: Store, run_id: str, name: str) -> str:
-    """Give a run another name; its experiment keeps its own.
+    """Give a run another name. Its experiment keeps its name.
 
     Args:
         store: The store.
         run_id: The run.
-        name: The new name; empty for that of the experiment.
+        name: The new name; empty for the name of the experiment.
 
     Returns:
-        The name that it has now.
+        The current name.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -57,16 +57,16 @@ def rename(store: Store, run_id: str, name: str) -> str:
 def change_tags(
     store: Store, run_id: str, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> list[str]:
-    """Add tags to a run, and remove others; what another process adds meanwhile is kept.
+    """Add tags to a run, and remove others. Tags that another process adds meanwhile are kept.
 
     Args:
         store: The store.
         run_id: The run.
-        add: Tags to add; those that it has already stay where they are.
-        remove: Tags to remove; those that it does not have are ignored.
+        add: Tags to add. Existing ones keep their place.
+        remove: Tags to remove. Missing ones are ignored.
 
     Returns:
-        The tags that it has now.
+        The current tags.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -117,12 +117,12 @@ def write_notes(store: Store, run_id: str, text: str) -> None:
 
 
 def set_pinned(store: Store, run_id: str, pinned: bool) -> None:
-    """Let lists show a run first, or no longer; RunNotFoundError if there is no such run."""
+    """Pin a run to the top of lists, or unpin it; RunNotFoundError if there is no such run."""
     _mark(store, run_id, "pinned_unix_s", pinned)
 
 
 def set_archived(store: Store, run_id: str, archived: bool) -> None:
-    """Let lists leave a run out, or show it again; RunNotFoundError if there is no such run."""
+    """Hide a run from lists, or show it again; RunNotFoundError if there is no such run."""
     _mark(store, run_id, "archived_unix_s", archived)
 
 
@@ -149,7 +149,7 @@ def matching_runs(
     archive: Archive = "without",
     pinned: bool = False,
 ) -> list[RunRow]:
-    """Return the runs that match, pinned ones first, else in their order.
+    """Return the runs that match in their order, pinned ones first.
 
     Args:
         rows: The runs.

@@ -1,7 +1,7 @@
-"""Notifications of a store: listeners that wait for events are woken when events are stored.
+"""Notifications of a store, which wake listeners when events are stored.
 
-PostgreSQL sends notifications, over a connection that is kept for them. With other databases, and
-while that connection is lost, listeners poll.
+PostgreSQL sends notifications over a connection of their own. With other databases, and while that
+connection is lost, listeners poll.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _END_S = 0.5
 
 
 class Listener:
-    """Waits for notifications; those since the last wait count at the next."""
+    """Waits for notifications. Those since the last wait count for the next one."""
 
     def __init__(self, notifications: Notifications) -> None:
         """Begin to listen to `notifications`."""
@@ -37,7 +37,7 @@ class Listener:
         """Wait until there may be something new.
 
         Args:
-            poll_s: Minimum seconds since the last wait; also the maximum without notifications.
+            poll_s: Minimum seconds since the last wait, and the maximum without notifications.
         """
         self._woken.wait(QUIET_S if self._notifications.is_listening else poll_s)
         time.sleep(max(0.0, self._looked_s + poll_s - time.monotonic()))
@@ -65,7 +65,7 @@ class Notifications:
     """
 
     def __init__(self, database: Database) -> None:
-        """Prepare to listen; no connection is made before there is a listener."""
+        """Prepare to listen. No connection is made before there is a listener."""
         self.is_listening = False
         """Whether notifications are being received."""
         self._database = database
@@ -87,7 +87,7 @@ class Notifications:
         return listener
 
     def forget(self, listener: Listener) -> None:
-        """Remove a listener; without any, no connection is kept."""
+        """Remove a listener. The last one closes the connection."""
         with self._lock:
             self._listeners.discard(listener)
 

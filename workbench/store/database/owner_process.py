@@ -1,8 +1,8 @@
-"""Whether the process that owns a lease is still the same and alive, where that can be known.
+"""Finds out whether the process that owns a lease is still the same and alive, if possible.
 
-A process is known by more than its pid, because pids come back: by the boot, the pid namespace and
-the start time, all three from /proc. Without /proc only a missing pid is conclusive; about
-processes of other machines nothing is known, and the heartbeat decides.
+Pids come back, so a process is also identified by the boot, the pid namespace and the start time,
+all from /proc. Without /proc only a missing pid is conclusive. Nothing is known about processes of
+other machines; for these the heartbeat decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def describe_process(pid: int) -> str | None:
 
 
 def is_known_dead(pid: int, host: str, described: str | None) -> bool:
-    """Return whether a process has certainly ended; arguments as of `is_alive`."""
+    """Return whether a process has certainly ended. See `is_alive` for the arguments."""
     return is_alive(pid, host, described) is False
 
 
@@ -33,10 +33,10 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
     Args:
         pid: Its pid.
         host: The name of its machine.
-        described: What `describe_process` returned while it lived.
+        described: The result of `describe_process` while it was alive.
 
     Returns:
-        None where that cannot be known, as of processes of other machines.
+        None if that cannot be known, as for processes of other machines.
     """
     if described is not None:
         place, _, start = described.rpartition(" ")
@@ -59,7 +59,7 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
 def _read_status(pid: int) -> tuple[str, str] | None:
     """Return the state letter and the start time in clock ticks since the boot."""
     try:
-        # The name of the command stands in parentheses and may contain anything, spaces too.
+        # The command's name is in parentheses and may contain anything, even spaces.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,7 +1,4 @@
-"""Whatever is specific to PostgreSQL.
-
-Session setup, notifications, and the translation of its errors.
-"""
+"""Everything specific to PostgreSQL: session setup, notifications, and its errors."""
 
 from __future__ import annotations
 
@@ -31,9 +28,9 @@ _SESSION = (
     " tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
 
-# What a connection is refused with has no code, only words: those of PostgreSQL and of PgBouncer,
-# in English. Servers that speak another language, and words that are not listed, may mean anything:
-# then the store is waited for, as after any fault that may pass.
+# A refused connection has no code, only words: those of PostgreSQL and of PgBouncer, in English.
+# For servers in other languages, and for other words, the reason is unknown. Then the store is
+# waited for, as after any fault that may pass.
 _CODES_OF_WORDS = tuple(
     (re.compile(pattern), code)
     for pattern, code in (
@@ -85,8 +82,8 @@ _LASTING = {
     "certificate": (
         "the certificate of the server is not trusted",
         (
-            "Name the file of its authority by sslrootcert in the URL; if it has expired, have it"
-            " renewed."
+            "Set sslrootcert in the URL to the file of its authority. If the certificate has"
+            " expired, have it renewed."
         ),
     ),
     "certificate host": (
@@ -105,7 +102,7 @@ _LASTING = {
         "the server takes encrypted connections only",
         "Add sslmode=require to the URL.",
     ),
-    "option": ("an option in the URL is wrong", "Correct it; the options are those of libpq."),
+    "option": ("an option in the URL is wrong", "Correct it. The options are those of libpq."),
 }
 _DENIED = (
     (
@@ -115,7 +112,7 @@ _DENIED = (
     ),
     (
         re.compile(r"permission denied for (?:table|relation|sequence) "),
-        "this user does not have the permission to change, or to read, what is stored",
+        "this user does not have the permission to read or change the data of the store",
         (
             "SELECT is enough to read. To run: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
             " IN SCHEMA public TO the user, and USAGE ON ALL SEQUENCES."
@@ -127,12 +124,12 @@ _DENIED = (
         "Let the owner open the store once with this version of the workbench.",
     ),
 )
-"""What a user may not do, by the words of an error that has the code 42501."""
+"""Missing permissions, by the words of an error with the code 42501."""
 _PASSING = {
     "host": ("the host name cannot be resolved", "Check the host in the URL."),
     "53300": (
         "the server has no free connection for this user",
-        "Raise max_connections, or the limit of the user or the database; or close connections.",
+        "Raise max_connections, or the limit of the user or the database, or close connections.",
     ),
     "53100": ("the disk of the server is full", "Free space on it."),
     "57P03": ("the server is starting or stopping", "Try again in a moment."),
@@ -142,7 +139,7 @@ _PASSING = {
     ),
     "55P03": ("another process keeps the database locked", "Find it in pg_stat_activity."),
 }
-_REFUSED = ("the server refuses the connection now", "Read what it states, and its log.")
+_REFUSED = ("the server refuses the connection now", "Read its message above, and its log.")
 _ELSE = ("the server cannot be reached", "Check that it is up, and the host and port in the URL.")
 _PASSING_CLASSES = ("08", "40", "53", "55", "57", "58")
 _BUSY = ("the server cannot process the request now", "Check its log.")
@@ -152,7 +149,7 @@ def make_engine(url: URL) -> Engine:
     """Make the engine of a database.
 
     Args:
-        url: Its URL; options of libpq in it are followed.
+        url: Its URL, which may contain options of libpq.
 
     Raises:
         ImportError: If the driver, or the library that it needs, is not installed.
@@ -171,29 +168,28 @@ def make_engine(url: URL) -> Engine:
 
 
 def _begin_session(connection: Any, _record: object) -> None:
-    connection.autocommit = True  # what is set in a transaction goes with it
+    connection.autocommit = True  # settings of a transaction would end with it
     connection.execute(_SESSION.format(lock_timeout_s=LOCK_TIMEOUT_S))
     connection.autocommit = False
 
 
 def complete(connection: Connection) -> URL:
-    """Return the URL with what the environment, a service file and a password file have added to
-    it.
+    """Return the URL, completed from the environment, a service file and a password file.
 
-    A driver on another machine, or in a process that was started earlier, has none of them.
+    A driver on another machine, or in a process that was started earlier, does not have these.
     """
     url, info = connection.engine.url, _driver_connection(connection).info
-    found = info.get_parameters()
-    user, database = found.pop("user", None), found.pop("dbname", None)
+    parameters = info.get_parameters()
+    user, database = parameters.pop("user", None), parameters.pop("dbname", None)
     for name in (*_CONNECT, "client_encoding", "passfile", "service", "servicefile"):
-        found.pop(name, None)
+        parameters.pop(name, None)
     kept = {name: value for name, value in url.query.items() if name in _CONNECT}
     return URL.create(
         url.drivername,
         username=user,
         password=info.password or None,
         database=database,
-        query={**{name: str(value) for name, value in found.items()}, **kept},
+        query={**{name: str(value) for name, value in parameters.items()}, **kept},
     )
 
 
@@ -271,16 +267,16 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
 
 
 def _reason_of(message: str) -> tuple[str | None, str]:
-    """Return the code that the words of a refused connection stand for, and the words.
+    """Return the code for the words of a refused connection, and the words.
 
-    Where several addresses were tried, what a server answered counts before what kept one from
-    answering, and what may pass before what lasts.
+    If several addresses were tried, a server's answer counts before a missing answer, and a fault
+    that may pass before one that lasts.
     """
     _, _, listed = message.partition("All failures were:")
     attempts = [part.strip() for part in _ATTEMPT.split(listed) if part.strip()] or [message]
     answers = [attempt for attempt in attempts if _ANSWERED.search(attempt)] or attempts
-    found = [(_code_of(answer), answer) for answer in answers]
-    return next((reason for reason in found if reason[0] not in _LASTING), found[0])
+    reasons = [(_code_of(answer), answer) for answer in answers]
+    return next((reason for reason in reasons if reason[0] not in _LASTING), reasons[0])
 
 
 def _code_of(message: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Deleting a run with all that is stored of it, and how much that frees."""
+"""Deletes a run with all of its stored data, and measures how much that frees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunSize:
     files_bytes: int
     num_events: int
     stored_bytes: int
-    """Of its events and of the samples of machines."""
+    """Bytes of its events and of the samples of machines."""
 
     def describe(self) -> str:
         """Return the size in words."""
@@ -63,7 +63,7 @@ def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, in
 
 
 def delete_run(store: Store, run_id: str) -> RunSize:
-    """Delete a run: its files, and everything that the store keeps of it.
+    """Delete a run: its files, and all of its data in the store.
 
     Args:
         store: The store.
@@ -74,9 +74,9 @@ def delete_run(store: Store, run_id: str) -> RunSize:
 
     Raises:
         RunNotFoundError: If there is no such run.
-        RunError: If it is under way.
-        LeaseError: If a process writes it just now.
-        ArtifactsError: If its files cannot be removed; the run is kept.
+        RunError: If it is active.
+        LeaseError: If a process is writing it.
+        ArtifactsError: If its files cannot be removed. The run is kept.
     """
     row = store.run(run_id)
     refuse_under_way(row)

@@ -1,4 +1,4 @@
-"""What the store returns: runs, stored events and commands, as plain frozen values."""
+"""The results of the store: runs, stored events and commands, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRow:
-    """What the store knows about a run without reading its events."""
+    """The data of a run that is known without reading its events."""
 
     run_id: str
     name: str
@@ -51,9 +51,7 @@ class RunRow:
     chosen_trial: int | None = None
     """The trial that a user chose by hand."""
     silent_s: float | None = None
-    """Seconds since the last sign of its driver, where its lease has expired and it is not known to
-    be gone; None otherwise.
-    """
+    """Seconds since the last sign of its driver, if its lease has expired; None if it is lost."""
     sign_age_s: float | None = field(default=None, compare=False)
     """Seconds since the last sign of its driver, negative where a clock was set back.
 

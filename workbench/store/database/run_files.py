@@ -1,6 +1,6 @@
-"""Where the files of a run are: those of its trials, and Python objects that travel with it.
+"""The places of a run's files: those of its trials, and Python objects that travel with it.
 
-An object is one file, named by its SHA-256.
+An object is one file, named after its SHA-256.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ _OBJECTS = "objects"
 
 
 def trial_folder(trial: int) -> str:
-    """Return the folder of a trial, below that of its run."""
+    """Return the folder of a trial, relative to that of its run."""
     return f"{TRIALS}/{trial:05d}"
 
 
 def find_moved(artifacts: Artifacts, run_id: str, shown: str) -> tuple[Artifacts, str]:
-    """Return where a file of a run is that an event names, and its name there.
+    """Return the current place of a run's file that an event mentions, and its name there.
 
-    The files of a run may lie elsewhere by now: its store was restored from a backup, or its
-    artifacts moved.
+    The files of a run may have moved, because its store was restored from a backup, or its
+    artifacts were moved.
 
     Args:
         artifacts: The place of the run's files.
         run_id: The run.
-        shown: The file as the event names it, such as the path of a checkpoint.
+        shown: The path in the event, such as that of a checkpoint.
     """
     name = artifacts.name_of(shown)
     if name is not None:
@@ -51,7 +51,7 @@ def write_objects(artifacts: Artifacts, payloads: Mapping[str, bytes]) -> None:
 
 
 def read_objects(artifacts: Artifacts, hashes: Iterable[str]) -> dict[str, bytes]:
-    """Read objects of a run; the caller checks that they are what their names say.
+    """Read objects of a run. The caller checks that they match their names.
 
     Args:
         artifacts: The folder of the run.

@@ -48,9 +48,9 @@ def make_run_id(name: str, ticks: int) -> str:
     """Make the run id of a name and a time.
 
     Args:
-        name: Name of the run; only its letters and digits are kept.
-        ticks: What `count_ticks` returned. Seven digits to the base 36 hold it until the year 2101,
-            and texts of equal length sort as the numbers do.
+        name: Name of the run. Only its letters and digits are kept.
+        ticks: The result of `count_ticks`. Seven digits to the base 36 hold it until the year 2101,
+            and texts of equal length sort like the numbers.
     """
     digits = ""
     for _ in range(_NUM_DIGITS):

@@ -1,6 +1,6 @@
 """The writer of a run: takes its lease, keeps it alive, and appends events.
 
-The lease is a token in the run's row. Every write names the token, so a writer that was taken over
+The lease is a token in the run's row. Every write checks the token. So a writer that was taken over
 while it slept writes nothing more, however late it wakes up.
 """
 
@@ -84,12 +84,12 @@ class RunWriter:
         """Continue from a lease that `take_lease` obtained.
 
         Args:
-            database: Where the run is.
+            database: The database of the run.
             run_id: The run.
             run_key: Its key in the tables.
-            token: What `take_lease` returned.
+            token: The result of `take_lease`.
             lease_timeout_s: Seconds without a heartbeat after which others may take the lease.
-            predecessor: Who held the lease before.
+            predecessor: The previous holder of the lease.
         """
         self.run_id = run_id
         self.predecessor = predecessor
@@ -118,19 +118,17 @@ class RunWriter:
         """Store events, all or none, in this order.
 
         Args:
-            *new_events: The events; a `RunStateChanged` changes the run's state at the same moment.
-            after: The number of the event that they follow. Where the run has more events than
-                that, these were stored by an earlier call whose answer was lost, and are not stored
-                again.
+            *new_events: The events. A `RunStateChanged` also changes the run's state.
+            after: The number of the event that they follow. If the run has more events, an earlier
+                call has stored these but its answer was lost. They are not stored again.
 
         Returns:
             The number of the last event of the run.
 
         Raises:
             LeaseError: If the run was taken over, or this writer is closed.
-            StoreUnavailableError: If the store cannot be written just now. Where the connection was
-                lost, the events may have been stored all the same: only with `after` can they be
-                given again.
+            StoreUnavailableError: If the store cannot be written now. If the connection was lost,
+                the events may have been stored anyway. Then call it again only with `after`.
         """
         states = [event for event in new_events if isinstance(event, RunStateChanged)]
         rows = [_to_row(event) for event in new_events]
@@ -156,7 +154,7 @@ class RunWriter:
             self._refuse_when_lost()
 
     def close(self, *, gives_up: bool = False) -> None:
-        """Give the lease back; the run may be written by another from now on.
+        """Give the lease back. From now on, others may write the run.
 
         Args:
             gives_up: Whether an unfinished run counts as lost at once, instead of after the lease's
@@ -183,7 +181,7 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # What went wrong inside matters more than a lease that cannot be given back: it ends by
+        # An error inside matters more than a lease that cannot be given back. The lease ends by
         # itself.
         with contextlib.suppress(StoreError) if error is not None else contextlib.nullcontext():
             self.close(gives_up=error is not None)
@@ -228,7 +226,7 @@ class RunWriter:
         rows: list[_Row],
         change: dict[str, Any] | None,
     ) -> bool:
-        """Store rows, and return whether the lease is held; if it is not, nothing is stored."""
+        """Store rows, and return whether the lease is held. Otherwise nothing is stored."""
         # Locks the row of the run, so that nobody takes the lease until the events are committed.
         renewal = {**self._held, "now": self._database.now_unix_s()}
         if connection.execute(_RENEW, renewal).rowcount == 0:
@@ -276,7 +274,7 @@ class RunWriter:
             return False
         if change is not None:
             database.execute(_CHANGE_STATE_SQLITE, change)
-        self._engine.dispatch.commit(connection)  # what is checked before SQLAlchemy commits
+        self._engine.dispatch.commit(connection)  # the checks before a commit of SQLAlchemy
         database.commit()
         return True
 
@@ -327,7 +325,7 @@ class RunWriter:
         if self._lost:
             raise LeaseError(
                 f"run {self.run_id} was taken over by another driver",
-                next_step="Stop this one: what it writes would be refused.",
+                next_step="Stop this one. Its events would be rejected.",
             )
         if self._closing.is_set():
             raise LeaseError(
@@ -337,8 +335,7 @@ class RunWriter:
     def _beat(self) -> None:
         period_s = self._lease_timeout_s / _HEARTBEATS_PER_TIMEOUT
         while not self._closing.wait(period_s) and not self._lost:
-            # On a server every append renews the lease too; only a silent run needs a beat of its
-            # own.
+            # On a server every append renews the lease as well. Only a silent run needs heartbeats.
             if time.monotonic() - self._renewed_s < period_s / 2:
                 continue
             with self._lock:
@@ -378,7 +375,7 @@ def take_lease(
             row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
             connection.rollback()
             now_unix_s = database.now_unix_s()
-            # Where a clock was set, a lease seems to have ended while its owner still renews it.
+            # After a clock was set, a lease seems to have ended while its owner still renews it.
             is_renewed = row.lease_token is not None and beat_unix_s not in (
                 None,
                 row.heartbeat_unix_s,
@@ -419,7 +416,7 @@ def _predecessor(row: Any, now_unix_s: float) -> Predecessor | None:
 
 
 def _claim(row: Any) -> sa.Update:
-    # The heartbeat too must be what was read: an owner that woke up in between keeps its lease.
+    # The heartbeat must be unchanged as well: an owner that woke up in between keeps its lease.
     return runs.update().where(
         runs.c.key == row.key,
         runs.c.lease_token.is_not_distinct_from(row.lease_token),

@@ -1,7 +1,7 @@
 """Stored data of a run besides its events: machine samples, and the energy of its trials.
 
-Samples are texts here, each of a node, a moment and a span; what is in them, and how long which are
-kept, is for those who write them. The writer of the run writes them, too; anybody may read.
+A sample is a text for a node, a moment and a span. Those who write samples know their content and
+how long they are kept. The writer of the run writes them, and anybody may read them.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def replace_samples(
 
     Args:
         writer: The writer of the run.
-        before: By span: samples from the first moment on, and before the second, are deleted.
-        new: What is stored instead.
+        before: The moments of each span between which samples are deleted.
+        new: The samples to store instead.
     """
 
     def work(connection: Connection, run_key: int) -> None:
@@ -123,7 +123,7 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
 
 
 def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
-    """Return what the trials of a run have used, by number; unmetered ones are missing.
+    """Return the energy of a run's trials. Unmetered ones are missing.
 
     Raises:
         RunNotFoundError: If there is no such run.

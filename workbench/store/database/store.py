@@ -1,6 +1,6 @@
-"""The store: which runs there are, what they execute, and their events, commands and leases.
+"""The store: its runs, their experiments, events, commands and leases.
 
-Labels of runs, machine samples, blocks of events and deleting a run have modules of their own, on
+Labels of runs, machine samples, blocks of events and the removal of runs are separate modules, on
 top of `find`, `fetch` and `transaction`.
 """
 
@@ -57,9 +57,9 @@ _IS_ADVICE = sa.exists().where(
 _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
     events.c.run_key == runs.c.key, events.c.type == "trial_started"
 )
-"""Where nothing was tried, there is nothing to look at: the command has shown why."""
+"""If no trial was started, there is nothing to look at: the command has shown why."""
 _MAX_LISTED = 10
-"""How many runs are listed of those that a name or a beginning may mean."""
+"""How many runs are listed if a name or the start of a run id may mean several."""
 
 
 class Store:
@@ -69,19 +69,19 @@ class Store:
     """
 
     def __init__(self, database: Database, artifacts: Artifacts) -> None:
-        """Use an open database; `Store.open` is the usual way.
+        """Use an open database. `Store.open` is the usual way.
 
         Args:
             database: A database of the newest schema.
             artifacts: The place under which each run has its own folder.
         """
         self.url = database.url.render_as_string(hide_password=False)
-        """What another process needs to open it, including its password."""
+        """The URL with which another process opens it, including its password."""
         self.place = database.place
-        """Where it is, as it may be shown."""
+        """Its place, for messages."""
         self.artifacts = artifacts
         self.database = database
-        """The open database, for what is kept beside the runs."""
+        """The open database, for other data than runs."""
         self._engine = database.engine
         self._notifications = Notifications(database)
         self._deaf_unix_s = -math.inf
@@ -89,18 +89,18 @@ class Store:
 
     @classmethod
     def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
-        """Open a store, creating it or bringing its schema up to date where needed.
+        """Open a store. It is created, or its schema updated, if needed.
 
         Args:
             url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
                 user's own.
             artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
-                WORKBENCH_ARTIFACTS, or a folder beside the SQLite file or in the user's data.
+                WORKBENCH_ARTIFACTS, or a folder next to the SQLite file or in the user's data.
 
         Raises:
-            StoreError: If it is no store, damaged, or newer than this version.
+            StoreError: If it is not a store, damaged, or newer than this version.
             StoreUnavailableError: If it cannot be reached or written.
-            ArtifactsError: If the place of the artifacts cannot be meant.
+            ArtifactsError: If the place of the artifacts is not valid.
 
         Example:
             >>> store = wb.Store.open("runs.sqlite")
@@ -110,7 +110,7 @@ class Store:
         return cls(connect(resolved), open_artifacts(place))
 
     def close(self) -> None:
-        """Close the connections; writers must be closed before."""
+        """Close the connections. Close writers first."""
         self._notifications.close()
         self._engine.dispose()
 
@@ -124,12 +124,11 @@ class Store:
         """Store a new run, waiting for a driver, and the objects embedded in its experiment.
 
         Args:
-            experiment: What it will execute.
-            run_id: Its name in the store; the default is made of the experiment's name and the
-                time.
+            experiment: The experiment of the run.
+            run_id: Its id in the store; by default made from the experiment's name and the time.
 
         Returns:
-            The run id: later runs of the same name sort behind earlier ones.
+            The run id. Later runs of the same name sort after earlier ones.
 
         Raises:
             StoreError: If the run id exists already or cannot name a folder.
@@ -175,12 +174,13 @@ class Store:
         """Find one run.
 
         Args:
-            run_id: A run id, the name of one run, a beginning that only one run id has, or "last":
-                the newest run that tries configurations, and not one that failed before its first
-                trial where there is another; advice, where there is no other run.
+            run_id: A run id, the name of one run, the start of exactly one run id, or "last". The
+                last run is the newest one that tries configurations, without those that failed
+                before their first trial, if there is another. If there are only runs of advice, it
+                is the newest of these.
 
         Raises:
-            RunNotFoundError: If there is none, or more than one; near ones are listed.
+            RunNotFoundError: If there is none, or more than one. Similar ones are listed.
         """
         return self._to_run(self.find(run_id))
 
@@ -200,7 +200,7 @@ class Store:
         )
 
     def experiment(self, run_id: str) -> Experiment:
-        """Return what a run executes, with its embedded objects.
+        """Return the experiment of a run, with its embedded objects.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -216,7 +216,7 @@ class Store:
                 f"the experiment of run {row.run_id} cannot be read by this version: {error}",
                 next_step="A newer version of the workbench may have written it: update this one.",
             ) from error
-        # Readers of a run need none of them; in training, loading reports those that are missing.
+        # Readers of a run need none of the objects. A training reports those that are missing.
         with contextlib.suppress(ArtifactsError):
             objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
             return experiment.with_payloads(objects)
@@ -282,10 +282,10 @@ class Store:
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            limit: How many at most.
+            limit: Maximum number of events.
             trial: Only events of this trial.
             types: Only events of these types.
-            chunk_events: Events of a chunk at most; each chunk is one short read.
+            chunk_events: Maximum number of events in a chunk. Each chunk is one short read.
 
         Yields:
             Lists of (seq, type, trial, time in Unix seconds, payload as JSON text), none of them
@@ -321,9 +321,9 @@ class Store:
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            poll_s: Seconds between polls; more while nothing happens, if the database sends
-                notifications.
-            until: Called whenever there is nothing new; stops following when it returns true.
+            poll_s: Seconds between polls, or more while nothing happens if the database sends
+            notifications.
+            until: Called whenever there is nothing new. Following stops when it returns true.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -331,8 +331,7 @@ class Store:
         run_id = self.find(run_id).run_id
         with self.listen() as listener:
             while True:
-                # The state first: what is finished then adds none but what became of its last
-                # alerts.
+                # The state first: a finished run adds only outcomes of its last alerts.
                 run = self.run(run_id)
                 if run.last_seq > after:
                     for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
@@ -356,8 +355,8 @@ class Store:
 
         Args:
             run_id: The run.
-            kind: What to do.
-            arguments: With what, as JSON values.
+            kind: Name of the command.
+            arguments: Its arguments, as JSON values.
 
         Returns:
             Its number, counted from 1 in each run.
@@ -438,7 +437,7 @@ class Store:
         return is_held(self.find(run_id), self.database.now_unix_s())
 
     def find(self, run_id: str) -> Any:
-        """Return the row of a run, with the number of its last event; arguments as of `run`.
+        """Return the row of a run, with the number of its last event. See `run` for the argument.
 
         Raises:
             RunNotFoundError: If there is none, or more than one.
@@ -454,7 +453,7 @@ class Store:
             if is_name:
                 step = "Give a run id, or last for the newest run."
             raise RunNotFoundError(
-                f"{run_id!r} {'is the name of' if is_name else 'begins'} several runs: "
+                f"{run_id!r} {'is the name of' if is_name else 'is the start of'} several runs: "
                 f"{', '.join(row.run_id for row in matching)}",
                 next_step=step,
             )
@@ -488,7 +487,7 @@ class Store:
             yield connection
 
     def _matching(self, run_id: str) -> list[Any]:
-        """Return the rows that a run id, a name, a beginning or "last" may mean."""
+        """Return the rows that a run id, a name, the start of a run id or "last" may mean."""
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
             newest = query.order_by(runs.c.key.desc()).limit(1)
@@ -505,7 +504,7 @@ class Store:
                 named.limit(_MAX_LISTED),
                 begun.limit(_MAX_LISTED),
             )
-            if not run_id:  # every run id begins with nothing
+            if not run_id:  # every run id starts with an empty text
                 candidates = candidates[:1]
         for candidate in candidates:
             if rows := self.fetch(candidate):

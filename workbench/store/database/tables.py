@@ -1,4 +1,4 @@
-"""The tables, as the newest schema has them; how a store gets there lies in migrations/."""
+"""The tables of the newest schema. The way to it is in migrations/."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSION_TABLE = "workbench_schema"
 
 metadata = MetaData()
 
-# A small integer stands for the run in the other tables: a run has millions of rows there.
+# The other tables identify the run by a small integer: a run has millions of rows there.
 runs = Table(
     "runs",
     metadata,
@@ -38,7 +38,7 @@ runs = Table(
     Column("created_unix_s", Double, nullable=False),
     Column("state", String(16), nullable=False),
     Column("changed_unix_s", Double, nullable=False),
-    # Always 0, as the events know it; older versions of SQLite cannot drop a column.
+    # Always 0, because the events know it. Older versions of SQLite cannot drop a column.
     Column("last_seq", BigInteger, nullable=False),
     Column("last_command", Integer, nullable=False),
     Column("lease_token", String(32)),
@@ -47,7 +47,7 @@ runs = Table(
     Column("owner_pid", Integer),
     Column("owner_host", String(255)),
     Column("owner_process", String(120)),
-    # What users wrote about the run, whichever process drives it.
+    # The labels that users give to the run, whichever process drives it.
     Column("tags", Text),
     Column("notes", Text),
     Column("pinned_unix_s", Double),
@@ -127,9 +127,7 @@ def last_seq_of(run_key: Any) -> sa.ColumnElement[int]:
 def select_events(
     run_key: int, trial: int | None, types: Collection[str] | None
 ) -> sa.Select[Unpack[tuple[Any, ...]]]:
-    """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their
-    order.
-    """
+    """Return the query of the next `chunk` events of a run after `after`, in their order."""
     c = events.c
     query: sa.Select[Unpack[tuple[Any, ...]]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))

@@ -16,10 +16,10 @@ from workbench.foundation.errors import StoreError
 VARIABLE = "WORKBENCH_STORE"
 _ALLOWED = "the path of a SQLite file, or postgresql://USER@HOST/DATABASE"
 _OF_SQLITE = ("-wal", "-shm", ".lock")
-"""How the files end that lie beside that of a store."""
+"""Endings of the files next to that of a store."""
 _POSTGRESQL = ("postgresql", "postgres")
 _DRIVER = "postgresql+psycopg"
-# Up to the last @ of the address; a password may hold one, or a slash, that should have been
+# Up to the last @ of the address, because a password may hold one, or a slash, that was not
 # escaped.
 _PASSWORD = re.compile(r"(://[^:@/?#]*):(?:[^/?]*|[^@]*)@")
 _PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
@@ -44,7 +44,7 @@ def hide_password(url: str) -> str:
 
 
 def is_shared(url: str) -> bool:
-    """Return whether a store is a database server, which other machines reach, too."""
+    """Return whether a store is a database server, which other machines reach as well."""
     return not url.startswith("sqlite")
 
 
@@ -61,7 +61,7 @@ def without_password(url: URL) -> tuple[str, bool]:
 
 
 def as_typed(given: str) -> str:
-    """Return a store address to type again; the password is left to PGPASSWORD or ~/.pgpass."""
+    """Return a store address to type again, without its password; see PGPASSWORD or ~/.pgpass."""
     if "://" in given:
         return without_password(sa.make_url(given))[0]
     return given
@@ -90,10 +90,10 @@ def resolve_url(given: str | None) -> URL:
             default.
 
     Returns:
-        The URL; of a SQLite file, with its absolute path.
+        The URL; for a SQLite file, with its absolute path.
 
     Raises:
-        StoreError: If it is no URL, stands for no file, or names another kind of database.
+        StoreError: If it is not a URL or a file, or for another kind of database.
     """
     text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
@@ -128,15 +128,13 @@ def resolve_url(given: str | None) -> URL:
 
 
 def check_exists(given: str | None) -> None:
-    """Refuse the SQLite file of a store that is named but is a folder, or does not exist.
-
-    Opening creates it.
+    """Reject a given SQLite file that is a folder or does not exist; opening would create it.
 
     Args:
-        given: What `resolve_url` takes; a user's default store is not named, so it need not exist.
+        given: The argument of `resolve_url`. A user's default store need not exist.
 
     Raises:
-        StoreError: If it is a folder, or there is no such file; files of similar names are listed.
+        StoreError: If it is a folder, or does not exist. Files of similar names are listed.
     """
     named = given or os.environ.get(VARIABLE)
     if not named:
@@ -149,14 +147,16 @@ def check_exists(given: str | None) -> None:
         raise StoreError(
             f"{path} is a folder",
             field="store",
-            next_step=f"Name a file in it: {path / 'store.sqlite'}",
+            next_step=f"Choose a file in it: {path / 'store.sqlite'}",
         )
-    beside = path.parent.glob("*") if path.parent.is_dir() else ()
-    names = [each.name for each in beside if each.is_file() and not each.name.endswith(_OF_SQLITE)]
+    neighbours = path.parent.glob("*") if path.parent.is_dir() else ()
+    names = [
+        file.name for file in neighbours if file.is_file() and not file.name.endswith(_OF_SQLITE)
+    ]
     near = difflib.get_close_matches(path.name, names)
     raise StoreError(
-        f"there is no store at {path}{'' if given else f', which {VARIABLE} names'}",
+        f"there is no store at {path}{'' if given else f' (from {VARIABLE})'}",
         field="store",
         allowed=[str(path.with_name(name)) for name in near],
-        next_step="Check the path; a sweep that is started there creates it.",
+        next_step="Check the path. A sweep that is started there creates it.",
     )

@@ -1,7 +1,7 @@
 """The history of a run, built from its events: its state, its trials and the best of them.
 
 A history is a projection: the same events always give the same history. It keeps one small record
-per trial and no curves; curves are left to the plots, proposals to the study.
+per trial and no curves.
 """
 
 from __future__ import annotations

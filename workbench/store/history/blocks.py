@@ -1,13 +1,11 @@
-"""A stretch of stored events as one block of bytes.
+"""A stretch of stored events as one block of bytes: reports as columns by trial, others as JSON.
 
-Reports as columns by trial, other events as JSON.
+Reading a block takes a tenth of the time of parsing its events, and yields the same. The store
+keeps blocks, and the driver makes them in time.
 
-Reading a block takes a tenth of the time of parsing its events, and yields the same. Keeping blocks
-is left to the store, making them in time to the driver.
-
-A block begins with the length of its header, four bytes, and the header: JSON, in which every array
-that follows is named by type and length, in their order. A column whose numbers are all the same is
-one number.
+A block starts with the length of its header, in four bytes, and the header. The header is JSON, and
+lists type and length of every array that follows, in their order. A column whose numbers are all
+the same is one number.
 """
 
 from __future__ import annotations
@@ -130,9 +128,7 @@ class _Writer:
         self._parts.append(kept.tobytes())
 
     def add_column(self, name: str, column: NumberColumn) -> tuple[str, bool | None]:
-        """Add a column; return its name, and True if all numbers are known, False if none, None if
-        some.
-        """
+        """Add a column; return its name, and whether all numbers are known (None for some)."""
         known = column.is_known
         if not known.any():
             return name, False

@@ -1,12 +1,11 @@
-"""How sure the best result of a run is, and what it should be when it is trained again.
+"""How certain the best result of a run is, and what to expect when it is trained again.
 
-The best of many results was lucky as well as good, so that it is better than what its configuration
-gives on average. How large the luck is follows from trainings of one configuration that differ in
-their seed only. A score on few samples is a rough one besides, and the best of many scores on the
-same samples is too good.
+The best of many results was lucky as well as good, so it is better than its configuration on
+average. Trainings of one configuration that differ only by their seed show how large the luck is. A
+score on few samples is also rough, and the best of many scores on the same samples is too good.
 
-All of it is stated in the words that the terminal, the panel, the report and Python show. Which
-configurations are trained again is left to the study; here are its statistics, and what they mean.
+The results are in words, which the terminal, the panel, the report and Python show. The study
+chooses configurations to train again; the statistics are here.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ Two values may agree by chance.
 CERTAINTY = 0.95
 """The probability with which the interval of a rate holds the rate on all data of its kind."""
 NUM_VALIDATION = "num_val_samples"
-"""What a function or a program reports to say on how many samples it validates."""
+"""The value with which a function or a program reports its number of validation samples."""
 NUM_TEST = "num_test_samples"
 """The same of the samples that it tests on."""
 
@@ -103,7 +102,7 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> tuple[float, float]:
-    """Return what the chosen one of several noisy means should be, given all of them.
+    """Return the expected value of one of several noisy means, given all of them.
 
     Args:
         means: The observed means.
@@ -139,18 +138,14 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
 
 @dataclass(frozen=True)
 class Certainty:
-    """How sure the best configuration of a run is.
+    """How certain the best configuration of a run is.
 
-    Attributes:
-        metric: The objective.
-        observed: Mean of the trainings of the best configuration.
-        expected: What further trainings of it should give on average.
-        low: Lower end of the interval of `expected`.
-        high: Its upper end.
-        num_trainings: How many trainings `expected` rests on.
-        is_retrained: Whether these came after the choice, so that luck had no part in it.
-        num_compared: How many configurations the best is compared with.
-        chance: At least how probable it is that none of them is better.
+    Attributes: metric: The objective. observed: Mean of the trainings of the best configuration.
+        expected: Expected mean of further trainings. low: Lower end of the interval of `expected`.
+        high: Its upper end. num_trainings: Number of trainings behind `expected`.
+        is_retrained: Whether these came after the choice, so that luck played no part.
+        num_compared: How many configurations the best is compared with. chance: Lower bound of the
+        probability that none of them is better.
     """
 
     metric: str
@@ -186,17 +181,17 @@ class Certainty:
 
 
 def certainty_of(history: RankedTrials) -> Certainty | None:
-    """Return how sure the best configuration of a run is.
+    """Return how certain the best configuration of a run is.
 
-    Configurations that were trained again after the search are compared with each other only, and
-    what they gave before they were chosen does not count for the expected value. The chance adds up
-    the probabilities that each of the others is better (Bonferroni), so it is a lower bound.
+    Configurations that were trained again after the search are compared only with each other, and
+    their earlier results do not count for the expected value. The chance adds up the probabilities
+    that each of the others is better (Bonferroni), so it is a lower bound.
 
     Args:
         history: The run.
 
     Returns:
-        None with several objectives, where nothing is complete, or no configuration was trained
+        None with several objectives, if nothing is complete, or if no configuration was trained
         twice.
     """
     best = history.best()
@@ -243,20 +238,19 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
 
 
 def describe_luck(history: RankedTrials) -> str | None:
-    """Return how sure the best result is, as sentences without the last full stop.
+    """Return how certain the best result is, as sentences without the last full stop.
 
-    First comes on how many samples it was measured, and what data that chose nothing say of it;
-    then whether it may owe its place to the seed. Where no configuration was trained twice, nothing
-    is known of the noise. Then it is stated by how much the best one leads, and what it costs to
-    learn whether it was lucky.
+    First comes the number of its samples, and its score on data that chose nothing; then whether it
+    may be best only by its seed. If no configuration was trained twice, the noise is unknown. Then
+    the text says how far the best one leads, and what it costs to learn whether it was lucky.
 
     Args:
         history: The run.
 
     Returns:
-        None where nothing can be stated: with several objectives or a result of AutoML; and where
-        the samples are unknown, with fewer than two complete configurations, or trials that go on
-        from one another.
+        None if nothing can be said: with several objectives or a result of AutoML; and if the
+        samples are unknown, with fewer than two complete configurations, or trials that continue
+        each other.
     """
     return ". ".join(certainty_lines(history)) or None
 
@@ -326,7 +320,7 @@ def survivors(
     certainty: float,
     num_rounds: int,
 ) -> list[int]:
-    """Return which configurations may still be the best, after a round of trainings.
+    """Return the configurations that may still be the best, after a round of trainings.
 
     The error is divided over the others and over the rounds, so that the best one stays with at
     least the probability `certainty` over the whole race.
@@ -403,14 +397,14 @@ def describe_rate(rate: float, num_samples: int) -> str:
 
 
 def describe_evidence(history: RankedTrials) -> list[str]:
-    """Return on what the best score of a run rests, as sentences without their full stops.
+    """Return the evidence for the best score of a run, as sentences without their full stops.
 
     Args:
         history: The run.
 
     Returns:
-        Nothing where nothing is complete, with several objectives, and for a result of AutoML or of
-        a compression, which state their own test.
+        Nothing if nothing is complete, with several objectives, and for a result of AutoML or of a
+        compression, which have their own test.
     """
     best = history.best()
     if best is None or len(history.objectives) > 1 or history.result is not None:
@@ -452,7 +446,7 @@ def _of_test(history: RankedTrials, best: Trial, metric: str) -> str | None:
 
 
 def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
-    """Return that the best of many scores is too good, where nothing else measured it."""
+    """Return a warning that the best of many scores is too good, unless it was tested otherwise."""
     num_compared = len(
         {
             trial.configuration
@@ -472,7 +466,7 @@ def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
 
 
 def _is_measured(history: RankedTrials, metric: str) -> bool:
-    """Return whether a metric is measured on samples: what a model costs is not."""
+    """Return whether a metric is measured on samples, unlike the cost of a model."""
     if not history.experiment.trains_model:
         return True
     return metric.startswith("val_")

@@ -1,7 +1,4 @@
-"""What alembic runs for a migration.
-
-On the connection that the store gives it, in its transaction.
-"""
+"""The script that alembic runs for a migration, in the store's connection and transaction."""
 
 from __future__ import annotations
 
