@@ -151,10 +151,10 @@ def test_a_store_that_the_environment_names_by_mistake_is_refused_and_not_create
     monkeypatch.setenv("WORKBENCH_STORE", str(missing))
     code, _, err = shell(*words)
     assert code == 1
-    assert f"there is no store at {missing}, which WORKBENCH_STORE names" in err
+    assert f"there is no store at {missing} (from WORKBENCH_STORE)" in err
     assert str(shell.folder / "store.sqlite") in err
-    assert "a sweep that is started there creates it" in err
-    with pytest.raises(StoreError, match="which WORKBENCH_STORE names"):
+    assert "A sweep that is started there creates it" in err
+    with pytest.raises(StoreError, match="from WORKBENCH_STORE"):
         workbench.attach("last")
     assert not missing.exists()
 

@@ -239,7 +239,7 @@ def test_a_user_who_may_only_read_reads_and_is_not_told_to_become_the_owner(
         with Store.open(f"postgresql://{reader}:reader@{address}/{database}") as store:
             assert store.run("last").run_id == run_id
             with pytest.raises(
-                StoreError, match=r"permission to change.*GRANT SELECT, INSERT"
+                StoreError, match=r"permission to read or change.*GRANT SELECT, INSERT"
             ) as caught:
                 store.create_run(experiment)
         assert "owner" not in str(caught.value)

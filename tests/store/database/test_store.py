@@ -213,7 +213,7 @@ def test_run_is_found_by_a_beginning_that_only_it_has(store: Store) -> None:
             store.create_run(make_experiment(), run_id=run_id)
     assert store.run("m").run_id == "mlp-1"
     assert store.run("lstm-1").run_id == "lstm-1"
-    with pytest.raises(RunNotFoundError, match="begins several runs: lstm-1, lstm-12"):
+    with pytest.raises(RunNotFoundError, match="is the start of several runs: lstm-1, lstm-12"):
         store.run("lstm")
     with pytest.raises(RunNotFoundError):
         store.run("%")

@@ -79,6 +79,6 @@ def test_a_store_is_named_again_without_its_password() -> None:
 
 def test_a_folder_is_refused_with_a_file_in_it(tmp_path: Path) -> None:
     with pytest.raises(
-        StoreError, match=rf"store: {tmp_path} is a folder. Name a file in it: {tmp_path}/s"
+        StoreError, match=rf"store: {tmp_path} is a folder. Choose a file in it: {tmp_path}/s"
     ):
         check_exists(str(tmp_path))
