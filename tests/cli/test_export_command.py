@@ -167,7 +167,7 @@ def test_export_without_a_place_is_a_matter_of_usage(shell: Shell) -> None:
     code, _, err = shell("export", "last")
 
     assert code == 2
-    assert "--to DIR" in err
+    assert "give --to FOLDER" in err
 
 
 def test_a_sweep_of_weights_and_biases_becomes_an_experiment_file(shell: Shell) -> None:

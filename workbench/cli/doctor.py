@@ -273,7 +273,7 @@ def _check_hardware() -> list[Finding]:
 
     machine = inventory()
     memory = f"{format_bytes(machine.memory_bytes)} of memory"
-    gpus = f"no GPU ({machine.no_gpus_because})"
+    gpus = f"no GPU ({(machine.no_gpus_because or '').partition(':')[0]})"
     if machine.gpus:
         gpus = format_count(len(machine.gpus), "GPU")
     text = f"{machine.host}: {machine.num_cpus} CPUs, {memory}, {gpus}"
@@ -403,10 +403,12 @@ def _check_run(store: Store, row: RunRow) -> Finding | None:
     from workbench.store.history import History
 
     if row.state == "lost":
-        text = f"{row.run_id} was lost: its driver is gone"
+        text = f"{row.run_id} is lost: its driver has ended"
         return Finding("run", "notable", text, command_line("resume", row.run_id))
     if row.silent_s is not None:
-        text = f"no sign of the driver of {row.run_id} for {format_duration(int(row.silent_s))}"
+        text = (
+            f"no heartbeat from the driver of {row.run_id} for {format_duration(int(row.silent_s))}"
+        )
         fix = f"Wait, or give the run another driver: {command_line('resume', row.run_id)}"
         return Finding("run", "notable", text, fix)
     events = [stored.event for stored in store.events(row.run_id)]

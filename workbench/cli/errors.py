@@ -103,8 +103,11 @@ def _translate(error: click.UsageError) -> ArgumentError:
         return ArgumentError(
             "a value must follow this option", field=error.option_name, next_step=step
         )
-    text = error.format_message().rstrip(".")
-    return ArgumentError(text[:1].lower() + text[1:], next_step=step)
+    text, _, allowed = error.format_message().partition(_ALLOWED)
+    if text.endswith("?"):
+        return ArgumentError(text, next_step=None)
+    text = text.rstrip(".")
+    return ArgumentError(text[:1].lower() + text[1:], allowed=allowed or None, next_step=step)
 
 
 def _name(parameter: click.Parameter, error: click.UsageError) -> str:

@@ -32,6 +32,7 @@ def report(run_id: str, to: Path | None, as_json: bool) -> None:
         print_json({"run_id": run.run_id, "report": str(written)})
     else:
         click.echo(str(written))
+        click.echo("Open it in a browser. It needs no network.", err=True)
 
 
 @click.command()
@@ -49,6 +50,7 @@ def trace(run_id: str, to: Path | None, trial: int | None, as_json: bool) -> Non
         print_json({"run_id": run.run_id, "trace": str(written)})
     else:
         click.echo(str(written))
+        click.echo("Open it at ui.perfetto.dev.", err=True)
 
 
 @click.command()
@@ -73,7 +75,9 @@ def export(
 ) -> None:
     """Export a trial as a bundle, or the study to Optuna."""
     if to is None and url is None:
-        raise click.UsageError("Give a target: --to DIR for a bundle, or --optuna URL for a study.")
+        raise click.UsageError(
+            "give --to FOLDER to write a bundle, or --optuna URL to write a study"
+        )
     run_id, trial = named_trial(run_id, trial)
     run = attach(run_id)
     document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
@@ -89,6 +93,7 @@ def export(
         return
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
+        click.echo(f"use it  {_how_to_use(Path(document['bundle']))}")
         _note_changed_data(Path(document["bundle"]))
         _note_newer_files(run, trial, Path(document["bundle"]))
         _note_stages_left_out(run, trial, Path(document["bundle"]))
@@ -96,6 +101,15 @@ def export(
         from workbench.store.database.urls import hide_password
 
         click.echo(f"study   {document['study']} in {hide_password(url)}")
+
+
+def _how_to_use(folder: Path) -> str:
+    """Return a line that uses a bundle: from the shell if it predicts, or else in Python."""
+    from workbench.deploy.card import CARD
+
+    if (folder / CARD).is_file():
+        return shlex.join(["workbench", "predict", str(folder), "ROWS"])
+    return f"wb.load_bundle({str(folder)!r})"
 
 
 def _note_changed_data(folder: Path) -> None:

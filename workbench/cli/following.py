@@ -207,12 +207,13 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         for name in ("complete", "pruned", "stopped", "failed")
         if (trials := history.in_state(name))
     )
-    why = describe_end(history)
+    # That all trials were run is what the counts say.
+    why = "" if history.reason == "trials" or state == "lost" else describe_end(history)
     echo()
     active_s = history.active_s(history.now_unix_s())
     echo(
         f"{run.name} {state}"
-        + (f" ({why})" if why and state != "lost" else "")
+        + (f" ({why})" if why else "")
         + f" after {format_duration(active_s)}: {counts or 'no trial has ended'}",
         bold=True,
         fg="red" if state == "failed" else None,
@@ -391,9 +392,9 @@ class _DriversHead:
             return self._describe_lost_driver(self._driver)
         self._record = None
         message = (
-            "the local Ray head has ended, and the driver and all workers of this run end with it;"
-            f" what they reported is stored. The run is lost {format_duration(LEASE_TIMEOUT_S)}"
-            " after the last sign of its driver, and can be resumed then"
+            "the local Ray head has ended, and the driver and all workers of this run with it."
+            f" All reports are stored. The run is marked lost {format_duration(LEASE_TIMEOUT_S)}"
+            " after the last heartbeat of its driver, and can be resumed then"
         )
         return Noted(level="warning", message=message)
 
@@ -402,7 +403,7 @@ class _DriversHead:
             return None
         self._record = None  # until the next one has started
         message = (
-            f"the driver's process {driver.pid} has ended; Ray starts another one, which takes some"
-            " seconds and continues the run from what is stored"
+            f"the driver's process {driver.pid} has ended. Ray will restart it within a few"
+            " seconds, and the run continues from what is stored"
         )
         return Noted(level="warning", message=message)

@@ -48,9 +48,11 @@ class LazyGroup(click.Group):
             and self.get_command(ctx, name) is None
         ):
             # click would suggest from its own table, which is empty here.
-            similar = difflib.get_close_matches(name, self.list_commands(ctx), 1)
-            hint = f" Did you mean {similar[0]!r}?" if similar else ""
-            ctx.fail(f"No such command {name!r}.{hint}")
+            known = self.list_commands(ctx)
+            similar = difflib.get_close_matches(name, known, 1)
+            if similar:
+                ctx.fail(f"there is no command {name!r}. Did you mean {similar[0]}?")
+            ctx.fail(f"there is no command {name!r}; allowed: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -55,6 +55,10 @@ def compare(runs: tuple[str, ...], show_all: bool, as_json: bool) -> None:
 
     with open_existing_store() as store:
         compared = find_runs(runs, store=store)
+        if len(compared) < 2 and len(runs) < 2:
+            raise click.UsageError(
+                "give at least two runs, or a pattern that matches several, such as 'digits-*'"
+            )
         sides = [Side(run.row, run.history) for run in compared]
         labels, rows = labels_of(sides), comparison_rows(sides)
     shown = [
@@ -77,7 +81,7 @@ def compare(runs: tuple[str, ...], show_all: bool, as_json: bool) -> None:
             f"\n{'; '.join(f'{sign or NO_CELL}: {meaning}' for sign, meaning in legend.items())}"
         )
     if num_same := len(rows) - len(shown):
-        click.echo(f"\n{num_same} more are the same in all runs; --all lists them.")
+        click.echo(f"\n{num_same} settings are the same in all runs. To list them: --all")
 
 
 def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> Table:
@@ -223,7 +227,7 @@ def delete(run_id: str, yes: bool, as_json: bool) -> None:
     run.refuse_deletion_under_way()
     if not yes:
         if as_json or not sys.stdin.isatty():
-            raise click.UsageError("Give --yes to delete without a question.")
+            raise click.UsageError("nobody can be asked here: give --yes to delete the run")
         question = f"Delete {run.run_id} ({run.name}), with {run.size.describe()}?"
         if not click.confirm(question, err=True):
             click.echo("Nothing was deleted.", err=True)

@@ -202,19 +202,16 @@ def _describe_course(run: Run, history: History) -> Iterator[str]:
         when = f"started {format_age(age_s)}, run time {run_time}"
     yield f"{when}, {content}"
     if row.state == "lost":
-        again = (
-            "a driver that was killed is replaced within seconds; a run that stays lost can be"
-            " resumed"
-        )
+        again = f"To continue it: {command_line('resume', row.run_id)}"
         if run.is_advice:
-            again = "the next advice uses them"
-        yield f"its driver is gone; its results are stored: {again}"
+            again = "The next advice uses them."
+        yield f"its driver has ended; the results are stored. {again}"
     elif row.silent_s is not None:
-        other = "what it has measured is stored, and the next advice uses it"
+        other = "Its measurements are stored, and the next advice uses them."
         if not run.is_advice:
-            other = f"{command_line('resume', row.run_id)} gives the run another one"
+            other = f"To replace it: {command_line('resume', row.run_id)}"
         since = format_duration(int(row.silent_s))
-        yield f"no sign of its driver for {since}: it may be busy or stopped; {other}"
+        yield f"no heartbeat from its driver for {since}; it may be busy. {other}"
     elif history.reason or history.message:
         yield f"{history.state}: {describe_end(history)}"
 
@@ -235,7 +232,7 @@ def _describe_driver(run: Run, _history: History) -> Iterator[str]:
     if (reason := run.waits_for) is not None:
         yield f"waits for {reason}"
     if (preparation := run.preparation) is not None:
-        yield f"before its first trial: {preparation}"
+        yield f"preparing: {preparation}"
     row = run.row
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         yield f"driven by process {row.owner.pid} on {row.owner.host}"
@@ -243,7 +240,7 @@ def _describe_driver(run: Run, _history: History) -> Iterator[str]:
 
 def _describe_settings(run: Run, history: History) -> Iterator[str]:
     """Yield what the value of a trial is, the tags, and what was changed since the run began."""
-    if history.trials and not is_automl(history.experiment):
+    if history.trials and any(item.value is not None for item in history.experiment.objectives):
         yield f"value of a trial: {describe_shown_values(history.experiment)}"
     if thinned := describe_reports(history.trials.values()):
         yield thinned
@@ -251,7 +248,7 @@ def _describe_settings(run: Run, history: History) -> Iterator[str]:
         yield f"tags: {', '.join(run.row.tags)}"
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
-        yield f"changed since it began: {', '.join(changes)}"
+        yield f"changed since the start: {', '.join(changes)}"
 
 
 def _describe_space(run: Run, history: History) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -99,13 +100,12 @@ def what_if_scale(
 ) -> None:
     """Predict how many workers are worth adding, from the steps of `workbench advise` or of trials.
 
-    Every worker takes the same micro batch, so that more workers have a larger global batch;
-    --global-batch shows plans that keep it beside these. Workers pay while the efficiency is
-    reached; the curve bends where one more brings less than half a worker. With fewer parameter
-    servers than shown their network is the bottleneck, more would idle. Numbers of workers that the
-    measurements do not reach are left out unless --up-to names them. A sweep over workers with a
-    fixed plan.micro_batch and plan.accumulation 1 measures them, too. RUN is as in other commands,
-    but "last" is the newest run that timed steps on one and on several workers, advice or not.
+    Every worker gets the same micro batch, so the global batch grows with the workers. Use
+    --global-batch to keep it fixed instead. Without --up-to, the table ends at the largest number
+    of workers that the measurements cover. You can measure more with a sweep over workers that
+    fixes plan.micro_batch and plan.accumulation: 1.
+
+    "last" is the newest run that timed steps on one and on several workers.
     """
     from workbench.advisor.scale import has_several_workers, scale_of
     from workbench.runs.what_if import measurements_of, newest_measured
@@ -145,42 +145,52 @@ def what_if_scale(
     make_console().print(table)
     if global_batch is not None:
         _show_divided(scale, global_batch, up_to)
-    last = scale.curve[-1].workers
-    limit = ", as far as the measurements reach" if scale.pays_up_to == last else ""
-    bend = f"does not bend up to {last}" if scale.bends_at is None else f"bends at {scale.bends_at}"
-    workers = f"{scale.pays_up_to} {counted_noun(scale.pays_up_to, 'worker')}"
-    reach = f"the efficiency is {efficiency:.0%} or more up to {workers}{limit}"
-    click.echo(f"\nAt {scale.micro_batch} samples each, {reach}. The curve {bend}.")
+    for line in _conclusions(scale, efficiency):
+        click.echo(line)
+    if scale.by_trials:
+        print_note(
+            "these times come from trials, which may have slowed each other down. To measure them"
+            " alone: workbench advise FILE"
+        )
+    if servers and scale.exchange_s is None:
+        print_note("computing hid every exchange of gradients, so the number of servers is unknown")
+    elif servers:
+        print_note("exchanges that computing hid were not measured, so you may need more servers")
+
+
+def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
+    """Yield what the curve means: how many workers pay, and what is lost on many."""
+    last = scale.curve[-1]
+    pays = format_count(scale.pays_up_to, "worker")
+    yield (
+        f"\n{pays}, each with {scale.micro_batch} samples, "
+        f"{counted_noun(scale.pays_up_to, 'keeps', 'keep')} an efficiency of {efficiency:.0%} or"
+        " more."
+    )
+    if scale.bends_at is not None:
+        yield f"From {format_count(scale.bends_at, 'worker')} on, another one adds less than half."
+    elif last.workers > 1:
+        basis = "measured" if last.is_measured else "predicted"
+        yield (
+            f"{format_count(last.workers, 'worker')} are {format_number(round(last.speedup, 1))}x"
+            f" as fast as one ({basis}). No slowdown is seen up to there."
+        )
+    if any(point.efficiency > 1.0 for point in scale.curve):
+        yield "An efficiency above 100% means that the time of one worker is predicted too high."
     largest = next(point for point in scale.curve if point.workers == scale.measured_up_to)
     if largest.speedup < 1.0:
         step, alone = (format_duration(point.step_time_s) for point in (largest, scale.curve[0]))
-        waits = (
-            scale.exchange_s
-            and f", of which {format_duration(scale.exchange_s)} wait for gradients"
+        yield (
+            f"{format_count(largest.workers, 'worker')} are slower than one: a step takes {step}"
+            f" instead of {alone}."
         )
-        click.echo(
-            f"{largest.workers} workers are slower than one: their step takes {step}{waits or ''}; "
-            f"that of one worker {alone}."
-        )
+        if scale.exchange_s:
+            yield f"{format_duration(scale.exchange_s)} of it waits for gradients."
     if scale.overhead is not None and scale.overhead_allowed is not None:
-        click.echo(
-            f"On {scale.measured_up_to} workers {scale.overhead:.1%} of computing is not parallel; "
-            f"an efficiency of {efficiency:.0%} would allow {scale.overhead_allowed:.1%}."
-        )
-    if scale.by_trials:
-        print_note(
-            "these are steps of trials, which others may have slowed; `workbench advise` measures"
-            " alone"
-        )
-    if servers and scale.exchange_s is None:
-        print_note(
-            "no exchange of gradients was measured that computing did not hide, so servers are not"
-            " known"
-        )
-    elif servers:
-        print_note(
-            "an exchange that computing hid was not measured: where it hid much, more servers are"
-            " needed"
+        yield (
+            f"On {format_count(scale.measured_up_to, 'worker')}, {scale.overhead:.1%} of the"
+            f" computing does not run in parallel. {scale.overhead_allowed:.1%} would still give"
+            f" an efficiency of {efficiency:.0%}."
         )
 
 
@@ -213,7 +223,7 @@ def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
             row = ["cannot be divided", "", "", "", ""]
         else:
             row = [
-                f"{divided.micro_batch} x {divided.accumulation} x {point.workers}",
+                f"{divided.micro_batch} x {divided.accumulation} accumulated x {point.workers}",
                 format_duration(divided.step_time_s),
                 pace(global_batch, divided.step_time_s),
                 _efficiency(divided),

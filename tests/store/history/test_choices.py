@@ -93,5 +93,5 @@ def test_only_a_complete_trial_that_keeps_all_constraints_can_be_chosen(
 
 
 def test_nothing_can_be_chosen_before_a_trial_is_complete() -> None:
-    with pytest.raises(ArgumentError, match="the run has no trials yet"):
+    with pytest.raises(ArgumentError, match="no other trial can be chosen yet"):
         check_choice(history_of(), 0)
