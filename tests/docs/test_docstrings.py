@@ -35,7 +35,7 @@ WITHOUT = {
     "Sampler",
     "Training",  # sections
     "SubmittedRun",
-    "submit",  # need another cluster: docs/guides/many-machines.md
+    "submit",  # need another cluster: docs/guides/submit.md
     "__version__",
     "widgets",
 }
