@@ -182,6 +182,11 @@ def test_the_top_level_holds_nothing_else() -> None:
         ".github",
         ".gitignore",
         ".pre-commit-config.yaml",
+        ".devcontainer",
+        ".dockerignore",
+        "CITATION.cff",
+        "containers",
+        "requirements.lock",
     }
     allowed |= {"pyproject.toml", "README.md", "Makefile", "constraints.txt", "LICENSE"}
     allowed |= {"CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
