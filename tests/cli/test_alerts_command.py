@@ -70,8 +70,8 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     code, out, _ = shell("alerts", "--json")
     assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
-    assert "submitted runs use the settings of their cluster" in found["settings"]["text"]
-    assert "NOBODY_SET_THIS is not set" in found["sink"]["text"]
+    assert "submitted runs use the settings of their cluster" in found["settings"]["message"]
+    assert "NOBODY_SET_THIS is not set" in found["sink"]["message"]
 
 
 def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
@@ -123,7 +123,7 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
             "the driver, process 4711 on somewhere, is gone; resume the run to continue it"
         ]
         wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
-        assert shell.json("alerts", "--lost") == {"runs": [], "notified": []}
+        assert shell.json("alerts", "--lost") == {"run_ids": [], "notified": []}
         assert len(server.posted) == 1
         raised, delivered = store.events(lost, types=["alert_raised", "alert_delivered"])
         assert (raised.event.trial, delivered.event.sent) == (None, True)  # type: ignore[union-attr]

@@ -28,13 +28,13 @@ def test_a_store_is_backed_up_restored_and_shown_by_doctor(
     assert "holds an earlier backup" in capsys.readouterr().err
     assert run_command(["backup", "--to", folder, "--store", store_path, "--force", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert (made["folder"], made["store"]) == (folder, store_path)
+    assert (made["path"], made["store"]) == (folder, store_path)
 
     assert run_command(["restore", folder, "--store", target, "--json"]) == 0
     restored = json.loads(capsys.readouterr().out)
-    assert restored["runs"] == made["runs"]
+    assert restored["last_events"] == made["last_events"]
     with Store.open(store_path) as before, Store.open(target) as after:
-        (run_id,) = made["runs"]
+        (run_id,) = made["last_events"]
         assert list(after.event_rows(run_id)) == list(before.event_rows(run_id))
     assert run_command(["restore", folder, "--store", target]) == 1
     assert "1 run of the backup already" in capsys.readouterr().err

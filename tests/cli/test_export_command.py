@@ -229,7 +229,7 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     assert "first step" not in out
     checked = shell.json("check", str(path), "--no-step", "--set", "name=other")
     identity = Experiment.from_file(path).hash()
-    rest = {"notes": [], "first_steps": []}
+    rest = {"messages": [], "first_steps": []}
     assert checked == {"ok": True, "name": "other", "experiment_hash": identity, **rest}
 
 
@@ -316,8 +316,8 @@ def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
     } <= set(findings)
     found = findings["run"]
     assert found["state"] == "notable"
-    assert found["text"].startswith(f"{run_id} has not trained for ")
-    assert found["text"].endswith("waits for workers: run a has 2")
+    assert found["message"].startswith(f"{run_id} has not trained for ")
+    assert found["message"].endswith("waits for workers: run a has 2")
     assert f"workbench stop {run_id}" in found["fix"]
 
     (shell.folder / "file").write_text("")
@@ -332,7 +332,7 @@ def test_the_doctor_notes_a_store_that_the_environment_names_and_does_not_create
 ) -> None:
     found = {each["subject"]: each for each in shell.json("doctor")["findings"]}["store"]
     assert found["state"] == "notable"
-    assert f"there is no store at {shell.folder / 'store.sqlite'}" in found["text"]
+    assert f"there is no store at {shell.folder / 'store.sqlite'}" in found["message"]
     assert "creates it" in found["fix"]
     assert not (shell.folder / "store.sqlite").exists()
 
@@ -357,13 +357,13 @@ def test_the_doctor_looks_at_each_gpu(
     fake_nvml_library.play()
     found = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
     assert told.returncode == 1
-    assert found["hardware"]["text"].endswith("2 GPUs")
-    assert (found["GPU 0"]["state"], found["GPU 0"]["text"]) == (
+    assert found["hardware"]["message"].endswith("2 GPUs")
+    assert (found["GPU 0"]["state"], found["GPU 0"]["message"]) == (
         "fine",
         "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
     )
     assert found["GPU 1"]["state"] == "broken"
-    assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["text"]
+    assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["message"]
     assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"
 
 
@@ -372,7 +372,7 @@ def test_shutting_down_without_a_head_is_done_already(
 ) -> None:
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
 
-    assert shell.json("shutdown") == {"ended": False, "address": None, "runs": []}
+    assert shell.json("shutdown") == {"ended": False, "address": None, "run_ids": []}
 
 
 def test_runs_whose_drivers_end_with_the_head_are_found_and_lost_at_once(shell: Shell) -> None:

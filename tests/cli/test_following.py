@@ -368,7 +368,7 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
         assert shell.json("stop", run_id) == {
             "run_id": run_id,
             "trial": None,
-            "answer": "as you say",
+            "message": "as you say",
         }
     finally:
         done.set()

@@ -572,7 +572,7 @@ def test_check_notes_that_a_range_holds_two_whole_numbers(
         " 1.0."
     )
     assert (note in shell("check", str(file), "--no-step")[1].splitlines()) == is_noted
-    assert (note in shell.json("check", str(file), "--no-step")["notes"]) == is_noted
+    assert (note in shell.json("check", str(file), "--no-step")["messages"]) == is_noted
 
 
 @pytest.mark.parametrize(
@@ -693,5 +693,5 @@ def test_a_note_has_no_marks_of_code_in_the_terminal(shell: Shell) -> None:
     )
     _, out, err = shell("check", str(file), "--no-step")
     assert "\npaid alone predicts churned with accuracy 1.00: " in out, err
-    notes = shell.json("check", str(file), "--no-step")["notes"]
+    notes = shell.json("check", str(file), "--no-step")["messages"]
     assert any("`paid` alone" in note for note in notes)

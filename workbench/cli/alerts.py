@@ -44,7 +44,7 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     if as_json:
         print_json(
             {
-                "settings": str(path),
+                "settings_file": str(path),
                 "exists": path.exists(),
                 "rules": rules,
                 "problems": problems,
@@ -80,7 +80,7 @@ def _notify_of_lost(as_json: bool) -> int:
             {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}
             for run_id, answer in answers
         ]
-        print_json({"runs": list(notified), "notified": rows})
+        print_json({"run_ids": list(notified), "notified": rows})
     else:
         for run_id in notified:
             click.echo(f"{run_id} is lost")

@@ -34,9 +34,9 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "folder": str(made.folder),
+                "path": str(made.folder),
                 "store": made.place,
-                "runs": made.last_seqs,
+                "last_events": made.last_seqs,
                 "num_files": made.num_files,
                 "num_bytes": made.num_bytes,
             }
@@ -71,7 +71,7 @@ def restore(folder: Path, force: bool | None, as_json: bool) -> None:
             if row.run_id in found.last_seqs and row.state == "lost"
         ]
     if as_json:
-        print_json({"store": place, "runs": found.last_seqs, "unfinished": unfinished})
+        print_json({"store": place, "last_events": found.last_seqs, "unfinished": unfinished})
         return
     echo(f"restored {found.describe()} into {place}")
     if unfinished:

@@ -87,7 +87,7 @@ def check(
             "ok": True,
             "name": experiment.name,
             "experiment_hash": experiment.hash(),
-            "notes": notes,
+            "messages": notes,
             "first_steps": [asdict(step) for step in steps],
         }
         document |= {} if table is None else {"table": table.to_json()}

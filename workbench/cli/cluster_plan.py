@@ -131,9 +131,9 @@ def plan(
         print_json(
             {
                 "catalogue": str(catalogue or SHIPPED.name),
-                "measured": measured,
+                "measured_runs": measured,
                 "offers": rows,
-                "words": summary,
+                "message": " ".join(summary),
             }
         )
         return

@@ -99,8 +99,8 @@ def simulate_cluster(
     if as_json:
         print_json(
             {
-                "gpus": gpus,
-                "trials": num_trials,
+                "num_gpus": gpus,
+                "num_trials": num_trials,
                 "seed": seed,
                 "work_gpu_hours": work_s / 3600.0,
                 "least_makespan_s": work_s / gpus,
@@ -133,7 +133,7 @@ def _show(results: dict[str, Any], least_s: float) -> None:
             format_percent(each["busy"]),
             format_percent(each["useful"]),
             f"{each['lost_gpu_hours']:,.1f} h",
-            str(each["failures"]),
+            str(each["num_failures"]),
         )
         rules.add_row(name, meaning)
     console.print(table)
@@ -167,7 +167,7 @@ def _to_json(result: SimulationResult, gpus: int) -> dict[str, Any]:
         "useful": result.useful,
         "lost_gpu_hours": result.lost_gpu_s / 3600.0,
         "lost": result.lost_gpu_s / (gpus * result.makespan_s),
-        "failures": result.failures,
-        "decisions": len(result.decisions_ns),
+        "num_failures": result.failures,
+        "num_decisions": len(result.decisions_ns),
         "decision_ms": dict(quantiles_ms(result.decisions_ns)),
     }

@@ -276,7 +276,7 @@ def _write(
             raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
     if as_json:
         print_json(
-            {"target": target, "name": rental.name, "file": path and str(path), "text": text}
+            {"target": target, "name": rental.name, "path": path and str(path), "content": text}
         )
     elif path is None:
         click.echo(text, nl=False)

@@ -69,7 +69,7 @@ def print_answer(
     if as_json:
         is_about_settings = any(argument.setting for argument in action.arguments)
         shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
-        print_json({"run_id": run.run_id, **shown, "answer": answer})
+        print_json({"run_id": run.run_id, **shown, "message": answer})
         return
     target = (
         f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id

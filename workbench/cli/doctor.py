@@ -95,6 +95,11 @@ class Finding:
     fix: str | None = None
 
 
+def _to_json(finding: Finding) -> dict[str, str | None]:
+    document = dataclasses.asdict(finding)
+    return {"message": document.pop("text"), **document}
+
+
 @click.command()
 @takes(STORED)
 @example("workbench doctor")
@@ -120,9 +125,7 @@ def doctor(as_json: bool) -> int:
     findings.sort(key=lambda finding: order[finding.state])
     broken = any(finding.state == "broken" for finding in findings)
     if as_json:
-        print_json(
-            {"ok": not broken, "findings": [dataclasses.asdict(finding) for finding in findings]}
-        )
+        print_json({"ok": not broken, "findings": [_to_json(finding) for finding in findings]})
         return int(broken)
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
@@ -147,7 +150,7 @@ def shutdown(as_json: bool) -> None:
     mark_lost(runs)
     if as_json:
         print_json(
-            {"ended": ended, "address": head.address if head and ended else None, "runs": runs}
+            {"ended": ended, "address": head.address if head and ended else None, "run_ids": runs}
         )
     elif ended:
         click.echo(f"stopped the Ray head{f' at {head.address}' if head else ''}")

@@ -62,7 +62,7 @@ def report(error: WorkbenchError | click.UsageError, *, as_json: bool) -> int:
             {
                 "ok": False,
                 "error": {
-                    "kind": type(ours).__name__,
+                    "type": type(ours).__name__,
                     "field": ours.field,
                     "message": ours.describe(write_for_shell),
                     "next_command": (

@@ -181,6 +181,6 @@ def import_sweep(sweep: Path, train: str | None, to: Path | None, as_json: bool)
     except OSError as error:
         raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
     if as_json:
-        print_json({"experiment": str(to)})
+        print_json({"path": str(to)})
     else:
         click.echo(f"wrote {to}; check it with: {shlex.join(['workbench', 'check', str(to)])}")

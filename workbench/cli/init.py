@@ -37,7 +37,7 @@ def init(script: Path, to: Path | None, as_json: bool) -> None:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
     needed = found.values_to_write
     if as_json:
-        print_json({"experiment": str(path), "values_to_write": list(needed)})
+        print_json({"path": str(path), "values_to_write": list(needed)})
     else:
         first = ""
         if needed:

@@ -104,7 +104,7 @@ def profile(
     except OSError as error:
         raise ArgumentError(f"cannot write {to}: {error.strerror}", field="--to") from error
     if as_json:
-        print_json({"profile": str(to), **profiled.model_dump()})
+        print_json({"path": str(to), **profiled.model_dump()})
         return
     table = make_table("stage", "batch", "mean ms", "p50 ms", "p95 ms")
     for timing in profiled.timings:

@@ -50,9 +50,9 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
         print_json(
             {
                 "bundle": str(bundle),
-                "rows": listed,
-                "notes": list(answers.notes),
-                "to": None if to is None else str(to.absolute()),
+                "predictions": listed,
+                "messages": list(answers.notes),
+                "path": None if to is None else str(to.absolute()),
             }
         )
     else:

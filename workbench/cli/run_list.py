@@ -234,6 +234,6 @@ def delete(run_id: str, yes: bool, as_json: bool) -> None:
             return
     answer = run.delete()
     if as_json:
-        print_json({"run_id": run.run_id, "answer": answer})
+        print_json({"run_id": run.run_id, "message": answer})
     else:
         click.echo(f"delete {run.run_id}: {answer}")

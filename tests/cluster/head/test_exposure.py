@@ -71,7 +71,7 @@ def test_the_doctor_makes_no_folder_that_it_then_warns_of(
     monkeypatch.setenv("WORKBENCH_HOME", str(open_folder / "home"))
     Store.open().close()
     run_command(["doctor", "--json"])
-    texts = [each["text"] for each in json.loads(capsys.readouterr().out)["findings"]]
+    texts = [each["message"] for each in json.loads(capsys.readouterr().out)["findings"]]
     assert any(text.startswith(str(open_folder / "kept" / "artifacts")) for text in texts)
     assert not [text for text in texts if f"can read {open_folder}" in text]
     assert (open_folder / "kept" / "artifacts").stat().st_mode & 0o777 == 0o700

@@ -101,7 +101,7 @@ def test_the_command_line_has_it_with_its_options(shell: Shell, run: Run) -> Non
         "run_id": run.run_id,
         "text": "hello",
         "level": 2,
-        "answer": "noted with importance 2",
+        "message": "noted with importance 2",
     }
     assert [event.message for event in run.events() if isinstance(event, Noted)] == ["hello"]
 
