@@ -1,9 +1,7 @@
-"""Other frameworks as trials: for each a callback that reports, stops, saves and resumes.
+"""Other frameworks as trials: a callback for each that reports, stops, saves and resumes.
 
-A file bears the name of its library, is imported only by those who use it, and offers
-`TrialCallback(report, folder)` for a function that trains with that library. The training itself,
-and the loop that calls back, are left to the library; the reports and the folder of a trial to
-training.
+A module is named after its library and imported only by those who use it. It offers
+`TrialCallback(report, folder)` for a function that trains with that library.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ _PARTIAL = "partial-"
 
 
 class Bridge:
-    """The progress of a trial: what an earlier attempt left, and what is reported and saved now."""
+    """The progress of a trial: its earlier checkpoint, and new reports and checkpoints."""
 
     def __init__(
         self,
@@ -39,7 +37,7 @@ class Bridge:
             report: The `report` that the function received.
             folder: The `folder` that the function received; None to save nothing.
             every: Report only at steps that this number divides.
-            save_every: Save only at steps that this number divides, and where the trial is stopped.
+            save_every: Save only at steps that this number divides, and when the trial is stopped.
         """
         super().__init__()
         for name, number in (("every", every), ("save_every", save_every)):
@@ -47,24 +45,25 @@ class Bridge:
                 raise ArgumentError(
                     f"{number} is not valid", field=name, allowed="a whole number from 1"
                 )
-        self._report, self._every, self._save_every = report, every, save_every
-        self._folder = None if folder is None else Path(folder)
+        self._report = report
+        self._every = every
+        self._save_every = save_every
+        self._folder = Path(folder) if folder is not None else None
         self._num_done, self._resume_from = 0, None
         if self._folder is not None:
             self._num_done, self._resume_from = _find_saved(self._folder)
 
     @property
     def num_done(self) -> int:
-        """How many steps (rounds, epochs) the checkpoint of an earlier attempt contains.
-
-        0 without one.
-        """
+        """How many steps (rounds, epochs) the checkpoint of an earlier attempt contains, or 0."""
         return self._num_done
 
     @property
     def resume_from(self) -> str | None:
         """The path of the checkpoint of an earlier attempt; None without one."""
-        return None if self._resume_from is None else str(self._resume_from)
+        if self._resume_from is None:
+            return None
+        return str(self._resume_from)
 
     def num_left(self, total: int) -> int:
         """Return how many of `total` steps are left to do."""
@@ -81,12 +80,12 @@ class Bridge:
     ) -> bool:
         """Report the end of a step, and save it.
 
-        The report comes first: where a trial is killed in between, the step is made and reported
+        The report comes first. If a trial is killed in between, the step is made and reported
         again.
 
         Args:
-            step: How many steps are done, those of earlier attempts included.
-            metrics: Values by name; texts, arrays and the like are left out.
+            step: How many steps are done, including those of earlier attempts.
+            metrics: Values by name. Texts, arrays and similar values are dropped.
             save: Writes a checkpoint to the path that it receives.
             suffix: How the name of the checkpoint ends, such as `.json`.
             is_first: Whether this is rank 0 of several workers; `save` is called on all of them.
@@ -118,10 +117,7 @@ class Bridge:
 
 
 def _find_saved(folder: Path) -> tuple[int, Path | None]:
-    """Return the checkpoint that is furthest and its step.
-
-    What a killed attempt left half written goes.
-    """
+    """Return the furthest checkpoint and its step, and remove half-written ones."""
     for path in folder.glob(f"{_PARTIAL}*"):
         _remove(path)
     saved = [
@@ -138,9 +134,9 @@ def _remove(path: Path) -> None:
 
 
 def _single_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are one number each, or stand in the place of one, such as None.
+    """Return the values that are single numbers, or replace one, such as None.
 
-    What becomes of the latter is decided by the receiver, which knows the objectives.
+    The receiver, which knows the objectives, decides about the latter.
     """
     values: dict[str, Any] = {}
     for name, value in metrics.items():

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.bridges import Bridge, missing
 from workbench.foundation.errors import RunError
 
-try:  # where it is not installed, type checkers would take this file for the library
+try:  # without the library, type checkers would take this file for it
     jax: Any = importlib.import_module("jax")
 except ModuleNotFoundError as error:
     raise missing("jax") from error
@@ -24,10 +24,10 @@ class TrialCallback(Bridge):
     """Reports a step when called, and saves what it is given, such as parameters."""
 
     def restore(self, tree: Tree) -> Tree:
-        """Return the tree that an earlier attempt saved, or the given one where there is none.
+        """Return the tree that an earlier attempt saved, or the given one.
 
         Args:
-            tree: A tree of arrays as the training begins with it.
+            tree: The tree of arrays with which the training starts.
 
         Raises:
             RunError: If the saved tree has another structure.
@@ -39,7 +39,7 @@ class TrialCallback(Bridge):
             arrays = [saved[str(index)] for index in range(len(saved.files))]
         if [np.shape(leaf) for leaf in leaves] != [array.shape for array in arrays]:
             raise RunError(
-                f"{self.resume_from} holds arrays of other shapes than the training begins with",
+                f"{self.resume_from} holds arrays of other shapes than the training starts with",
                 next_step="Start a new trial, or restore the tree that was saved.",
             )
         restored = [jax.numpy.asarray(array) for array in arrays]
@@ -49,8 +49,8 @@ class TrialCallback(Bridge):
         """Report a step and save a tree.
 
         Args:
-            step: How many steps are done, those of earlier attempts included.
-            tree: What a resumed trial needs, as a tree of arrays.
+            step: How many steps are done, including those of earlier attempts.
+            tree: Everything that a resumed trial needs, as a tree of arrays.
             **metrics: Numbers by name.
 
         Returns:

@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
 class TrialCallback(Bridge, Callback):
     """Reports each epoch as a step, with the metrics of Keras' history, such as `val_loss`.
 
-    To resume, call `model.fit(..., initial_epoch=callback.num_done)`; the model must be built.
+    To resume, call `model.fit(..., initial_epoch=callback.num_done)`. The model must be built.
     """
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:

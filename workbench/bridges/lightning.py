@@ -9,7 +9,7 @@ from typing import Any
 from workbench.bridges import Bridge, missing
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
-"""The library has two packages, whose classes are not those of each other."""
+"""The library has two packages. A class of one does not work with the other."""
 
 
 def _load_early_stopping() -> Any:
@@ -25,9 +25,9 @@ _EarlyStopping = _load_early_stopping()
 
 
 class _LastCallback(_EarlyStopping):
-    """Is called after the hooks of the module, so that all of it is logged.
+    """A callback that runs after the hooks of the module, when everything is logged.
 
-    Lightning puts callbacks that stop early behind them.
+    Lightning runs callbacks of early stopping last.
     """
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class _LastCallback(_EarlyStopping):
 class TrialCallback(Bridge, _LastCallback):
     """Reports each epoch as a step, with every metric that the module logged by then.
 
-    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. Of several workers, each has
-    one.
+    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. Each of several workers has
+    its own.
     """
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""scikit-learn, and all that has its `fit` and `predict`: stages, each reported and saved."""
+"""scikit-learn, and everything with its `fit` and `predict`: stages, each reported and saved."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class TrialCallback(Bridge):
         measure: Callable[[Estimator], Mapping[str, Any]],
         num_stages: int = 10,
     ) -> Estimator:
-        """Fit an estimator, or the one that an earlier attempt left.
+        """Fit an estimator, or continue with that of an earlier attempt.
 
         Args:
             estimator: An object with `fit` and `predict`.
             inputs: Samples as (samples, features).
-            targets: What is to be predicted.
-            measure: Returns what is reported of a stage, by name.
-            num_stages: How many stages, at most.
+            targets: The targets to predict.
+            measure: Returns the metrics of a stage, by name.
+            num_stages: Maximum number of stages.
 
         Returns:
-            The estimator as far as it was fitted.
+            The fitted estimator.
         """
         size = size_of(estimator)
         if self.resume_from is not None:

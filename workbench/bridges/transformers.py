@@ -18,21 +18,19 @@ except ModuleNotFoundError as error:
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 _WHOLE = "whole"
-"""A file that is written into a checkpoint once the trainer has written all others."""
+"""A file that is written into a checkpoint after the trainer has written all others."""
 
 
 class TrialCallback(Bridge, TrainerCallback):
-    """Reports each evaluation as a step.
-
-    Without evaluations, each time that the trainer logs its loss.
+    """Reports each evaluation as a step, or each logged loss if there are no evaluations.
 
     The trainer saves after each report, into the folder of the trial. To resume, call
-    `trainer.train(resume_from_checkpoint=callback.resume_from)`. On several workers each of them
-    has one.
+    `trainer.train(resume_from_checkpoint=callback.resume_from)`. Each of several workers has its
+    own.
     """
 
     def __init__(self, report: Callable[..., bool], folder: Path | str | None = None) -> None:
-        """See Bridge; how often it reports is left to the arguments of the trainer."""
+        """See Bridge. The arguments of the trainer decide how often it reports."""
         super().__init__(report, folder)
         if self._folder is not None:
             whole = [path for path in self._folder.glob("checkpoint-*") if (path / _WHOLE).exists()]
@@ -54,7 +52,7 @@ class TrialCallback(Bridge, TrainerCallback):
         self._report_step(control, count, {**logged, **given["metrics"]})
 
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Report a loss, where nothing is evaluated; see TrainerCallback."""
+        """Report a loss, if nothing is evaluated; see TrainerCallback."""
         if args.eval_strategy == "no" and "loss" in given["logs"]:
             self._report_step(
                 control, sum("loss" in entry for entry in state.log_history), given["logs"]
@@ -74,4 +72,6 @@ class TrialCallback(Bridge, TrainerCallback):
 
 def _step_of(checkpoint: Path) -> int:
     match = _CHECKPOINT.match(checkpoint.name)
-    return int(match[1]) if match else -1
+    if match is None:
+        return -1
+    return int(match[1])

@@ -118,4 +118,6 @@ def total_energy(energies: Iterable[TrialEnergy]) -> TrialEnergy:
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
-    return (one or 0.0) + (other or 0.0) if one is not None or other is not None else None
+    if one is None and other is None:
+        return None
+    return (one or 0.0) + (other or 0.0)

@@ -1,8 +1,7 @@
 """The energy that devices have used, by their own counters.
 
-NVIDIA's GPUs count since the driver was loaded, Intel's and AMD's processors in files of the kernel
-that often only root may read. A counter covers all users of the device; attribution is left to
-others.
+NVIDIA's GPUs count since the driver was loaded. Intel's and AMD's processors count in files of the
+kernel that often only root may read. A counter covers all users of the device.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class _Counts:
 
 
 class GpuMeter:
-    """Reads GPUs repeatedly; keeps the library open in between, because opening it is slow."""
+    """Reads GPUs repeatedly. The library stays open in between, because opening it is slow."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
         """Prepare to read.
@@ -285,18 +285,26 @@ def _state_after(nvml: Any, error: Any) -> GpuState | None:
 
 def _value(field: Any) -> float | None:
     kind = int(field.valueType)
-    return getattr(field.value, _VALUE_NAMES[kind]) if kind < len(_VALUE_NAMES) else None
+    if kind >= len(_VALUE_NAMES):
+        return None
+    return getattr(field.value, _VALUE_NAMES[kind])
 
 
 def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+    if value is None:
+        return None
+    return value * factor
 
 
 def _rise(before: float | None, now: float | None) -> float | None:
     """Return by how much a counter rose; None if it was reset."""
-    return None if before is None or now is None or now < before else now - before
+    if before is None or now is None or now < before:
+        return None
+    return now - before
 
 
 def _rate(before: float | None, now: float | None, elapsed_s: float) -> float | None:
     rise = _rise(before, now)
-    return None if rise is None else rise / elapsed_s
+    if rise is None:
+        return None
+    return rise / elapsed_s

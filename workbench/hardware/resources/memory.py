@@ -38,7 +38,7 @@ def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:
 
 
 CONTEXT_BYTES = 2**30
-"""What the driver and its libraries take of a GPU for each process, which no allocator counts."""
+"""GPU memory of the driver and its libraries for each process, which no allocator counts."""
 
 
 def allowed_bytes(total_bytes: float, share: float) -> float:

@@ -14,7 +14,8 @@ from typing import Any, Literal, NamedTuple
 GpusState = Literal["ok", "no library", "no driver", "wrong driver", "no gpu", "failed"]
 """Whether this machine has GPUs, or what is missing.
 
-Python's library, a driver, a driver that matches its library, a GPU; "failed" is everything else.
+That is Python's library, a driver, a driver that matches its library, or a GPU. "failed" is
+everything else.
 """
 GpuState = Literal["ok", "lost", "needs reset", "no driver", "failed"]
 """Whether a GPU responds, or why not: it fell off the bus, must be reset, or its driver is gone."""

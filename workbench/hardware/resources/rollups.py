@@ -1,8 +1,8 @@
 """Samples of a machine over time: means, and extremes of the quantities where they matter.
 
-Samples become rollups, and short rollups longer ones: energies are summed, most other values are
-averaged, and what is rare and matters (errors, states other than "ok") is kept. The older a rollup,
-the coarser it is, so their number is bounded. Where they are stored is left to the store.
+Samples become rollups, and short rollups become longer ones: energies are summed, most other values
+are averaged, and rare important values (errors, states other than "ok") are kept. Older rollups are
+coarser, so their number is bounded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The answer of a run that compresses a trained model.
+"""The answer of a run that compresses a trained model: which trial to deploy, and why not others.
 
-Which trial to deploy, in words, and what lost.
-
-A compression is an ordinary run. Its experiment states what it began with among the options of its
-train function, and its constraints keep what is slower or worse from being the best trial.
+A compression is an ordinary run. The options of its train function hold the original trial, and its
+constraints keep slower or worse results from being the best trial.
 """
 
 from __future__ import annotations
@@ -24,18 +22,15 @@ BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = (
     "base_metric",
     "base_value",
 )
-"""The options of a train function that state what a compression began with."""
+"""The options of a train function that describe the original trial."""
 NOT_SEARCHED = "not_searched"
-"""The option that states which ways do not fit the model, in words."""
+"""The option that says in words which ways do not fit the model."""
 DEVICE = "device"
-"""The option that names the machine on which latencies are measured, where that is another one."""
+"""The option with the machine on which latencies are measured, if that is another one."""
 _UNCHANGED = "no compression"
 RATIO = "latency_ratio"
 RATIO_HERE = "latency_ratio_here"
-"""The ratio where the trials run.
-
-Where latencies are those of another device, it stands beside theirs.
-"""
+"""The ratio on the machine of the trials, shown next to that of another device."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ def is_compression(experiment: Experiment) -> bool:
 
 
 def base_of(experiment: Experiment) -> dict[str, Any]:
-    """Return what a compression began with: its run, trial, metric, and value of this metric."""
+    """Return the original of a compression: its run, trial, metric, and the metric's value."""
     assert experiment.train is not None
     return {
         name: experiment.train.options[name]
@@ -80,7 +75,7 @@ def base_values(experiment: Experiment) -> tuple[float, ...] | None:
 
 
 def describe_way(params: Mapping[str, Any]) -> str:
-    """Describe a configuration: what is done to the model."""
+    """Describe the steps of a configuration."""
     parts = []
     if params.get("slimming"):
         parts.append(f"slimming of {format_number(params['slimming'])}")
@@ -154,8 +149,9 @@ def device_of(experiment: Experiment) -> str | None:
 
     None for that where its trials run.
     """
-    found = None if experiment.train is None else experiment.train.options.get(DEVICE)
-    return None if found is None else str(found)
+    if experiment.train is None or experiment.train.options.get(DEVICE) is None:
+        return None
+    return str(experiment.train.options[DEVICE])
 
 
 def _gain(trial: Trial, device: str | None) -> str:

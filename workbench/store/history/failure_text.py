@@ -1,10 +1,8 @@
 """A failure in words: the type of an exception and the first line of its message.
 
-What else an exception states, such as links, hints and settings, follows in its later lines; views
-show it where a trial is shown in full.
-
-Tracebacks are read as text alone: the trial may have run on another machine, or with another
-version.
+Later lines of an exception, such as links, hints and settings, are shown only where a trial is
+shown in full. Tracebacks are read as text: the trial may have run on another machine, or with
+another version.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ from workbench.foundation.outside_text import storable
 MAX_HEADLINE_CHARS = 500
 _MAX_OF_GROUP = 5
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
-"""How pydantic begins: what is wrong follows in the next two lines, the field and then the
-reason.
-"""
+"""Start of pydantic's errors. The next two lines hold the field and the reason."""
 _DETAILS = re.compile(r" \[type=\w+, input_value=.*\]$")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _IDENTITY = re.compile(
@@ -35,7 +31,7 @@ _NUMBER = re.compile(
 )
 _SERIES = re.compile(r"#(?:\s*[,x\u00d7]\s*#)+,?")
 _AFTER = re.compile(r"wandb: |Exception ignored |srun: |slurmstepd: |During handling of the above")
-"""What follows an exception without an empty line, and is not part of its message."""
+"""Text that follows an exception without an empty line but is not part of its message."""
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _HEADER = re.compile(
     r"^(?P<before>[ |]*)(?:\+ Exception Group )?Traceback \(most recent call last\):", re.MULTILINE
@@ -54,10 +50,10 @@ _PACKAGE = Path(__file__).parents[2]
 
 
 def failure_message(error: BaseException) -> str:
-    r"""Return the type of an exception and its message, of which the first line states what failed.
+    r"""Return the type of an exception and its message, whose first line says what failed.
 
     Args:
-        error: Any exception; one whose message cannot be written is described by its type.
+        error: Any exception. If its message cannot be written, only the type is returned.
 
     Example:
         >>> failure_message(ValueError("\n  too wide\n  see the manual"))
@@ -80,7 +76,7 @@ def failure_message(error: BaseException) -> str:
 
 
 def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
-    """Return the exceptions in a group; none where it is not a group.
+    """Return the exceptions in a group; none if it is not a group.
 
     Python 3.10 has no type for them.
     """
@@ -91,13 +87,13 @@ def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
 
 
 def headline(message: str | None) -> str:
-    r"""Return what a failure is shown by: the first line of its message that is not empty.
+    r"""Return the headline of a failure: the first line of its message that is not empty.
 
     A line that only announces the next one is joined with it, and so are the field and the reason
     that pydantic writes below its first line.
 
     Args:
-        message: The whole message; None or empty where there is none.
+        message: The whole message; None or empty if there is none.
 
     Returns:
         One line of at most `MAX_HEADLINE_CHARS` characters; "" without a message.
@@ -142,11 +138,10 @@ def without_variable_parts(text: str) -> str:
 
 
 def exceptions_in(traceback: str) -> list[str]:
-    """Return the exceptions of the tracebacks that Python printed, in their order, each with its
-    message.
+    """Return the exceptions of printed tracebacks with their messages, in their order.
 
     Args:
-        traceback: What was printed; of a group of exceptions, the members are part of it.
+        traceback: The output of Python. The members of a group of exceptions are part of it.
 
     Returns:
         Texts such as `ValueError: too wide`, with the further lines of their messages.
@@ -201,12 +196,10 @@ def _with_message(first: str, following: list[str]) -> str:
 
 
 def cause_in(traceback: str | None) -> str | None:
-    """Return what the last exception of a traceback was raised from, in one line.
-
-    None without a cause.
+    """Return the cause of the last exception of a traceback in one line, or None.
 
     Args:
-        traceback: What Python printed; None where there is none.
+        traceback: The output of Python, or None.
     """
     earlier, marker, _ = (traceback or "").rpartition(_CAUSE)
     causes = exceptions_in(earlier) if marker else []
@@ -214,14 +207,14 @@ def cause_in(traceback: str | None) -> str | None:
 
 
 def failure_place(traceback: str | None) -> str | None:
-    """Return where the user's code failed, as file:line.
+    """Return where your code failed, as file:line.
 
     Args:
-        traceback: What Python printed; None where there is none.
+        traceback: The output of Python, or None.
 
     Returns:
-        The innermost line that belongs neither to an installed package nor to Python nor to the
-        workbench; of several chained exceptions, that of the last one. None without such a line.
+        The innermost line outside of installed packages, Python and the workbench, in the last of
+        several chained exceptions. None without such a line.
     """
     for block in reversed(_CHAINED.split(traceback or "")):
         for frame in reversed(list(_FRAME.finditer(block))):
@@ -234,7 +227,7 @@ def failure_place(traceback: str | None) -> str | None:
 
 
 def _is_part_of_the_workbench(path: str) -> bool:
-    """Return whether a path ends like that of a file of this package, wherever it is installed."""
+    """Return whether a path looks like a file of this package, wherever it is installed."""
     parts = Path(path).parts
     return _PACKAGE.name in parts and any(
         (_PACKAGE / Path(*parts[index + 1 :])).is_file()

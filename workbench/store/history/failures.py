@@ -1,7 +1,7 @@
-"""The failures of a run, grouped by kind, what they say about it, and why trials were pruned.
+"""The failures of a run, grouped by kind, and why trials were pruned.
 
-Either nothing but failures came of a run, or all further trials would fail in the same way. What
-follows from that is left to the driver, how it looks to the views.
+They also show whether a run had nothing but failures, or all further trials would fail in the same
+way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from workbench.store.history.history import History
 from workbench.store.history.trial import Trial
 
 USED_UP = ("time", "gpu_time", "energy", "money")
-"""The reasons of runs that have used up what they may use."""
+"""The reasons of runs that ended at a limit."""
 NUM_ALIKE = 3
 """How many configurations must fail in one way before a run ends for it."""
 NUM_OF_ONE_CHOICE = 6
-"""How many, where all of them have the same value of a choice, which may be the cause."""
+"""The same number, if all of them have the same value of a choice, which may be the cause."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,17 @@ class FailureGroup:
 
     reason: str
     message: str
-    """The type and the first line of the message of the first one, and what it was raised from."""
+    """The type and the first line of the first one's message, and its cause."""
     place: str | None
     """The line of the user's code, as file:line; None where none is known."""
     trials: list[Trial]
 
 
 def failure_groups(history: History) -> list[FailureGroup]:
-    """Return the failed trials, grouped by reason, error and place; the most frequent first.
+    """Return the failed trials, grouped by reason, error and place, the most frequent first.
 
-    Errors are one where they differ only in numbers, such as the value of a parameter, in addresses
-    of memory, or in the folders of files. Errors that were raised from others are one only if these
-    are, too.
+    Errors are the same if they differ only in numbers, such as the value of a parameter, in
+    addresses of memory, or in the folders of files. Their causes must be the same as well.
     """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
@@ -58,10 +57,10 @@ def failure_groups(history: History) -> list[FailureGroup]:
 
 
 def failure_line(trial: Trial) -> str:
-    """Return what a failed trial is shown by: its error in one line, and what that was raised from.
+    """Return the headline of a failed trial: its error in one line, and the cause.
 
     Args:
-        trial: The trial; "" where it has no message.
+        trial: The trial. Without a message the headline is "".
     """
     line, cause = headline(trial.message), cause_in(trial.traceback)
     if cause is None or cause in line:
@@ -98,7 +97,7 @@ def only_failures(history: History) -> str | None:
 
 
 def began_nothing(history: History, reason: str | None = None) -> bool:
-    """Return whether a limit on what a run may use ends it before any of its trials began.
+    """Return whether a limit of the run ends it before any of its trials started.
 
     Args:
         history: The run.
@@ -164,11 +163,10 @@ def _shared_choices(history: History, trials: list[Trial]) -> bool:
 
 
 def _cause(trial: Trial) -> tuple[str, str, str]:
-    """Return the type of the error that ended a trial, the place that raised it, and what it was
-    raised from.
+    """Return the type of the error that ended a trial, the place that raised it, and its cause.
 
-    The place is the line of the user's code, where one is known: a library may raise unrelated
-    errors in one place.
+    The place is the line of your code, if it is known, because a library may raise unrelated errors
+    in one place.
     """
     text = trial.traceback or ""
     exceptions = exceptions_in(text)

@@ -1,10 +1,10 @@
 """The history of a run, built from its events: its state, its trials and the best of them.
 
 A history is a projection: the same events always give the same history. It keeps one small record
-per trial and no curves; curves are left to the plots, proposals to the study.
+per trial and no curves.
 
-Which trial a user chose by hand is a label of the run, not an event: what reads a run from its
-store sets `History.chosen_trial`. Samplers, pruners and limits never see it.
+A user's choice of a trial is a label of the run, not an event, so readers of a store set
+`History.chosen_trial`. Samplers, pruners and limits never see it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from workbench.store.history.reports import Reports
 
 WORKERS_START_S = 10.0
-"""How long workers may take to start; a longer wait is for what other runs hold."""
+"""How long workers may take to start. A longer wait is for resources of other runs."""
 
 
 @dataclasses.dataclass
@@ -102,7 +102,7 @@ class Alert:
 class Reading:
     """How far the events of a large run have been read.
 
-    What is shown of it meanwhile is not the whole.
+    Until it is complete, only a part of the run is shown.
 
     Attributes:
         num_read: Events read so far.
@@ -143,7 +143,7 @@ class History:
         self.in_force = experiment
         """The experiment with the run's current budget and concurrency."""
         self.search_changes: dict[str, JsonValue] = {}
-        """What was changed in the search space since the run began, by parameter."""
+        """Changes of the search space since the run started, by parameter."""
         self.searched = experiment.search
         """A space with every value that the search space has had."""
         self.replay_of: str | None = None
@@ -157,10 +157,7 @@ class History:
         self.reading: Reading | None = None
         """How far the events have been read, by those who read them in parts; None once all are."""
         self.energy_of_trials: Mapping[int, float | None] = {}
-        """What each metered trial has used, in watt-hours.
-
-        Those who read the samples of the run set it.
-        """
+        """Energy of each metered trial in watt-hours, set by those who read the run's samples."""
         self._metrics: dict[str, None] = dict.fromkeys(
             item.metric for item in experiment.objectives
         )
@@ -179,11 +176,11 @@ class History:
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
-        """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
+        """Energy of the trials in watt-hours, as far as it was recorded for a limit."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._standings = Standings(self)
         self.clock = RunClock()
-        """The run time, by which every view states when something happened."""
+        """The run time, which every view uses to say when something happened."""
         self._alive_until_unix_s = math.inf
         self._is_automl = is_automl(experiment)
         self._unserved_s = 0.0
@@ -280,7 +277,7 @@ class History:
         return list(self._params)
 
     def goal_of(self, metric: str) -> Goal | None:
-        """Return in which direction a metric is better; None where nobody has declared one.
+        """Return in which direction a metric is better; None if nobody has declared it.
 
         Args:
             metric: What trials report.
@@ -538,11 +535,10 @@ class History:
         ]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
-        """Return the means of a complete trial's values over the complete repeats of its
-        configuration.
+        """Return the means of a complete trial's values over its configuration's complete repeats.
 
-        Configurations are compared by it, so every view shows it of the best. Where some repeats
-        are finite, only these count.
+        Configurations are compared by these means, so every view shows them for the best one. If
+        some repeats are finite, only these count.
         """
         means = {}
         repeats = self.repeats_of(trial)
@@ -671,7 +667,7 @@ class History:
         return {**trial.to_json(), "reason": self.reason_of(trial), **ran}
 
     def _programs_to_json(self) -> dict[str, Any]:
-        """Return the versions of the code, where there are several."""
+        """Return the versions of the code, if there are several."""
         if len(self.programs) < 2:
             return {}
         return {
@@ -697,7 +693,7 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
     AlertDelivered: History._deliver_alert,
     **dict.fromkeys(TRIAL_EVENTS, History._apply_to_trial),
 }
-"""What each kind of event changes; the others change nothing."""
+"""The handler of each kind of event. Other kinds change nothing."""
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
@@ -770,15 +766,12 @@ def chosen_by_hand(history: History) -> Trial | None:
 
 
 def chosen_or_best(history: History) -> Trial | None:
-    """Return what is taken where no trial is named.
-
-    The trial that a user chose, else the best, or None.
-    """
+    """Return the trial that a user chose, otherwise the best one, or None."""
     return chosen_by_hand(history) or history.best()
 
 
 def describe_choice(history: History) -> str | None:
-    """Write the objectives of the chosen trial beside the best values; None without a choice.
+    """Write the objectives of the chosen trial with the best values; None without a choice.
 
     Example: `val_accuracy 0.97 (front's best 0.98), size 1.2 (front's best 0.3)`.
     """
@@ -794,7 +787,7 @@ def describe_choice(history: History) -> str | None:
 
 
 def cost_of(history: History, now_unix_s: float) -> float | None:
-    """Return what a run has cost, in the currency of its price; None without a price.
+    """Return the cost of a run, in the currency of its price; None without a price.
 
     Args:
         history: The run so far.

@@ -1,6 +1,6 @@
-"""Which trials continue which.
+"""Which trials continue which other ones.
 
-These are the parts of a training in a population, stopped trials that go on, and configurations
+These are parts of a training in a population, stopped trials that are continued, and configurations
 that are trained again at a higher fidelity.
 """
 
@@ -17,11 +17,11 @@ from workbench.store.history.trial import Trial
 
 
 def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
-    """Return the trials whose training a trial continues, from its beginning, and the trial itself.
+    """Return the trials whose training a trial continues, from its start, and the trial itself.
 
     Args:
         trials: All trials of the run, by number.
-        trial: One of them; of a run without a population it has no predecessor.
+        trial: One of them. Without a population it has no predecessor.
     """
     parts = [trial]
     while parts[0].segment is not None and parts[0].segment.continues is not None:
@@ -61,9 +61,7 @@ def describe_segment(history: History, trial: Trial) -> str | None:
 
 
 def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
-    """Yield what a trial continues or repeats at a higher fidelity, and which trial does that with
-    it.
-    """
+    """Yield which trial this one continues or repeats, and which one continues it."""
     later = next((other.number for other in trials.values() if other.resumes == trial.number), None)
     if trial.fidelity is not None:
         yield describe_fidelity(trial.fidelity)
@@ -116,10 +114,7 @@ def _describe_levels(history: History) -> str | None:
 
 
 def name_of_source(history: History) -> str:
-    """Return what stands above the trial that one continues.
-
-    At a higher fidelity it starts anew after it.
-    """
+    """Return the heading of the trial that one continues, or repeats at a higher fidelity."""
     if history.experiment.fidelity is None:
         return "continues"
     return "after"

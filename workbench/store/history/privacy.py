@@ -1,7 +1,4 @@
-"""What all trials of a private run have spent together.
-
-What one training spends is left to training.
-"""
+"""The privacy that all trials of a private run have spent together."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ class PrivacySpent:
 
     Attributes:
         epsilon: The sum over trials.
-        delta: The same of the probabilities that an epsilon does not hold.
-        num_trials: Trials that have reported what they spent.
+        delta: The sum of the probabilities that an epsilon does not hold.
+        num_trials: Trials that have reported their privacy.
     """
 
     epsilon: float
@@ -38,16 +35,15 @@ class PrivacySpent:
 
 
 def describe_privacy(history: History) -> str | None:
-    """Return what a run has spent in words.
-
-    None where its training is not private, or none has reported.
-    """
+    """Return the spent privacy in words; None if it is not private, or no trial has reported."""
     spent = spent_privacy(history)
-    return None if spent is None else spent.describe()
+    if spent is None:
+        return None
+    return spent.describe()
 
 
 def spent_privacy(history: History) -> PrivacySpent | None:
-    """Return what a run has spent by simple composition; None where its training is not private.
+    """Return the spent privacy by simple composition; None if the training is not private.
 
     Args:
         history: The run so far.

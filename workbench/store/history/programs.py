@@ -1,7 +1,4 @@
-"""Which trials of a run ran which version of its code, in words.
-
-Silent where there is one version.
-"""
+"""Which trials of a run ran which version of its code, in words; nothing for a single version."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _MAX_NAMED = 3
 
 
 class Programs(Protocol):
-    """The trials of a run and the versions of its code: what is needed of a history."""
+    """The part of a history with the trials of a run and the versions of its code."""
 
     @property
     def programs(self) -> list[ProgramKept]:

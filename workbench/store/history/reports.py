@@ -1,7 +1,6 @@
-"""Read the rows of a store: reports of trials as columns, other events one by one.
+"""Reads the rows of a store: reports of trials as columns, other events one by one.
 
-A run may have a million reports, which are parsed many at a time. What to keep of them is left to
-`history` and to the plots.
+A run may have a million reports, so many are parsed at a time.
 """
 
 from __future__ import annotations
@@ -38,17 +37,14 @@ _NUMBERS = (
 
 
 class NumberColumn(NamedTuple):
-    """One number of each report, and whether the report contains it.
-
-    Where it does not, it is NaN.
-    """
+    """One number of each report, and whether the report contains it. A missing number is NaN."""
 
     values: Floats
     is_known: NDArray[np.bool_]
 
     @classmethod
     def of(cls, numbers: Sequence[Any]) -> Self:
-        """Build a column from numbers, None, and texts that stand for non-finite numbers."""
+        """Build a column from numbers, None, and texts for non-finite numbers."""
         known = [number is not None for number in numbers]
         values = [math.nan if number is None else float(number) for number in numbers]
         return cls(np.array(values, dtype=np.float64), np.array(known, dtype=np.bool_))
@@ -85,7 +81,7 @@ class Reports:
 
     @classmethod
     def of(cls, reports: Sequence[Mapping[str, Any]]) -> Self:
-        """Build columns from the fields of `TrialReported`; non-finite values may be texts."""
+        """Build columns from the fields of `TrialReported`. Non-finite values may be texts."""
         return cls(
             np.array([report.get("attempt", 0) for report in reports], dtype=np.int64),
             {name: NumberColumn.of([report.get(name) for report in reports]) for name in _NUMBERS},
@@ -267,8 +263,7 @@ class ReadRows(NamedTuple):
 
         (trial, its reports) and other events, each trial's in their order.
         """
-        # An event of a trial follows the reports of that trial so far; an event of the run follows
-        # all.
+        # An event of a trial follows its reports so far. An event of the run follows all reports.
         for place, trial, _, event in self.others:
             yield from self.reports.take(trial, place)
             yield event

@@ -1,9 +1,8 @@
-"""The run time: the one clock of a run, by which curves, header, table and log state when something
-happened.
+"""The run time: the one clock of a run, with which curves, header, table and log show times.
 
-It counts while a driver drives the run, from the start of the first one; of advice, which has no
-driver, from the request. While nobody drives the run it stands still: a run that was stopped in the
-evening and resumed in the morning continues where it stopped. Limits of time are compared with the
+It runs while a driver drives the run, from the start of the first one. For advice, which has no
+driver, it starts with the request. While nobody drives the run it stands still: a run that was
+stopped in the evening and resumed in the morning continues where it stopped. Limits of time use the
 same clock.
 """
 
@@ -32,7 +31,7 @@ SIGN_S = 6.0
 or so.
 """
 NAME = "Run time"
-"""What the clock is called wherever its times are shown."""
+"""The name of the clock wherever its times are shown."""
 
 
 class RunClock:

@@ -1,8 +1,8 @@
-"""How the trials of a run stand: which is best, and which keep the constraints.
+"""The standings of a run's trials: which is best, and which keep the constraints.
 
-Whether the target is reached, and since when nothing is better, is kept, too. A driver needs all
-three at every look at its limits, so a trial that ends costs as much in a run of
-ten thousand trials as in one of ten. How trials are ordered is left to the history.
+They also hold whether the target is reached, and since when nothing is better. A driver needs this
+at every look at its limits, so a trial that ends costs the same in a run of ten thousand trials as
+in one of ten.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ its own number last.
 
 
 def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
-    """Return by what configurations are ordered.
-
-    Of equally good ones, the one proposed first comes first.
+    """Return the sort key of a configuration. Equally good ones keep the order of proposals.
 
     Args:
         objective: The first objective.
@@ -51,7 +49,7 @@ class RankedTrials(Protocol):
 
     @property
     def experiment(self) -> Experiment:
-        """What the run executes."""
+        """The experiment of the run."""
         ...
 
     @property
@@ -177,7 +175,7 @@ class Standings:
 
 
 def keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
-    """Return whether values keep a constraint; one that is missing does not."""
+    """Return whether values keep a constraint. A missing value does not."""
     return constraint.metric in values and constraint.violation(values[constraint.metric]) <= 0
 
 
@@ -203,8 +201,7 @@ def describe_nearest(constraints: Sequence[Constraint], trials: Iterable[Trial])
         trials: Complete trials.
 
     Returns:
-        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None where none is
-        near.
+        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None if none is near.
     """
     nearest = min(trials, key=lambda trial: excess_of(constraints, trial.values))
     if not 0 < excess_of(constraints, nearest.values) < math.inf:

@@ -1,12 +1,9 @@
-"""Where the time of a run went, as verdicts.
+"""Verdicts on where the time of a run went, with the next step.
 
-Only what costs much and can be changed, with the next step.
-
-A next step is named only where it can be taken: there are cores for more loaders, trials did run at
-once, and random proposals could take the place of those of the sampler.
-
-They follow from the measured parts of steps and from the times of trials. What loaders bring is
-left to the advisor, which measures it.
+A verdict is about something that costs much and can be changed. A next step is given only if it is
+possible: there are cores for more loaders, trials did run at once, or random proposals could
+replace those of the sampler. Verdicts follow from the measured parts of steps and from the times of
+trials.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ _MIN_STARTED = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What took much of the time of a run."""
+    """A verdict on the time of a run."""
 
     text: str
     trial: int | None = None
@@ -105,7 +102,7 @@ def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
 
 
 def _has_free_cores(history: History, trial: Trial) -> bool:
-    """Return whether the machines have cores beside those of a trial, as far as that is known."""
+    """Return whether the machines have more cores than a trial uses, as far as is known."""
     if not history.drivers:
         return True
     num_workers = max(1, len(trial.worker_pids))
@@ -154,7 +151,7 @@ def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
 
 
 def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | None:
-    """Return how long workers waited for proposals; None where nothing was trained or recorded.
+    """Return how long workers waited for proposals; None if nothing was trained or recorded.
 
     Args:
         trials: The trials of a run.
@@ -190,9 +187,7 @@ def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
 
 
 def _may_draw_at_random(history: History) -> bool:
-    """Return whether random proposals could take the place of those of a run, and would come
-    sooner.
-    """
+    """Return whether random proposals could replace those of a run, and would be faster."""
     if history.replay_of is not None or history.experiment.sampler.name in _AT_ONCE:
         return False
     try:

@@ -1,8 +1,8 @@
 """A run as a trace that Perfetto and chrome://tracing open: what each worker did, and when.
 
-Built from events alone. Between two reports of a trial lies a span with what was reported at its
-end: where within a span its parts (data, forward, ...) were is not measured, so they are numbers of
-it and no spans. Writing the file is left to `workbench.runs`.
+Built from events alone. Between two reports of a trial there is a span with the values of the later
+report. The times of its parts (data, forward, ...) within the span are not measured, so they are
+numbers of it rather than spans.
 
 Source: "Trace Event Format", the JSON object format, of the Chromium project.
 """
@@ -32,7 +32,7 @@ from workbench.foundation.events import (
 
 Entry = dict[str, Any]
 _RUN, _STATES, _PROPOSALS = 0, 1, 2
-"""The process that stands for the run, and its two lanes."""
+"""The process of the run in the trace, and its two lanes."""
 
 
 def trace_of(events: Iterable[Event], *, name: str, trial: int | None = None) -> Iterator[Entry]:
@@ -68,7 +68,7 @@ class _Attempt:
 
 
 class _Tracer:
-    """Turns events into entries, one after the other."""
+    """Turns events into entries, one after another."""
 
     def __init__(self, trial: int | None) -> None:
         self._has_curves = trial is not None
@@ -88,7 +88,7 @@ class _Tracer:
             yield from handle(self, event)
 
     def end(self) -> Iterator[Entry]:
-        """Close what is still under way at the last event."""
+        """Close spans that are still open at the last event."""
         for number in list(self._attempts):
             yield from self._end_attempt(number, self._last_unix_s, "running", None)
         if self._state is not None:

@@ -173,10 +173,9 @@ class Trial:
     def duration_s(self) -> float | None:
         """For how long the trial ran, in seconds; None if it has not started.
 
-        It is the sum over its attempts, each from its start to its end; of one that is under way,
-        was lost, or was cut off by the end of its run, to its last event. The time between
-        attempts, in which it waited or nobody drove the run, is no part of it. Every table and file
-        shows this number.
+        It is the sum over its attempts, each from its start to its end. An attempt that is active,
+        was lost, or was cut off by the end of its run counts to its last event. The time between
+        attempts does not count. Every table and file shows this number.
         """
         if self.started_unix_s is None:
             return None
@@ -188,7 +187,7 @@ class Trial:
         Its result, or its last report while it has none.
 
         Args:
-            metric: What the trial reports; None is returned where it never did.
+            metric: Name of the metric. The result is None if it was never reported.
         """
         return self.values.get(metric, self.last_values.get(metric))
 
@@ -329,7 +328,7 @@ def _save_checkpoint(trial: Trial, event: CheckpointSaved) -> None:
 
 
 def _attach(trial: Trial, event: AttachmentSaved) -> None:
-    # What an attempt attaches takes the place of what earlier ones did at the same and later steps.
+    # Attachments of an attempt replace those of earlier ones at the same and later steps.
     trial.attachments = [
         earlier
         for earlier in trial.attachments
@@ -386,8 +385,8 @@ TRIAL_EVENTS = tuple(_HANDLERS)
 def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
     """Add the last attempt to the sums over attempts, unless they include it.
 
-    Of one that was lost, or that the end of the run cut off, nothing after its last event counts:
-    it is not known how long it still trained. It held its GPUs until the end.
+    If it was lost, or cut off by the end of the run, nothing after its last event counts as
+    training, because it is unknown how long it continued. It held its GPUs until the end.
     """
     trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
     trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)

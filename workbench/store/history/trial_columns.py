@@ -1,11 +1,8 @@
-"""The columns of the table of trials, declared once.
-
-Name, meaning, unit, value and how it is written.
+"""The columns of the table of trials: name, meaning, unit, value and format, declared once.
 
 `run.trials`, the panel and its file, the terminal and the report show the columns that are declared
-here, so that a trial has the same values with the same names and units in all of them. A new column
-is a line in `_COURSE`. Which columns a view has room for, in which order and of which trials, is
-left to the views.
+here, so a trial has the same values with the same names and units in all of them. A new column is a
+line in `_COURSE`. Views choose which columns to show.
 """
 
 from __future__ import annotations
@@ -38,19 +35,18 @@ class TrialColumn:
     """One column of the table of trials.
 
     Attributes:
-        name: Its name in Python and in filters; a quantity ends with its unit, as `duration_s`
-            does.
-        kind: What it is about.
-        meaning: What its values are, in one sentence.
-        label: Its heading where it is shown.
-        unit: The unit of its values; empty where they have none.
-        key: Identifies it in what a front end requests.
+        name: Its name in Python and in filters. A quantity ends with its unit, such as
+        `duration_s`.
+        kind: Its group.
+        meaning: The meaning of its values, in one sentence.
+        label: Its heading in views.
+        unit: The unit of its values; empty if they have none.
+        key: Identifies it in requests of a front end.
         format: How a view writes its values.
-        goal: Which direction is better; None where neither is, or nobody has declared it.
-        is_shown: Whether tables have a column for it; a reason stands beside the state, a message
-            below.
-        is_short: Whether terminal and report have a column for it, too, where any trial has a value
-            in it.
+        goal: Which direction is better; None if neither is, or nobody has declared it.
+        is_shown: Whether tables have a column for it. A reason is shown next to the state, a
+            message below.
+        is_short: Whether terminal and report also have a column for it, if any trial has a value.
         is_number: Whether its values are numbers, and a missing one is NaN in Python.
     """
 
@@ -69,12 +65,12 @@ class TrialColumn:
 
     @property
     def heading(self) -> str:
-        """What stands above it."""
+        """Its heading."""
         return self.label or self.name
 
     @property
     def identity(self) -> str:
-        """By what a front end names it."""
+        """Its identity in a front end."""
         return self.key or self.name
 
     def value(self, history: History, trial: Trial) -> Any:
@@ -233,10 +229,9 @@ def columns_of(history: History) -> list[TrialColumn]:
         history: The run.
 
     Returns:
-        Number, state and reason; whether it is feasible, where there are constraints; the version
-        of its code, where there are several; member and the trial that it continues, where there
-        are any; a column for each parameter and each reported metric; then
-        its course.
+        Number, state and reason; whether it is feasible, if there are constraints; the version of
+        its code, if there are several; member and the trial that it continues, if there are any; a
+        column for each parameter and each reported metric; then its course.
     """
     return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
 
@@ -257,7 +252,7 @@ def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialCol
 
     Args:
         history: The run.
-        trials: Those that are shown; what none of them has is left out.
+        trials: The trials to show. Columns without values are dropped.
     """
     shown = list(trials)
     others = [column for column in columns_of(history) if column.is_short]
@@ -273,9 +268,7 @@ def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialCol
 
 
 def continues(history: History) -> TrialColumn:
-    """Return the column of the trial that each continues, or comes after where it is trained
-    anew.
-    """
+    """Return the column of the trial that each continues, or repeats at a higher fidelity."""
     if name_of_source(history) == "continues":
         return CONTINUES
     return _AFTER
