@@ -159,7 +159,7 @@ def word_of(text: str) -> str | None:
 
 
 def with_plain_values(text: str) -> str:
-    """Return a line with plain numbers instead of library values, or a sign if there is no number.
+    """Return a line with plain numbers instead of library values, or a sign for other values.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import with_plain_values
