@@ -33,7 +33,7 @@ def test_the_first_broken_file_of_a_folder_is_named_before_anything_is_trained(
     with pytest.raises(
         DataError,
         match=(
-            r"8\.jpg cannot be read as an image: .*; nor can 1 more of the 14 files that were read"
+            r"8\.jpg cannot be read as an image: .*\. Nor can 1 more of the 14 files that were read"
         ),
     ) as caught:
         options.check_source()

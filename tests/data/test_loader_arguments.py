@@ -249,8 +249,8 @@ REFUSED: dict[str, Any] = {
     r"a DistributedSampler, but": lambda: loader(
         batch_sampler=BatchSampler(DistributedSampler(numbers(4), 2, 0), 2, False)
     ),
-    r"states no length": lambda: loader(sampler=Endless()),
-    r"OwnLoader, which makes its batches in a way of its own": lambda: OwnLoader(numbers(4)),
+    r"has no length": lambda: loader(sampler=Endless()),
+    r"OwnLoader, which makes its batches itself": lambda: OwnLoader(numbers(4)),
     r"multiprocessing_context='spawn'": lambda: loader(
         num_workers=1, multiprocessing_context="spawn"
     ),

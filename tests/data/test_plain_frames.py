@@ -235,7 +235,11 @@ def test_what_is_no_single_value_is_refused_by_name(values: Any, what: str) -> N
             ["town", "day", "x"],
             "used as the columns town, day",
         ),
-        (pd.Index([0.5, 1.5, 2.5], name="x"), ["x"], "left out, as a column has its name"),
+        (
+            pd.Index([0.5, 1.5, 2.5], name="x"),
+            ["x"],
+            "not used, because a column has the same name",
+        ),
     ],
 )
 def test_an_index_that_is_content_becomes_columns(

@@ -48,8 +48,9 @@ def test_rows_columns_gaps_and_the_most_frequent_class_are_counted(tmp_path: Pat
     assert found.notes == (
         "read as dates: since (day/month/year)",
         (
-            "the rows are sorted by since, and validation rows are drawn from all of them: scores"
-            " say little about later rows; for these, set data: {validation: last}"
+            "the rows are sorted by since, and validation rows are drawn from all of them, so"
+            " scores say little about later rows. If you will predict these, set data: {validation:"
+            " last}"
         ),
     )
     document = json.loads(json.dumps(found.to_json()))
@@ -124,12 +125,12 @@ def test_columns_that_identify_rows_are_named_with_what_leaves_them_out(tmp_path
     }
     assert (
         summary(tmp_path, columns).notes[0]
-        == "columns 'Customer ID', 'code' differ in nearly every row, as identifiers do; leave them"
+        == "columns 'Customer ID', 'code' differ in nearly every row, as identifiers do. Leave them"
         " out with data: {drop: ['Customer ID', code]}"
     )
     assert (
         summary(tmp_path, columns, drop=["code"]).notes[0]
-        == "column 'Customer ID' differs in nearly every row, as identifiers do; leave it out with "
+        == "column 'Customer ID' differs in nearly every row, as identifiers do. Leave it out with "
         "data: {drop: [code, 'Customer ID']}"
     )
     assert not any(
@@ -149,7 +150,7 @@ def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_
     }
     assert summary(tmp_path, columns).notes == (
         (
-            "'site' is always 'Rome': nothing can be learnt from this column; leave it out with "
+            "'site' is always 'Rome': nothing can be learnt from this column. Leave it out with "
             "data: {drop: [site]}"
         ),
     )
@@ -157,7 +158,7 @@ def test_columns_that_are_the_same_in_every_row_are_noted_with_what_leaves_them_
     assert summary(tmp_path, columns, drop=["site"]).notes == (
         (
             "'remark' has no value, 'version' is always 3: nothing can be learnt from these"
-            " columns; leave them out with data: {drop: [site, remark, version]}"
+            " columns. Leave them out with data: {drop: [site, remark, version]}"
         ),
     )
     assert not summary(tmp_path, columns, drop=["site", "remark", "version"]).notes
@@ -177,7 +178,7 @@ def test_one_text_among_the_numbers_of_a_target_is_noted_as_it_makes_classes_of_
     assert (
         found.notes[0]
         == "y is taken as classes: row 7 (from 0) holds 'on request', although most others are"
-        " numbers; remove such rows to have a number predicted"
+        " numbers. To have a number predicted, remove such rows"
     )
     assert not summary(
         tmp_path, {"x": range(NUM_ROWS), "y": ["1", "2", "x"] * (NUM_ROWS // 3)}
@@ -188,8 +189,8 @@ def test_a_target_with_two_units_is_noted_as_it_makes_classes_of_numbers(tmp_pat
     weights = [f"{row} {'kg' if row % 3 else 'lb'}" for row in range(NUM_ROWS)]
     assert summary(tmp_path, {"x": range(NUM_ROWS), "y": weights}).notes == (
         (
-            "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb); write"
-            " all with the same one to have a number predicted"
+            "y is taken as classes: its numbers have no common unit (40 with kg, 20 with lb). To"
+            " have a number predicted, write all with the same unit"
         ),
     )
     sizes = ["1 kg", "2 kg", "1 lb"] * (NUM_ROWS // 3)
@@ -211,7 +212,10 @@ def test_a_target_of_numbers_with_a_currency_and_a_column_of_areas_are_read_as_n
     assert found.notes == (
         "read as numbers with thousands separators: y (such as 'CHF 1,006')",
         "read as numbers without their unit: y (such as 'CHF 990')",
-        "read as numbers without their unit: area m2 (such as '1.5 m2'; 15 of 60 cells have none)",
+        (
+            "read as numbers without their unit: area m2 (such as '1.5 m2', but 15 of 60 cells have"
+            " none)"
+        ),
     )
 
 
@@ -236,8 +240,8 @@ def test_units_are_left_out_and_noted_and_so_are_columns_without_a_common_one(
             "european (such as '0,5 €')"
         ),
         (
-            "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %);"
-            " write all with the same one to have them read as numbers"
+            "mixed is read as text: its numbers have no common unit (30 without a unit, 30 with %)."
+            " To have them read as numbers, write all with the same unit"
         ),
     )
 

@@ -1,8 +1,9 @@
 """Named data sets, split into train and validation, and the batches that workers draw from them.
 
 `load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`.
-What is expensive to read is kept in a cache on disk. Everything here is numpy and plain sequences:
-tensors, devices and models are left to training and models.
+Data that is expensive to read is cached on disk. Everything here is numpy and plain sequences.
+Tensors, devices and models belong to `training` and `models`. Everything here is numpy and plain
+sequences: tensors, devices and models are left to training and models.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def check_options(name: str, options: Mapping[str, Any]) -> DatasetOptions:
         options: Values by option.
 
     Raises:
-        ExperimentError: If the name or an option is wrong; it names `data.<option>`.
+        ExperimentError: If the name or an option is wrong. Its field is `data.<option>`.
     """
     kind: type[DatasetOptions] = DATASETS.load(name, field="data")
     return kind.parse(options, name=name)
 
 
 def check_path(name: str, path: str) -> None:
-    """Refuse the path of a named data set where nothing is, or a URL where it reads none.
+    """Reject a missing path, or a URL for a data set that cannot read URLs.
 
     Args:
         name: The name of the data set.
@@ -112,15 +113,16 @@ def summary_of(data: Component) -> TableSummary | None:
         ExperimentError: If the name or an option is wrong.
         DataError: If the data is missing or cannot be read or understood.
     """
-    return None if data.is_reference else check_options(data.name, data.options).summary()
+    if data.is_reference:
+        return None
+    return check_options(data.name, data.options).summary()
 
 
 def notes_of(data: Component) -> tuple[str, ...]:
-    """Return what users should know about how data is read, which may take reading it.
-
-    See `summary_of`.
-    """
-    return () if data.is_reference else check_options(data.name, data.options).notes()
+    """Return what users should know about how data is read. This may read all of it."""
+    if data.is_reference:
+        return ()
+    return check_options(data.name, data.options).notes()
 
 
 def load(
@@ -134,13 +136,14 @@ def load(
     """Load a data set and split it.
 
     Args:
-        data: A name that `DATASETS` knows, `package.module:function`, or a callable; a function is
-            called with the options, and `training_seed` if it has such a parameter, and returns
+        data: A name that `DATASETS` knows, `package.module:function`, or a callable. A function is
+            called with the options, and with `training_seed` if it has such a parameter. It returns
             `Datasets` or a pair (train, validation).
         options: Options of the data set.
-        cache: Folder of the cache; the default one if None.
+        cache: Folder of the cache. None means the default folder.
         seed: Seed of the division into train and validation.
-        training_seed: Seed of the training, by which repeats differ; None where nothing is trained.
+        training_seed: Seed of the training, which differs between repeats, or None outside of a
+            training.
 
     Returns:
         The splits and their description.
@@ -153,6 +156,9 @@ def load(
         return check_options(data, options).load(seed=seed, cache=cache)
     from workbench.data.own import load_own
 
-    function = load_object(data, field="data") if isinstance(data, str) else data
-    name = data if isinstance(data, str) else getattr(data, "__qualname__", type(data).__name__)
+    function: Any = data
+    name = getattr(data, "__qualname__", type(data).__name__)
+    if isinstance(data, str):
+        function = load_object(data, field="data")
+        name = data
     return load_own(function, options, name=name, training_seed=training_seed)

@@ -2,9 +2,9 @@
 
 Images are moved, cut and recoloured, series shortened, noise added.
 
-What is drawn follows from seed, epoch and sample, as for any data set that draws; see `draws`.
-Sources: Zhang et al., mixup (2018); DeVries and Taylor, cutout (2017); Cubuk et al., RandAugment
-(2020).
+The random numbers follow from seed, epoch and sample, as for any data set that draws. See
+`sample_seeding`. Sources: Zhang et al., mixup (2018). DeVries and Taylor, cutout (2017). Cubuk et
+al., RandAugment (2020).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
     """Return data whose training samples are changed at random.
 
     Args:
-        datasets: The data; validation and test stay as they are.
-        changes: What is changed.
+        datasets: The data. Validation and test stay as they are.
+        changes: The changes.
 
     Raises:
-        ExperimentError: If samples are not of the kind that a change is for.
+        ExperimentError: If a change cannot be applied to this kind of samples.
     """
     if not changes.used:
         return datasets
-    inputs = (
-        None if isinstance(datasets.train, OrderedSplit) else datasets.train.batch(np.arange(1))[0]
-    )
+    inputs = None
+    if not isinstance(datasets.train, OrderedSplit):
+        inputs = datasets.train.batch(np.arange(1))[0]
     if not isinstance(inputs, np.ndarray) or inputs.dtype.kind != "f":
         raise _refusal(
             changes.used[0], "samples are not one array of numbers each", "arrays of numbers"
@@ -63,7 +63,9 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
         )
         if name not in ("noise", "cutout") and has_places:
             raise _refusal(name, "the targets stay at their places in the image", "noise, cutout")
-    num_classes = datasets.num_outputs if datasets.task == "classification" else None
+    num_classes = None
+    if datasets.task == "classification":
+        num_classes = datasets.num_outputs
     train = AugmentedSplit(datasets.train, changes, num_classes)
     return Datasets(**{**vars(datasets), "train": train})
 
@@ -80,8 +82,8 @@ class AugmentedSplit:
 
     Attributes:
         split: The samples.
-        changes: What is changed.
-        num_classes: Number of classes; None for a regression.
+        changes: The changes.
+        num_classes: Number of classes, or None for a regression.
     """
 
     split: Any
@@ -94,40 +96,41 @@ class AugmentedSplit:
 
     @property
     def shuffle_groups(self) -> Groups | None:
-        """Samples that should be visited near each other; see `batches.Groups`."""
+        """Samples to visit near each other, as `batches.Groups` explains."""
         return getattr(self.split, "shuffle_groups", None)
 
     def batch(
         self, indices: np.ndarray, *, before_sample: BeforeSample | None = None
     ) -> tuple[Any, Any]:
-        """Return changed inputs and, where samples are mixed, targets as shares of classes."""
+        """Return changed inputs, and targets as shares of classes if samples are mixed."""
         inputs, targets = self.split.batch(indices)
         inputs = np.array(inputs)
-        targets = self._mixable(targets) if self.changes.mixup else targets
+        if self.changes.mixup:
+            targets = self._mixable(targets)
         for row, index in enumerate(indices):
             if before_sample is not None:
                 before_sample(int(index))
             if self.changes.mixup:
                 share = np.random.beta(self.changes.mixup, self.changes.mixup)
-                other, wanted = self.split.batch(np.array([np.random.randint(len(self.split))]))
-                inputs[row] = share * inputs[row] + (1 - share) * other[0]
-                targets[row] = share * targets[row] + (1 - share) * self._mixable(wanted)[0]
+                # mixup: a random partner, whose targets get the same share as its inputs.
+                partner = np.array([np.random.randint(len(self.split))])
+                other_inputs, other_targets = self.split.batch(partner)
+                inputs[row] = share * inputs[row] + (1 - share) * other_inputs[0]
+                mixed_in = self._mixable(other_targets)[0]
+                targets[row] = share * targets[row] + (1 - share) * mixed_in
             inputs[row] = _changed(inputs[row], self.changes)
         return inputs, targets
 
     def _mixable(self, targets: np.ndarray) -> np.ndarray:
-        """Return targets as numbers that can be mixed.
-
-        Shares of classes, or the numbers themselves.
-        """
+        """Return targets as numbers that can be mixed: shares of classes, or plain numbers."""
         if self.num_classes is None:
             return np.array(targets, dtype=np.float32)
         values = np.asarray(targets)
         if are_shares(values, self.num_classes):
             return values.astype(np.float32)
-        is_one_each = values.shape[1:] in ((), (1,))
-        numbers = class_of_each(values, self.num_classes) if is_one_each else values
-        return np.eye(self.num_classes, dtype=np.float32)[numbers]
+        if values.shape[1:] in ((), (1,)):
+            values = class_of_each(values, self.num_classes)
+        return np.eye(self.num_classes, dtype=np.float32)[values]
 
 
 def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:
@@ -138,11 +141,12 @@ def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:
             )
     if changes.flip and np.random.random() < changes.flip:
         sample = sample[:, :, ::-1]
-    if changes.crop:
-        sample = (
-            _shifted(sample, changes.crop) if sample.ndim == 3 else _shortened(sample, changes.crop)
-        )
+    if changes.crop and sample.ndim == 3:
+        sample = _shifted(sample, changes.crop)
+    elif changes.crop:
+        sample = _shortened(sample, changes.crop)
     if changes.noise:
+        # Relative to the spread of the sample, so that one setting suits inputs of any scale.
         sample = sample + np.random.normal(0.0, changes.noise * sample.std(), sample.shape)
     if changes.cutout:
         sample = _cut(sample, changes.cutout)
@@ -150,7 +154,7 @@ def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:
 
 
 def _shifted(image: np.ndarray, share: float) -> np.ndarray:
-    """Return an image shifted by up to a share of its sides, its edges repeated."""
+    """Return an image shifted by up to a share of its sides. Its edges are repeated."""
     _, height, width = image.shape
     rows, columns = (
         np.clip(
@@ -165,13 +169,13 @@ def _shifted(image: np.ndarray, share: float) -> np.ndarray:
 
 
 def _shortened(series: np.ndarray, share: float) -> np.ndarray:
-    """Return a series whose beginning, up to a share of it, has the value after it."""
+    """Return a series whose first values, up to a share of them, repeat the next one."""
     first = np.random.randint(math.floor(share * len(series)) + 1)
     return series[np.maximum(np.arange(len(series)), first)]
 
 
 def _cut(image: np.ndarray, share: float) -> np.ndarray:
-    """Return an image with a square of its mean; near an edge a part of it lies outside."""
+    """Return an image with a square filled with its mean. The square may overlap an edge."""
     _, height, width = image.shape
     side = max(1, round(share * min(height, width)))
     top, left = (np.random.randint(-(side // 2), size - side // 2) for size in (height, width))
@@ -184,18 +188,20 @@ def _cut(image: np.ndarray, share: float) -> np.ndarray:
 def _moved(
     image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (0.0, 0.0)
 ) -> np.ndarray:
-    """Return an image of which each pixel comes from where a matrix about the centre says,
-    bilinearly.
-    """
+    """Return an image transformed by a matrix about its centre and a shift, bilinearly."""
     _, height, width = image.shape
     centre = np.array([[(height - 1) / 2], [(width - 1) / 2]])
     places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).reshape(
         2, -1
     )
+    # Backward mapping: each pixel looks up where it comes from, so the result has no holes.
     rows, columns = matrix @ (places - centre) + centre + np.array(shift)[:, None]
     rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
-    top, left = np.minimum(rows.astype(int), height - 2), np.minimum(columns.astype(int), width - 2)
-    down, right = rows - top, columns - left
+    # The four pixels around each place, weighted by how near they are.
+    top = np.minimum(rows.astype(int), height - 2)
+    left = np.minimum(columns.astype(int), width - 2)
+    down = rows - top
+    right = columns - left
     mixed = (
         image[:, top, left] * (1 - down) * (1 - right)
         + image[:, top + 1, left] * down * (1 - right)
@@ -240,4 +246,4 @@ _CHANGES: tuple[Callable[[np.ndarray, float], np.ndarray], ...] = (
     _contrasted,
     _brightened,
 )
-"""What RandAugment draws from; strengths are from -1 to 1."""
+"""The changes that RandAugment draws from, with strengths from -1 to 1."""

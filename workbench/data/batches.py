@@ -2,9 +2,9 @@
 
 Pure functions of (seed, epoch), so that any process can recompute them.
 
-An epoch is one permutation of the samples, cut into global batches; a global batch is cut into one
-contiguous part for each worker. Nothing is repeated; the last batch is smaller, or dropped where a
-DataLoader of the user's states that.
+An epoch is one permutation of the samples, cut into global batches. Each global batch is cut into
+one contiguous part for each worker. No sample is repeated. The last batch is smaller, or dropped if
+the user's DataLoader drops it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def epoch_indices(
     Args:
         num_samples: Number of samples in the split.
         epoch: Which epoch, from 0.
-        seed: Seed of the training; each (seed, epoch) has its own order.
-        shuffle: Whether to visit them in random order; otherwise from first to last.
-        groups: Samples that should be visited near each other; None to visit all in any order.
+        seed: Seed of the training. Every pair of seed and epoch has its own order.
+        shuffle: Whether to visit them in random order instead of from first to last.
+        groups: Samples to visit near each other, or None if any order will do.
 
     Returns:
         All indices from 0 to num_samples - 1, int64.
@@ -45,19 +45,19 @@ def epoch_indices(
     rng = np.random.default_rng([seed, epoch])
     if groups is None:
         return rng.permutation(num_samples)
-    # Groups come in random order, and each is spread over the time of as many as may be in use at a
-    # time.
-    begins = rng.permutation(int(groups.of_sample.max(initial=0)) + 1)
+    # Groups start at random times. Each is spread over the time of as many groups as may be in use
+    # at once.
+    starts = rng.permutation(int(groups.of_sample.max(initial=0)) + 1)
     return np.argsort(
-        begins[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples)
+        starts[groups.of_sample] + rng.uniform(0, groups.num_at_once - 1, num_samples)
     )
 
 
 def num_batches(num_samples: int, global_batch: int, *, drops_last: bool = False) -> int:
-    """Return the number of global batches in an epoch, with the last, smaller one unless it is
-    dropped.
-    """
-    return num_samples // global_batch if drops_last else -(-num_samples // global_batch)
+    """Return the number of global batches in an epoch, the last one unless it is dropped."""
+    if drops_last:
+        return num_samples // global_batch
+    return -(-num_samples // global_batch)  # rounded up
 
 
 def global_batches(
@@ -75,13 +75,13 @@ def global_batches(
 
     Args:
         num_samples: Number of samples in the split.
-        global_batch: Samples in a batch, over all workers; at least 1.
+        global_batch: Samples in a batch over all workers, at least 1.
         epoch: Which epoch, from 0.
         seed: Seed of the training.
         shuffle: Whether the epoch has a random order.
         start: Number of batches completed before an interruption.
         groups: Samples that should be visited near each other.
-        drops_last: Whether a last batch that is smaller is left out.
+        drops_last: Whether a smaller last batch is dropped.
 
     Yields:
         The indices of each batch.
@@ -95,8 +95,8 @@ def global_batches(
 def drawn_batches(num_samples: int, *, sample_rate: float, num_batches: int) -> Iterator[Indices]:
     """Draw batches that take each sample independently, as differential privacy requires.
 
-    They follow from no seed, because a reader who knew which samples a step took could learn more
-    from it.
+    They follow from no seed. A reader who knew which samples a step used could learn more about
+    them.
 
     Args:
         num_samples: Number of samples in the split.
@@ -104,7 +104,7 @@ def drawn_batches(num_samples: int, *, sample_rate: float, num_batches: int) -> 
         num_batches: How many to draw.
 
     Yields:
-        The indices of each batch, in random order; their number differs, and can be 0.
+        The indices of each batch, in random order. The number of indices differs and can be 0.
     """
     rng = np.random.default_rng()
     for _ in range(num_batches):
@@ -120,7 +120,7 @@ def worker_part(batch_indices: Indices, rank: int, num_workers: int) -> Indices:
         num_workers: Number of workers that share the batch.
 
     Returns:
-        A view; the sizes of the parts differ by at most one, larger ones first, and can be 0.
+        A view. The sizes of the parts differ by at most one, larger ones first, and can be 0.
     """
     share, remainder = divmod(len(batch_indices), num_workers)
     first = rank * share + min(rank, remainder)

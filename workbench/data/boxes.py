@@ -19,20 +19,21 @@ from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 
 NO_BOX = -1
-"""The class of a row of targets that holds no box, where other images have more boxes."""
+"""The class in unused rows of targets, as all images have as many rows as the fullest one."""
 
 
 class BoxesOptions(SceneOptions):
     """A folder with `images` and `labels`, files of the same names, to find things in images.
 
     Labels are in the format of YOLO: a text file for each image, a line for each box, with the
-    number of the class and the centre, the width and the height as shares of the image. Images are
-    resized to squares; values go from -1 (black) to 1 (white). Without a path, 1,000 noisy scenes
-    of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
+    number of the class and the centre, the width and the height as shares of the image. Labels are
+    in the format of YOLO: a text file for each image, a line for each box, with the number of the
+    class and the centre, the width and the height as shares of the image. Without a path, 1,000
+    noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
     """
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "detection"
 
     def notes(self) -> tuple[str, ...]:
@@ -46,7 +47,7 @@ class BoxesOptions(SceneOptions):
         return check_headers(listed, turns=False)
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """List and split the images, and read all labels; see DatasetOptions.load."""
+        """List and split the images, and read all labels, as DatasetOptions.load does."""
         if self.path is None:
             made = load_scenes(cache)
             images, targets = made["inputs"], made["boxes"]
@@ -101,11 +102,12 @@ class BoxesOptions(SceneOptions):
 
 
 def _read_all(labels: Sequence[str]) -> np.ndarray:
-    """Return the boxes of all images, (images, most boxes of one, 5), the rest of class -1."""
-    found = [_read(Path(path)) for path in labels]
-    targets = np.zeros((len(found), max(1, *map(len, found)), 5), dtype=np.float32)
+    """Return the boxes of all images as (images, most boxes of an image, 5)."""
+    boxes_of_images = [_read(Path(path)) for path in labels]
+    num_rows = max(1, *map(len, boxes_of_images))
+    targets = np.zeros((len(labels), num_rows, 5), dtype=np.float32)
     targets[..., 0] = NO_BOX
-    for boxes, row in zip(found, targets, strict=True):
+    for boxes, row in zip(boxes_of_images, targets, strict=True):
         row[: len(boxes)] = boxes
     return targets
 

@@ -57,22 +57,20 @@ class BundledOptions(DatasetOptions):
         )
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
 
 class DigitsOptions(BundledOptions):
-    """1,797 grey images of handwritten digits, 1x8x8, standardised with the train split's
-    statistics.
-    """
+    """1,797 grey images of handwritten digits, 1x8x8, standardised as in train."""
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Load and split the data set; see DatasetOptions.load."""
+        """Load and split the data set, as DatasetOptions.load does."""
         made = cached("digits", {}, _read_digits, code=[__file__], folder=cache)
         return self._datasets("digits", made, seed, axis=None)
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how pixels from 0 to 16 are standardised; see DatasetOptions.reading."""
+        """Return how pixels from 0 to 16 are standardised, as DatasetOptions.reading does."""
         made = _read_digits().arrays
         inputs, train = made["inputs"], self._split(made, seed)[0]
         indices = some_of(len(train))
@@ -83,18 +81,15 @@ class DigitsOptions(BundledOptions):
 
 
 class BreastCancerOptions(BundledOptions):
-    """569 tumours with 30 features each, standardised with the train split's statistics.
-
-    Two classes.
-    """
+    """569 tumours of two classes with 30 features each, standardised as in train."""
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Load and split the data set; see DatasetOptions.load."""
+        """Load and split the data set, as DatasetOptions.load does."""
         made = cached("breast_cancer", {}, _read_breast_cancer, code=[__file__], folder=cache)
         return self._datasets("breast_cancer", made, seed, axis=0)
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how each measurement is standardised, by its name; see DatasetOptions.reading."""
+        """Return how each measurement is standardised, as DatasetOptions.reading does."""
         from sklearn.datasets import load_breast_cancer
 
         bunch: Any = load_breast_cancer()

@@ -3,12 +3,12 @@
 An entry is a folder of .npy files and a list of their sizes and checksums. It is built by one
 process at a time under a file lock, written under a temporary name and renamed when complete, so a
 reader sees all of it or nothing. A process that dies while writing leaves only a temporary folder,
-which the next one removes. An entry that does not match its list is rebuilt. What to keep is left
-to the data sets.
+which the next one removes. An entry that does not match its list is rebuilt. An entry that does not
+match its list is built again. Data sets decide what to keep.
 
 Files of decoded images and shards are limited to `WORKBENCH_CACHE_LIMIT` bytes together, 20 GB by
-default, and what was not used for longest makes room. A file also takes at most half of what is
-free on the disk. Files that processes have open can be read to their end after they were deleted.
+default. The files that were unused for longest make room. A file also takes at most half of the
+free disk. Processes that have a deleted file open can still read it to its end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from filelock import FileLock
@@ -38,7 +38,7 @@ MEMORY_MAP_BYTES = 64 * 2**20
 LIMIT_VARIABLE = "WORKBENCH_CACHE_LIMIT"
 DEFAULT_LIMIT_BYTES = 20 * 10**9
 DECODED, SHARD = ".records", ".shard"
-"""The endings of files of decoded images, and of shards of files of another place."""
+"""The endings of files of decoded images, and of shards of remote files."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,13 @@ class Cached:
 
 def cache_folder() -> Path:
     """Return the folder of the cache: WORKBENCH_CACHE, or the cache folder of the system."""
-    given = os.environ.get(CACHE_VARIABLE)
-    return (
-        Path(given).expanduser()
-        if given
-        else user_cache_path("workbench", appauthor=False) / "data"
-    )
+    if folder := os.environ.get(CACHE_VARIABLE):
+        return Path(folder).expanduser()
+    return user_cache_path("workbench", appauthor=False) / "data"
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """Return (path, size in bytes, time of change in ns).
-
-    Which identifies one version of a file.
-    """
+    """Return (path, size in bytes, time of change in ns), which identify a version of a file."""
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns
 
@@ -80,14 +74,14 @@ def cached(
 
     Args:
         name: Name of the data set, to make the folder readable.
-        made_from: Everything that the result depends on: options, stamps of source files; JSON
-            values.
-        build: Makes the arrays; called in one process at a time.
+        made_from: Everything that the result depends on, such as options and stamps of source
+            files, as JSON values.
+        build: Makes the arrays. It is called in one process at a time.
         code: Paths of the source files whose change invalidates old entries.
-        folder: Folder of the cache; `cache_folder()` if None.
+        folder: Folder of the cache. None means `cache_folder()`.
 
     Returns:
-        The arrays, read-only and memory-mapped where they are larger than 64 MiB.
+        The arrays, read-only. Arrays larger than 64 MiB are memory-mapped.
 
     Raises:
         DataError: If the folder cannot be written.
@@ -142,7 +136,7 @@ def _write(entry: Path, made: Cached) -> None:
         files[name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
     (partial / LIST_NAME).write_text(json.dumps({"files": files, "facts": made.facts}))
     if entry.exists():
-        # A folder cannot be replaced while it holds files; readers that have it open keep it.
+        # A folder cannot be replaced while it has files. Readers that have it open keep it.
         damaged = entry.with_name(f"{entry.name}.{uuid.uuid4().hex}.partial")
         os.replace(entry, damaged)
         shutil.rmtree(damaged, ignore_errors=True)
@@ -155,13 +149,16 @@ def _read(entry: Path) -> Cached | None:
         arrays: dict[str, np.ndarray] = {}
         for name, expected in listed["files"].items():
             path = entry / f"{name}.npy"
-            large = expected["bytes"] > MEMORY_MAP_BYTES
+            is_large = expected["bytes"] > MEMORY_MAP_BYTES
             if path.stat().st_size != expected["bytes"]:
                 return None
             # Reading a large file in full would defeat memory-mapping, so only its size is checked.
-            if not large and _checksum(path) != expected["crc32"]:
+            if not is_large and _checksum(path) != expected["crc32"]:
                 return None
-            arrays[name] = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+            mmap_mode: Literal["r"] | None = None
+            if is_large:
+                mmap_mode = "r"
+            arrays[name] = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
             arrays[name].flags.writeable = False
         return Cached(arrays, listed["facts"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -177,14 +174,14 @@ def _checksum(path: Path) -> int:
 
 
 def has_room(path: Path, needed_bytes: int) -> bool:
-    """Delete what was not used for longest, so that a file of a cache can be written.
+    """Delete the files that were unused for longest, so that a file fits into the cache.
 
     Args:
-        path: The file, which may hold a part already.
+        path: The file, of which a part may exist already.
         needed_bytes: How large it will be.
 
     Returns:
-        Whether it fits; nothing is deleted where it cannot.
+        Whether the file fits. If it cannot, nothing is deleted.
 
     Raises:
         ExperimentError: If the limit is not a size.
@@ -202,6 +199,7 @@ def has_room(path: Path, needed_bytes: int) -> bool:
     ]
     total_bytes = sum(map(held_bytes, others))
     free_bytes = shutil.disk_usage(path.parent).free
+    # A cache that takes more than half of the free disk would be in the way of its users.
     if still_needed_bytes > (free_bytes + total_bytes) // 2:
         return False
     for file in sorted(others, key=_used_unix_s):
@@ -214,24 +212,24 @@ def has_room(path: Path, needed_bytes: int) -> bool:
 
 
 def held_bytes(path: Path) -> int:
-    """Return what a file takes of the disk, which is less than its length while records are
-    missing.
-    """
+    """Return the bytes that a file takes on the disk, less than its length if it has holes."""
     try:
-        return path.stat().st_blocks * 512
+        return path.stat().st_blocks * 512  # st_blocks counts 512 bytes on every file system
     except FileNotFoundError:  # not written yet, or another process has made room
         return 0
 
 
 def find_limit_bytes() -> int:
-    """Return the limit.
+    """Return the limit of the files of decoded images and shards.
 
     Raises:
         ExperimentError: If it is not a size.
     """
-    given = os.environ.get(LIMIT_VARIABLE)
+    limit = os.environ.get(LIMIT_VARIABLE)
+    if limit is None:
+        return DEFAULT_LIMIT_BYTES
     try:
-        return DEFAULT_LIMIT_BYTES if given is None else int(parse_bytes(given))
+        return int(parse_bytes(limit))
     except ExperimentError as error:
         raise error.about(LIMIT_VARIABLE) from error
 

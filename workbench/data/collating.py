@@ -1,7 +1,7 @@
-"""From samples to a batch: what stands at the same place of each sample is stacked.
+"""Makes a batch of samples by stacking their parts.
 
-Numbers and arrays become arrays, tensors stay tensors; tuples and mappings stay what they are. Text
-and other values become lists. Moving a batch to a device is left to training.
+Numbers and arrays become arrays, tensors stay tensors, and tuples and mappings keep their
+structure. Text and other values become lists. Training moves the batch to a device.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import numpy as np
 from workbench.foundation.errors import DataError, first_line_of
 
 TARGET_NAMES = ("labels", "label", "targets", "target")
-"""Under which names the target of a sample that is a mapping is found, the first of them that it
-has.
-"""
+"""The names under which a mapping holds its target. The first one that it has is used."""
 _ALLOWED = "a pair (input, target), (input, input, ..., target), or a mapping of names to values"
 
 
@@ -25,7 +23,7 @@ def collate(samples: Sequence[Any]) -> tuple[Any, Any]:
     """Make a batch of samples.
 
     Args:
-        samples: At least one; each a pair, a tuple of several inputs and a target, or a mapping.
+        samples: At least one pair, tuple of several inputs and a target, or mapping.
 
     Returns:
         Inputs and targets, see `inputs_and_targets`.
@@ -45,7 +43,7 @@ def collate(samples: Sequence[Any]) -> tuple[Any, Any]:
         )
     *inputs, targets = zip(*samples, strict=True)
     stacked = tuple(_stack(part) for part in inputs)
-    return stacked[0] if len(stacked) == 1 else stacked, _stack(targets, keeps_doubles=True)
+    return _unpacked(stacked), _stack(targets, keeps_doubles=True)
 
 
 def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
@@ -55,9 +53,9 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
         batch: A mapping, a tuple of which the last member is the targets, or something else.
 
     Returns:
-        Of a mapping: the whole of it, as a model takes what it names, and its targets, or the whole
-        again where none of its names is in `TARGET_NAMES`. Of anything that is no tuple: twice the
-        same.
+        A mapping is both: the model takes the values that it names, and the target is the first of
+        `TARGET_NAMES`, or again the mapping without any. A tuple is divided before its last member.
+        Anything else is returned twice.
     """
     if isinstance(batch, Mapping):
         plain = dict(batch)
@@ -65,7 +63,12 @@ def inputs_and_targets(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         return batch, batch
     *inputs, targets = batch
-    return inputs[0] if len(inputs) == 1 else tuple(inputs), targets
+    return _unpacked(tuple(inputs)), targets
+
+
+def _unpacked(inputs: tuple[Any, ...]) -> Any:
+    """Return a single input itself, and several as a tuple."""
+    return inputs[0] if len(inputs) == 1 else inputs
 
 
 def leaves(batch: Any) -> Iterator[Any]:
@@ -86,14 +89,17 @@ def _stack(values: Sequence[Any], *, keeps_doubles: bool = False) -> Any:
     if isinstance(first, tuple) and any(_is_array(part) for part in first):
         return tuple(_stack(part) for part in zip(*values, strict=True))
     if _is_tensor(first):
-        # Whoever returns tensors has loaded torch, so it is not imported here.
+        # Code that returns tensors has loaded torch, so it is not imported here.
         return _joined(sys.modules["torch"].stack, values)
     if isinstance(first, str | bytes):
         return list(values)
     stacked = _joined(lambda parts: np.stack([np.asarray(part) for part in parts]), values)
     if stacked.dtype == object:
         return list(values)
-    return stacked if keeps_doubles or stacked.dtype != np.float64 else stacked.astype(np.float32)
+    # Models compute in float32. Targets keep their precision until the loss decides.
+    if stacked.dtype == np.float64 and not keeps_doubles:
+        return stacked.astype(np.float32)
+    return stacked
 
 
 def _joined(stack: Any, values: Sequence[Any]) -> Any:

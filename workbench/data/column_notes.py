@@ -1,9 +1,7 @@
-"""What users should know about how the columns of a table are read.
+"""Notes for users on how the columns of a table are read: texts, units, identifiers, constants.
 
-Texts, units, names of rows, constants.
-
-Only the form of a column counts: how its values are written and how many differ. What follows from
-it is left to the caller.
+Only the form of a column counts: how its values are written and how many differ. The caller
+decides what to do about it.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _MAX_NAMED = 5
 # A column of numbers has few units: with more, the words are parts of codes, such as 12A and 7C.
 _MAX_UNITS = 3
-# So many different texts at most are sizes or codes, which are classes, whatever units they have.
+# Up to this many different texts are sizes or codes, so they are classes whatever units they have.
 _MAX_CLASSES = 20
 
 
@@ -65,12 +63,12 @@ def identifiers_in(
 ) -> list[str]:
     """Return the names of the columns that identify rows.
 
-    These are texts that differ nearly everywhere, numbers named so, and what counts the rows. Where
-    nothing else would be left to learn from, a column is not left out because it counts.
+    These are texts that differ nearly everywhere, numbers with such a name, and columns that count
+    the rows. If every column were one of these, the columns that count are kept as inputs.
 
     Args:
         columns: The columns, by name.
-        forms: How they write dates or numbers as text; columns that contain none are left out.
+        forms: How columns write dates or numbers as text. Columns without either are missing.
         texts: The columns that hold sentences, which identify nothing.
     """
     named = [
@@ -81,8 +79,9 @@ def identifiers_in(
     counting = [
         name for name, column in columns.items() if name not in named and _counts_rows(name, column)
     ]
-    found = {*named, *counting} if len(named) + len(counting) < len(columns) else {*named}
-    return [name for name in columns if name in found]
+    if len(named) + len(counting) == len(columns):
+        counting = []
+    return [name for name in columns if name in named or name in counting]
 
 
 def _is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
@@ -91,7 +90,7 @@ def _is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
         return False
     if is_text(column):
         if _units_apart(column) or _decimal_comma_in(column):
-            return False  # these are numbers, too
+            return False  # these are also numbers
         return known.astype(str).nunique() > _IDENTIFIER_FRACTION * len(known)
     if (
         not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
@@ -102,11 +101,9 @@ def _is_identifier(name: str, column: pd.Series, form: TextForm | None) -> bool:
 
 
 def _counts_rows(name: str, column: pd.Series) -> bool:
-    """Return whether a column is a running number.
+    """Return whether a column is a running number: 1, 2, 3 in the order of the rows, not a time.
 
-    1, 2, 3 in the order of the rows, and not a time.
-
-    One that is named so may be in any order, as in a table that was shuffled.
+    A column with a name such as `row` may be in any order, as in a table that was shuffled.
     """
     if column.dtype.kind not in "iuf" or len(column) < _FEWEST_COUNTED or column.isna().any():
         return False
@@ -116,23 +113,25 @@ def _counts_rows(name: str, column: pd.Series) -> bool:
     if not numbers[0].is_integer():
         return False
     if column.index.dtype.kind == "i" and np.ptp(numbers - column.index.to_numpy()) == 0:
-        return True  # rows in between may have been left out
-    return bool(np.all(np.diff(np.sort(numbers) if _RUNNING_NUMBER.search(name) else numbers) == 1))
+        return True  # rows in between may have been removed
+    if _RUNNING_NUMBER.search(name):
+        numbers = np.sort(numbers)
+    return bool(np.all(np.diff(numbers) == 1))
 
 
 def sorted_by_time(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> str | None:
-    """Return the column of times by which rows are sorted, ascending or descending.
-
-    None if there is none.
+    """Return the column of times by which rows are sorted in either direction, or None.
 
     Args:
         columns: The columns, by name.
-        forms: How they write dates or numbers as text; columns that contain none are left out.
+        forms: How columns write dates or numbers as text. Columns without either are missing.
     """
     for name, column in columns.items():
         form = forms.get(name)
-        if isinstance(form, str) or column.dtype.kind == "M":
-            times = as_times(column, form if isinstance(form, str) else ISO)
+        if isinstance(form, str):
+            times = as_times(column, form)
+        elif column.dtype.kind == "M":
+            times = as_times(column, ISO)
         elif column.dtype.kind in "iuf" and _TIME.search(name):
             times = column.to_numpy(dtype=np.float64)
         else:
@@ -160,12 +159,11 @@ def constant_columns(columns: Mapping[str, pd.Series]) -> dict[str, str]:
 
 
 def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextForm]) -> list[str]:
-    """Return notes on columns of text that are read as numbers or dates, and on those that nearly
-    would be.
+    """Return notes on columns of text that are read as numbers or dates, or nearly would be.
 
     Args:
         columns: The columns.
-        forms: How they write dates or numbers as text; columns that contain none are left out.
+        forms: How columns write dates or numbers as text. Columns without either are missing.
     """
     notes = []
     dates = [
@@ -199,8 +197,8 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
     if with_commas:
         named = listed([f"{name} (such as {number!r})" for name, number in with_commas.items()])
         notes.append(
-            f"texts, as their numbers have decimal commas: {named}; write them with points to have "
-            "them read as numbers"
+            f"texts, as their numbers have decimal commas: {named}. To have them read as numbers,"
+            " write them with points"
         )
     return notes + [
         note
@@ -211,16 +209,16 @@ def notes_of_columns(columns: Mapping[str, pd.Series], forms: Mapping[str, TextF
 
 
 def notes_of_numeric_target(target: pd.Series, name: str) -> list[str]:
-    """Return notes on how a target whose text is read as numbers writes them.
-
-    None for other targets.
+    """Return notes on how a target writes its numbers as text, or none for other targets.
 
     Args:
         target: The column to predict, as it was given.
         name: What to call it.
     """
     form = number_text_of(target, min_share=1.0)
-    return [] if form is None else notes_of_columns({name: target}, {name: form})
+    if form is None:
+        return []
+    return notes_of_columns({name: target}, {name: form})
 
 
 def listed(items: Sequence[str]) -> str:
@@ -230,27 +228,29 @@ def listed(items: Sequence[str]) -> str:
 
 def _example_with_sign(name: str, column: pd.Series) -> str:
     texts = known_texts(column)
-    # A column such as 950 and 1.200 has no commas of its own.
+    # A column such as 950 and 1.200 has no commas at all.
     written = next((text for sign in ",." for text in texts if sign in text), next(iter(texts)))
     return f"{name} (such as {written!r})"
 
 
 def _dates_in_words(column: pd.Series, form: str) -> str:
     num_others = num_in_iso(column, form)
-    others = (
-        f", but year-month-day in {num_others:,} of {column.notna().sum():,} cells"
-        if num_others
-        else ""
+    if not num_others:
+        return in_words(form)
+    return (
+        f"{in_words(form)}, but year-month-day in {num_others:,} of {column.notna().sum():,} cells"
     )
-    return f"{in_words(form)}{others}"
 
 
 def _example_of_unit(name: str, column: pd.Series, form: NumberText) -> str:
     counts = known_texts(column)
     num_plain = units_of(counts).get("", 0)
-    without = f"; {num_plain} of {sum(counts.values())} cells have none" if num_plain else ""
     example = next(text for text in counts if form.unit in units_of({text: 1}))
-    return f"{name} (such as {example!r}{without})"
+    if not num_plain:
+        return f"{name} (such as {example!r})"
+    return (
+        f"{name} (such as {example!r}, but {num_plain} of {sum(counts.values())} cells have none)"
+    )
 
 
 def _note_of_others(name: str, column: pd.Series, form: NumberText) -> str:
@@ -273,12 +273,13 @@ def _decimal_comma_in(column: pd.Series) -> str | None:
     """Return a number with a decimal comma if a column consists of nearly nothing else."""
     values, _ = without_units(known_texts(column))
     numbers = [value for value, number in values.items() if _DECIMAL_COMMA.fullmatch(number)]
-    return numbers[0] if numbers and len(numbers) >= _NEARLY * len(values) else None
+    if not numbers or len(numbers) < _NEARLY * len(values):
+        return None
+    return numbers[0]
 
 
 def notes_of_classes(target: pd.Series) -> list[str]:
-    """Return a note where the classes of a target are numbers, with several units or beside few
-    other texts.
+    """Return a note if classes are numbers with several units, or numbers and a few other texts.
 
     Args:
         target: The column to predict, none missing.
@@ -289,7 +290,7 @@ def notes_of_classes(target: pd.Series) -> list[str]:
     if not is_of_few and (units := _units_apart(target)):
         return [
             f"{target.name} is taken as classes: its numbers have no common unit"
-            f" ({_shares_of(units)}); write all with the same one to have a number predicted"
+            f" ({_shares_of(units)}). To have a number predicted, write all with the same unit"
         ]
     if (numbers := number_text_of(target, min_share=_NEARLY)) is None:
         return []
@@ -297,8 +298,8 @@ def notes_of_classes(target: pd.Series) -> list[str]:
         return []
     stray = f"row {target.index[rows[0]]} (from 0) holds {target.iloc[rows[0]]!r}"
     return [
-        f"{target.name} is taken as classes: {stray}, although most others are numbers; remove such"
-        " rows to have a number predicted"
+        f"{target.name} is taken as classes: {stray}, although most others are numbers. To have"
+        " a number predicted, remove such rows"
     ]
 
 
@@ -306,8 +307,8 @@ def _notes_of_units(name: str, column: pd.Series) -> list[str]:
     if not (units := _units_apart(column)):
         return []
     return [
-        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}); write all"
-        " with the same one to have them read as numbers"
+        f"{name} is read as text: its numbers have no common unit ({_shares_of(units)}). To have"
+        " them read as numbers, write all with the same unit"
     ]
 
 
@@ -318,13 +319,16 @@ def _shares_of(units: Sequence[tuple[str, int]]) -> str:
 
 
 def _units_apart(column: pd.Series) -> list[tuple[str, int]]:
-    """Return how many values have which unit, "" for none, of a column of numbers without a common
-    one.
+    """Return the units of a column of numbers that have no common one, and how often each occurs.
+
+    The unit of a plain number is "".
     """
     counts = known_texts(column)
     units = Counter(units_of(counts)).most_common(_MAX_UNITS)
     is_apart = len(units) > 1 and sum(count for _, count in units) >= _NEARLY * sum(counts.values())
-    return units if is_apart else []
+    if not is_apart:
+        return []
+    return units
 
 
 def _notes_of_text(name: str, column: pd.Series) -> list[str]:
@@ -337,6 +341,6 @@ def _notes_of_text(name: str, column: pd.Series) -> list[str]:
         return _notes_of_units(name, column)
     stray = f"row {column.index[row]} (from 0) holds {column.iloc[row]!r}"
     return [
-        f"{name} is read as text: {stray}, although most others are {content}; leave such cells"
-        f" empty to have them read as {content.split()[0]}"
+        f"{name} is read as text: {stray}, although most others are {content}. To have them read as"
+        f" {content.split()[0]}, leave such cells empty"
     ]

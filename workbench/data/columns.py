@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ColumnKind = Literal["number", "time", "category", "frequency"]
 TextForm = str | NumberText
-"""How a column writes what it holds as text: dates of a format, or numbers."""
+"""How a column writes its values as text: the format of dates, or how numbers are written."""
 
 _MAX_ROWS = 5
 
@@ -33,12 +33,13 @@ class Column:
 
     Attributes:
         name: Its name in the table.
-        kind: number is standardised; time too, beside its place in each of `cycles`; category has a
-            column for each value, frequency one for the rank of how often a value occurs.
+        kind: Numbers and times are standardised, and times have their place in `cycles`. A
+            category has a column for each value. A frequency is the rank of how often a value
+            occurs.
         mean: Mean of the known values, or ranks, of the train rows.
         deviation: The divisor of the difference from the mean.
         marks_missing: Whether an extra column marks missing values.
-        ranks: Number of each category, the most frequent first; None stands for a missing one.
+        ranks: Number of each category, the most frequent first. The key None is a missing value.
         date_format: The format of times in text.
         cycles: The cycles in which a time also has its place, as two numbers each.
         number_text: How numbers are written where they come as text.
@@ -57,21 +58,20 @@ class Column:
     @property
     def width(self) -> int:
         """The number of encoded numbers per value."""
-        return (
-            len(self.ranks)
-            if self.kind == "category"
-            else 1 + self.marks_missing + 2 * len(self.cycles)
-        )
+        if self.kind == "category":
+            return len(self.ranks)
+        # A place in a cycle is a sine and a cosine.
+        return 1 + self.marks_missing + 2 * len(self.cycles)
 
     def encode(self, values: pd.Series) -> np.ndarray:
-        """Return rows as (rows, width) numbers; an unknown category is all zeros.
+        """Return rows as (rows, width) numbers, with zeros for an unknown category.
 
         Args:
             values: The column in any table that has it.
 
         Raises:
-            DataError: If a number is infinite, or a value is not a number or date as in training;
-                rows are named as the index names them.
+            DataError: If a number is infinite, or a value is not a number or date as in training.
+                Rows are numbered by the index of the column.
         """
         numbers = self._numbers(values)
         if self.kind == "category":
@@ -85,7 +85,7 @@ class Column:
         return np.stack(columns, axis=1)
 
     def _numbers(self, values: pd.Series) -> np.ndarray:
-        """Return numbers as they are, or the rank of each category; unknown ranks are NaN."""
+        """Return the numbers, or the rank of each category with NaN for unknown ones."""
         if self.kind == "time":
             return as_times(values, self.date_format)
         if self.kind == "number":
@@ -96,7 +96,7 @@ class Column:
 
 
 def text_form_of(values: pd.Series) -> TextForm | None:
-    """Return how a column writes dates or numbers as text; None if it contains something else.
+    """Return how a column writes dates or numbers as text, or None for other columns.
 
     Args:
         values: The column, all rows of it.
@@ -109,9 +109,8 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
 
     Args:
         values: The train rows.
-        max_categories: Maximum number of categories that get a column each; at least 1.
-        form: How the column writes dates or numbers as text, by `text_form_of`; None if it contains
-            none.
+        max_categories: Maximum number of categories that get a column each, at least 1.
+        form: How the column writes dates or numbers as text, as `text_form_of` returns it.
 
     Raises:
         DataError: If a number is infinite.
@@ -146,19 +145,21 @@ def _standardised(
 ) -> Column:
     missing = np.isnan(numbers)
     known = numbers[~missing]
-    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    mean, deviation = 0.0, 0.0
+    if len(known):
+        mean, deviation = known.mean(), known.std()
     scale = divisor(np.asarray(mean), np.asarray(deviation))
     return Column(name, kind, float(mean), float(scale), bool(missing.any()), ranks)
 
 
 def check_numbers(table: pd.DataFrame) -> None:
-    """Refuse infinite numbers.
+    """Reject infinite numbers.
 
     Args:
         table: Any columns.
 
     Raises:
-        DataError: If some are infinite; it names the column and rows as the index names them.
+        DataError: If some are infinite. It shows the column, and rows by the index.
     """
     from pandas.api import types
 

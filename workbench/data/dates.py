@@ -1,6 +1,6 @@
 """Dates in a column: their text format, their times, and their place in the year, week and day.
 
-A format applies to a whole column and is detected from its values; statistics are left to columns.
+A format applies to a whole column and is detected from its values. `columns` computes statistics.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Cycle = Literal["year", "week", "day"]
 ISO = "ISO8601"
 DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
 NS_PER_DAY = 86_400e9
-# The weekday of the first day of 1970; weeks begin on Monday, which is 0.
+# The weekday of the first day of 1970, if weeks start on Monday, which is 0.
 THURSDAY = 3
-# Dates with two digits of the year, which pandas does not guess: codes such as 1.2.10 are none.
+# Dates whose year has two digits, which pandas does not guess. Codes such as 1.2.10 do not match.
 _SHORT = re.compile(
     r"(?P<numbers>\d{1,2}/\d{1,2}/\d\d|\d\d(?P<sign>[.-])\d\d(?P=sign)\d\d|\d{1,2}-[A-Za-z]{3}-\d\d)"
     r"(?P<time> \d{1,2}:\d\d(?P<seconds>:\d\d)?)?"
@@ -49,7 +49,7 @@ _WORDS = {
 
 
 def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
-    """Return the date format of a column of text; None if it contains something else.
+    """Return the date format of a column of text, or None for other columns.
 
     A date has a year, a month and a day, and may have a time of day. If the order of day and month
     is ambiguous in all values, the day comes first.
@@ -92,14 +92,13 @@ def no_dates(values: pd.Series, form: str) -> np.ndarray:
 
     Args:
         values: Any column except one of numbers.
-        form: As `date_format_of` returns it; date objects and ISO 8601 dates always count.
+        form: As `date_format_of` returns it. Date objects and ISO 8601 dates always count.
     """
     return np.flatnonzero((_read(values, form).isna() & values.notna()).to_numpy())
 
 
 def num_in_iso(values: pd.Series, form: str) -> int:
-    """Return how many dates of a column are written as year-month-day although its format is
-    another.
+    """Return how many dates are written as year-month-day although their column has another format.
 
     Args:
         values: A column of text.
@@ -114,10 +113,10 @@ def num_in_iso(values: pd.Series, form: str) -> int:
 
 
 def as_times(values: pd.Series, form: str) -> np.ndarray:
-    """Return nanoseconds since 1970, for dates of any unit and time zone; the default zone is UTC.
+    """Return nanoseconds since 1970 for dates of any unit and time zone. The default zone is UTC.
 
     Args:
-        values: Dates or text; missing values become NaN.
+        values: Dates or text. Missing values become NaN.
         form: As `date_format_of` returns it.
 
     Raises:
@@ -138,11 +137,9 @@ def as_times(values: pd.Series, form: str) -> np.ndarray:
         problem = "numbers are not dates"
     else:
         return np.full(len(values), np.nan)
-    allowed = (
-        "text such as 2026-01-31 or 2026-01-31T12:00"
-        if form == ISO
-        else f"text as {in_words(form)}"
-    )
+    allowed = f"text as {in_words(form)}"
+    if form == ISO:
+        allowed = "text such as 2026-01-31 or 2026-01-31T12:00"
     raise DataError(
         f"the column {values.name!r} held dates in the training data: {problem}",
         allowed=f"dates, or {allowed}",
@@ -156,26 +153,28 @@ def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
     Args:
         times_ns: Nanoseconds since 1970, none missing.
     """
-    span_days = float(np.ptp(times_ns)) / NS_PER_DAY if len(times_ns) else 0.0
+    if not len(times_ns):
+        return ()
+    span_days = float(np.ptp(times_ns)) / NS_PER_DAY
     return tuple(
         cycle
         for cycle in get_args(Cycle)
         if span_days >= DAYS[cycle]
-        and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
+        and max(np.ptp(coordinate) for coordinate in place_in(cycle, times_ns)) > 1e-6
     )
 
 
 def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the place of times in a cycle as sine and cosine, so that its end is next to its
-    start.
+    """Return the place of times in a cycle as sine and cosine, which join its end to its start.
 
     Args:
-        cycle: The cycle; a week has seven places, year and day are continuous.
+        cycle: The cycle. A week has seven places, whereas year and day are continuous.
         times_ns: Nanoseconds since 1970.
     """
     days = times_ns / NS_PER_DAY
-    place = np.floor(days) + THURSDAY if cycle == "week" else days
-    angle = 2.0 * np.pi * place / DAYS[cycle]
+    if cycle == "week":
+        days = np.floor(days) + THURSDAY
+    angle = 2.0 * np.pi * days / DAYS[cycle]
     return np.sin(angle), np.cos(angle)
 
 
@@ -183,7 +182,7 @@ def _guessed(texts: pd.Series) -> list[str]:
     """Return the possible formats of the first texts, those with the day before the month first."""
     from pandas.tseries.api import guess_datetime_format
 
-    found: dict[str, None] = {}
+    forms: dict[str, None] = {}  # a set that keeps its order
     for text in texts.iloc[:_NUM_GUESSED_FROM]:
         for day_first in (True, False):
             with warnings.catch_warnings():  # the warning that the day comes first
@@ -192,12 +191,14 @@ def _guessed(texts: pd.Series) -> list[str]:
             form = form or _guessed_short(text, day_first=day_first)
             # The order year, day, month is not used.
             if form is not None and _is_whole(form) and not (day_first and form.startswith("%Y")):
-                found[ISO if form.startswith("%Y-%m-%d") else form] = None
-    return list(found)
+                if form.startswith("%Y-%m-%d"):
+                    form = ISO
+                forms[form] = None
+    return list(forms)
 
 
 def _guessed_short(text: str, *, day_first: bool) -> str | None:
-    """Return the format of a date whose year has two digits; None for other texts."""
+    """Return the format of a date whose year has two digits, or None for other texts."""
     short = _SHORT.fullmatch(text)
     if short is None:
         return None
@@ -205,7 +206,9 @@ def _guessed_short(text: str, *, day_first: bool) -> str | None:
         form = "%d-%b-%y"
     else:
         sign = short["sign"] or "/"
-        form = sign.join(("%d", "%m", "%y") if day_first else ("%m", "%d", "%y"))
+        form = sign.join(("%m", "%d", "%y"))
+        if day_first:
+            form = sign.join(("%d", "%m", "%y"))
     time = ""
     if short["time"]:
         time = " %H:%M:%S" if short["seconds"] else " %H:%M"
@@ -218,7 +221,7 @@ def _is_whole(form: str) -> bool:
 
 
 def _read(values: pd.Series, form: str) -> pd.Series:
-    """Return times in UTC; values that are not dates are missing."""
+    """Return times in UTC, with missing ones for values that are not dates."""
     import pandas as pd
 
     times = pd.to_datetime(values, format=form, utc=True, errors="coerce")

@@ -36,12 +36,11 @@ class DecodedImages:
     """The decoded images of one list of files, at one size."""
 
     def __init__(self, path: Path, versions: Sequence[int], record_bytes: int) -> None:
-        """Open or make the file; what it holds already is used.
+        """Open the file, or make it. Records that it has already are used.
 
         Args:
             path: The file of records.
-            versions: A number for each image, by the number of its record; it changes with the
-                source.
+            versions: A number for each image, which changes with its source.
             record_bytes: Bytes of the pixels of an image.
 
         Raises:
@@ -60,7 +59,7 @@ class DecodedImages:
 
         Args:
             number: The image.
-            pixels: Contiguous, uint8; it holds anything afterwards where the answer is no.
+            pixels: Contiguous, uint8. If the answer is no, its content is arbitrary.
         """
         checksum = bytearray(_CHECKSUM_BYTES)
         try:
@@ -71,7 +70,7 @@ class DecodedImages:
         return is_whole and checksum == self._checksum(number, pixels.data)
 
     def write(self, number: int, pixels: bytes) -> None:
-        """Keep the pixels of an image; on a full disk they are not kept."""
+        """Keep the pixels of an image, unless the disk is full."""
         with contextlib.suppress(OSError):
             os.pwrite(
                 self._descriptor, self._checksum(number, pixels) + pixels, self._offset(number)
@@ -106,18 +105,17 @@ def open_decoded(
     versions: Sequence[int] | None = None,
     folder: Path | None = None,
 ) -> DecodedImages | None:
-    """Return the decoded images of some files, after making room for them; see `cache.has_room`.
+    """Return the decoded images of some files, after `cache.has_room` has made room for them.
 
     Args:
         files: The image files, or what identifies them.
         record_bytes: Bytes of the pixels of an image.
-        made_with: What the pixels depend on besides: sizes, versions.
-        versions: A number for each file, which changes with it; None to take it from files of this
-            machine.
-        folder: Folder of the cache; the default one if None.
+        made_with: What else the pixels depend on: sizes and versions.
+        versions: A number for each file, which changes with it, or None to stat local files.
+        folder: Folder of the cache. None means the default folder.
 
     Returns:
-        The images; None where they need more room than there may be.
+        The images, or None if they need more room than there may be.
 
     Raises:
         ExperimentError: If the limit is not a size.
@@ -159,7 +157,7 @@ def is_worth_keeping(
 
 
 def _version(file: str) -> int:
-    """Return a number for one version of a file; 0 where it is missing, which decoding reports."""
+    """Return a number for one version of a file, or 0 for a missing one, as decoding reports it."""
     try:
         status = os.stat(file)
     except OSError:

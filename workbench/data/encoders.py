@@ -46,17 +46,12 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """A table: numbers and times are standardised, categories get columns, what is missing is
-    marked.
-    """
+    """A table: numbers and times are standardised, categories get columns, gaps are marked."""
 
     columns: tuple[Column, ...] = field(repr=False)
 
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
-        """Return rows as (rows, features); see Encoder.encode.
-
-        Columns that were not learnt are left out.
-        """
+        """Return rows as (rows, features). Columns that were not learnt are ignored."""
         known = {str(name): name for name in samples.columns}
         missing = [column.name for column in self.columns if column.name not in known]
         if missing:
@@ -77,7 +72,7 @@ class ImageEncoder:
     scale: np.ndarray = field(repr=False)
 
     def encode(self, samples: np.ndarray) -> np.ndarray:
-        """Return images as (images, channels, height, width); see Encoder.encode."""
+        """Return images as (images, channels, height, width)."""
         if samples.shape[1:] != self.shape:
             raise DataError(
                 f"images of shape {samples.shape[1:]} were given",
@@ -94,17 +89,18 @@ class TextEncoder:
     word_parts: Any = field(repr=False)
 
     def encode(self, samples: Sequence[str]) -> np.ndarray:
-        """Return texts as (texts, features); see Encoder.encode."""
+        """Return texts as (texts, features)."""
         texts = [str(text) for text in samples]
         learnt = [part for part in (self.words, self.word_parts) if part is not None]
-        found = [part.transform(texts).toarray() for part in learnt]
-        return np.concatenate(found, axis=1).astype(np.float32) * self.factor
+        counts = [part.transform(texts).toarray() for part in learnt]
+        return np.concatenate(counts, axis=1).astype(np.float32) * self.factor
 
     @property
     def factor(self) -> np.float32:
-        """What features are multiplied with.
+        """The factor of all features.
 
-        Rows have unit length, so a feature is small; networks learn fastest from numbers around 1.
+        Rows have unit length, so a single feature is small, but networks learn fastest from
+        numbers around 1.
         """
         return np.float32(np.sqrt(sum(len(terms) for terms, _ in self.weights())) / 2)
 
@@ -126,7 +122,7 @@ def learn_encoder(
 
     Args:
         kind: What a sample is.
-        train: A DataFrame, an array of images, or texts; the train part and nothing else.
+        train: The train part alone: a DataFrame, an array of images, or texts.
         text_forms: How columns write dates or numbers as text, by name.
 
     Raises:
@@ -163,7 +159,9 @@ def _is_constant(column: Column, values: pd.Series) -> bool:
 
 def _channels_first(images: np.ndarray) -> np.ndarray:
     values = np.asarray(images, dtype=np.float64)
-    return values[:, None] if values.ndim == 3 else np.moveaxis(values, -1, 1)
+    if values.ndim == 3:
+        return values[:, None]
+    return np.moveaxis(values, -1, 1)
 
 
 def _learn_texts(train: Sequence[str]) -> TextEncoder:

@@ -1,8 +1,6 @@
-"""What other libraries call a data set, as a split.
+"""Data sets of other libraries as splits: torch data sets and loaders, streams, sequences.
 
-Torch data sets and loaders, streams, plain sequences.
-
-Torch is not imported: what is made of it has loaded it.
+Torch is not imported, because code that made its objects has loaded it.
 """
 
 from __future__ import annotations
@@ -31,19 +29,19 @@ _LENGTHS = {
 def as_split(
     dataset: Any, options: Mapping[str, Any], *, part: str, name: str
 ) -> tuple[Split, LoaderArguments]:
-    """Return a data set as a split, and what a DataLoader around it states.
+    """Return a data set as a split, and the settings of the DataLoader around it.
 
     Args:
-        dataset: A split; a map-style or iterable data set of torch or Hugging Face; a plain
-            sequence; inputs and targets as two arrays or tensors; or a
-            `torch.utils.data.DataLoader`; see `loader_arguments` for what its arguments mean.
+        dataset: A split, a map-style or iterable data set of torch or Hugging Face, a plain
+            sequence, inputs and targets as two arrays or tensors, or a
+            `torch.utils.data.DataLoader`, whose arguments `loader_arguments` explains.
         options: The options of the data, for the length of a stream that does not know its own.
         part: train, validation or test.
         name: Name of the data, for messages.
 
     Returns:
-        The split, without the last batch of an evaluation where the loader drops it; and the
-        arguments.
+        The split and the settings. An evaluation whose loader drops its last batch has no such
+        samples.
 
     Raises:
         DataError: If it is something else, or has no samples, or an argument of a loader is not
@@ -100,11 +98,10 @@ def as_split(
 
 
 def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: str) -> int:
-    """Return how many samples there are without the last batch of an evaluation, where that is
-    dropped.
+    """Return the number of samples, without a last batch that an evaluation drops.
 
-    It follows from the size of the loader's batches: with that of the plan, two trials would be
-    judged on different samples.
+    The size of the loader's batches decides, not the plan's. Otherwise two trials would be judged
+    on different samples.
     """
     if part == "train" or not arguments.drops_last or num_samples == 0:
         return num_samples
@@ -121,15 +118,17 @@ def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: st
 
 
 def _shared_generator(loader: Any, sampler: Any) -> Any:
-    """Return the generator that a loader draws a seed from before its sampler draws an epoch, if it
-    does.
+    """Return the generator that a loader and its sampler share, or None if they share none.
+
+    Such a loader draws a seed before its sampler draws an epoch.
     """
-    shared = loader.generator if loader.generator is getattr(sampler, "generator", None) else None
-    return None if shared is None else SharedGenerator(shared, loader.persistent_workers)
+    if loader.generator is None or loader.generator is not getattr(sampler, "generator", None):
+        return None
+    return SharedGenerator(loader.generator, loader.persistent_workers)
 
 
 def _refuse_tables(dataset: Any, whose: str) -> None:
-    """Refuse tables, of which no column is known to be the target."""
+    """Reject tables, because nothing tells which column is the target."""
     package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
     if package in _TABLE_PACKAGES and kind in _TABLES:
         raise DataError(
@@ -138,17 +137,14 @@ def _refuse_tables(dataset: Any, whose: str) -> None:
             allowed="(input, target) pairs",
             next_step=(
                 "Return pairs, for example list(zip(frame[features].to_numpy('float32'),"
-                " frame['target'].to_numpy())); or write the table to a file, and use the data set"
+                " frame['target'].to_numpy())). Or write the table to a file, and use the data set"
                 " `table`."
             ),
         )
 
 
 def _are_columns(dataset: Any) -> bool:
-    """Return whether a part is inputs and targets, each in one array.
-
-    An array alone is no sample.
-    """
+    """Return whether a part is inputs and targets in one array each."""
     return (
         type(dataset) in (tuple, list)
         and len(dataset) == 2

@@ -1,11 +1,9 @@
-"""Which images there are in folders of classes, on this machine or behind a URL, and the class of
-each.
-"""
+"""Lists the images in folders of classes, on this machine or behind a URL, and their classes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +30,7 @@ class Listed(NamedTuple):
         class_names: The names of the classes.
         files: Paths, or names as they are shown.
         targets: The class of each file, int64.
-        numbers: The number of each file among all files of a URL; None for files of this machine.
+        numbers: The number of each file among all files of a URL, or None for local files.
     """
 
     class_names: tuple[str, ...]
@@ -42,33 +40,31 @@ class Listed(NamedTuple):
 
 
 def part_names(folder: Path) -> dict[str, str]:
-    """Return the subfolders of a split made by hand; empty if there is no train folder.
+    """Return the subfolders of a split made by hand, or nothing without a train folder.
 
     Raises:
         DataError: If there is one for validation only.
     """
-    found = {
+    folder_of_part = {
         part: next((name for name in names if (folder / name).is_dir()), None)
         for part, names in PARTS.items()
     }
-    return _named_parts(found, str(folder))
+    return _named_parts(folder_of_part, str(folder))
 
 
 def version_of(folder: Path, client_folders: bool) -> tuple[int, ...]:
-    """Return what changes when files are added to the folders of classes, or are removed.
+    """Return a version of the folders of classes, which changes when files come or go.
 
     Raises:
         DataError: If it is not a folder.
     """
     _check_folder(folder)
-    upper = (
-        folder.iterdir()
-        if client_folders
-        else (folder / name for name in part_names(folder).values())
-    )
-    below = (each.iterdir() for each in (folder, *upper) if each.is_dir())
+    upper: Iterable[Path] = (folder / name for name in part_names(folder).values())
+    if client_folders:
+        upper = folder.iterdir()
+    below = (parent.iterdir() for parent in (folder, *upper) if parent.is_dir())
     folders = [folder, *sorted(entry for entries in below for entry in entries if entry.is_dir())]
-    return tuple(each.stat().st_mtime_ns for each in folders)
+    return tuple(path.stat().st_mtime_ns for path in folders)
 
 
 def _check_folder(folder: Path) -> None:
@@ -98,21 +94,21 @@ def list_folder(folder: Path) -> Listed:
     targets: list[int] = []
     for number, class_folder in enumerate(class_folders):
         # There may be millions of files, each of which costs three times as much as a Path.
-        found = sorted(
+        images = sorted(
             os.path.join(place, name)
             for place, names in _visible_in(class_folder)
             for name in names
             if os.path.splitext(name)[1].lower() in ENDINGS
         )
-        if not found:
+        if not images:
             raise DataError(
                 f"the class {class_folder.name} has no image",
                 field="data.path",
                 allowed=sorted(ENDINGS),
                 next_step=f"Put images into {class_folder} or remove it.",
             )
-        files += found
-        targets += [number] * len(found)
+        files += images
+        targets += [number] * len(images)
     return Listed(
         tuple(entry.name for entry in class_folders),
         np.array(files),
@@ -121,9 +117,7 @@ def list_folder(folder: Path) -> Listed:
 
 
 def _visible_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the folders below a folder, each with the names of its files, without what is
-    hidden.
-    """
+    """Yield each folder below a folder with the names of its files, without hidden ones."""
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_hidden([name])]
         yield place, [name for name in names if not is_hidden([name])]
@@ -139,49 +133,47 @@ def list_clients(folder: Path) -> tuple[Listed, np.ndarray]:
     """
     _check_folder(folder)
     clients = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
-    found = [
+    images = [
         (str(file), file.relative_to(client).parts[0], number)
         for number, client in enumerate(clients)
         for file in visible_below(client)
         if file.suffix.lower() in ENDINGS and file.parent != client
     ]
-    names = tuple(sorted({name for _, name, _ in found}))
-    without = sorted(set(range(len(clients))) - {number for *_, number in found})
+    names = tuple(sorted({name for _, name, _ in images}))
+    without = sorted(set(range(len(clients))) - {number for *_, number in images})
     if without or len(names) < 2:
-        problem = (
-            f"{clients[without[0]].name} has no image"
-            if without
-            else f"there are {len(names)} classes"
-        )
+        problem = f"there are {len(names)} classes"
+        if without:
+            problem = f"{clients[without[0]].name} has no image"
         raise DataError(
             f"{folder} is not a folder of clients: {problem}",
             field="data.client_folders",
             allowed="CLIENT/CLASS/IMAGE, with at least two classes in all",
         )
-    files, classes, owners = zip(*found, strict=True)
+    files, classes, owners = zip(*images, strict=True)
     targets = np.array([names.index(name) for name in classes], dtype=np.int64)
     return Listed(names, np.array(files), targets), np.array(owners)
 
 
 def list_remote(files: RemoteFiles) -> dict[str, Listed]:
-    """Return the images of a URL by part: train alone, where there are only folders of classes.
+    """Return the images of a URL by part, or all as train if it has only folders of classes.
 
     Raises:
         DataError: If there are fewer than two classes.
     """
     names = [tuple(name.split("/")) for name in files.names]
     tops = {parts[0] for parts in names if len(parts) > 2}
-    found = {
+    folder_of_part = {
         part: next((name for name in known if name in tops), None) for part, known in PARTS.items()
     }
-    parts = _named_parts(found, files.shown)
+    parts = _named_parts(folder_of_part, files.shown)
     if not parts:
         return {"train": _remote_part(files, names, ())}
     return {part: _remote_part(files, names, (top,)) for part, top in parts.items()}
 
 
 def _named_parts(folder_of_part: dict[str, str | None], shown: str) -> dict[str, str]:
-    """Return the parts of a split made by hand that are there; none without a train folder.
+    """Return the existing parts of a split made by hand, or none without a train folder.
 
     Raises:
         DataError: If there is one for validation only.
@@ -190,7 +182,7 @@ def _named_parts(folder_of_part: dict[str, str | None], shown: str) -> dict[str,
         raise DataError(
             f"{shown} holds {folder_of_part['validation']} but no train folder",
             field="data.path",
-            allowed="train beside validation, or one folder for each class",
+            allowed="train next to validation, or one folder for each class",
         )
     return {
         part: name

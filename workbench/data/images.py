@@ -45,9 +45,9 @@ class ImagesOptions(DatasetOptions):
     """A folder with one subfolder of images for each class, or with such folders in train,
     validation, test.
 
-    Without a validation folder, images of train are held out. Images are resized to squares; values
-    go from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from there
-    once per cluster.
+    Without a validation folder, a share of train is held out. Images are resized to squares with
+    values from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from
+    there once per cluster.
     """
 
     reads_urls = True
@@ -59,7 +59,7 @@ class ImagesOptions(DatasetOptions):
         0.2,
         gt=0.0,
         lt=1.0,
-        description="Share of each class that is held out; not used with a validation folder.",
+        description="Share of each class that is held out if there is no validation folder.",
     )
     test_fraction: float = held_out_field()
     client_folders: bool = Field(
@@ -74,11 +74,11 @@ class ImagesOptions(DatasetOptions):
     )
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
     def check_source(self) -> None:
-        """Refuse a URL that leads nowhere, and broken files; see DatasetOptions.check_source."""
+        """Reject a URL that leads nowhere, and broken files."""
         if not is_url(self.path):
             folder = existing_path(Path(self.path))
             _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
@@ -92,17 +92,14 @@ class ImagesOptions(DatasetOptions):
             raise DataError(f"{place} does not exist", field="data.path")
 
     def notes(self) -> tuple[str, ...]:
-        """Return how files are read that cannot be used as they are stored.
-
-        See DatasetOptions.notes.
-        """
+        """Return notes on files that cannot be used as they are stored."""
         if is_url(self.path):
             return ()
         folder = existing_path(Path(self.path))
         return _check_files(folder, self.client_folders, version_of(folder, self.client_folders))
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """List and split the images; see DatasetOptions.load."""
+        """List and split the images, as DatasetOptions.load does."""
         source = of_files = owners = None
         if is_url(self.path):
             source = self._open_remote(cache)
@@ -116,23 +113,11 @@ class ImagesOptions(DatasetOptions):
                 raise DataError(
                     f"train and {part} have different classes: {different}", field="data.path"
                 )
-        test = self._split(listed["test"], cache, source) if "test" in listed else None
-        if self.test_fraction and ("test" in listed or "validation" in listed):
-            part = "test" if "test" in listed else "validation"
-            raise ExperimentError(
-                f"the folder has a {part} part of its own",
-                field="data.test_fraction",
-                next_step=(
-                    "Remove one of the two." if part == "test" else "Add a test folder beside it."
-                ),
-            )
+        self._check_fractions_of(listed)
+        test = None
+        if "test" in listed:
+            test = self._split(listed["test"], cache, source)
         if "validation" in listed:
-            if "validation_fraction" in self.model_fields_set:
-                raise ExperimentError(
-                    "the folder has a validation part of its own",
-                    field="data.validation_fraction",
-                    next_step="Remove one of the two.",
-                )
             validation = self._split(listed["validation"], cache, source)
         else:
             kept, held_out, tested = split_in_three(
@@ -142,7 +127,8 @@ class ImagesOptions(DatasetOptions):
                 seed=seed,
                 classes=train.targets,
             )
-            test = train.part(tested) if len(tested) else test
+            if len(tested):
+                test = train.part(tested)
             train, validation = train.part(kept), train.part(held_out)
             if of_files is not None:
                 owners = of_files[kept], of_files[held_out]
@@ -158,8 +144,29 @@ class ImagesOptions(DatasetOptions):
             owners=owners,
         )
 
+    def _check_fractions_of(self, parts: Collection[str]) -> None:
+        """Reject fractions of parts that the folder already has."""
+        if self.test_fraction and "test" in parts:
+            raise ExperimentError(
+                "the folder already has a test part",
+                field="data.test_fraction",
+                next_step="Remove one of the two.",
+            )
+        if self.test_fraction and "validation" in parts:
+            raise ExperimentError(
+                "the folder already has a validation part",
+                field="data.test_fraction",
+                next_step="Add a test folder next to it.",
+            )
+        if "validation" in parts and "validation_fraction" in self.model_fields_set:
+            raise ExperimentError(
+                "the folder already has a validation part",
+                field="data.validation_fraction",
+                next_step="Remove one of the two.",
+            )
+
     def reading(self, *, seed: int) -> Reading:
-        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        """Return how pixels from 0 to 255 become inputs, as DatasetOptions.reading does."""
         return pixel_reading(self.load(seed=seed, cache=None).train)
 
     def _open_remote(self, cache: Path | None) -> ShardReader:
@@ -182,13 +189,13 @@ class ImagesOptions(DatasetOptions):
             numbers=listed.numbers,
             source=source,
         )
-        return split if self.cache == "none" else split.keeping_decoded(cache)
+        if self.cache == "none":
+            return split
+        return split.keeping_decoded(cache)
 
 
 def _list_here(folder: Path, client_folders: bool) -> tuple[dict[str, Listed], np.ndarray | None]:
-    """Return the images of a folder of this machine by part, and the client of each where it has
-    folders.
-    """
+    """Return the images of a local folder by part, and the client of each if it has clients."""
     if client_folders:
         whole, of_files = list_clients(folder)
         return {"train": whole}, of_files
@@ -198,10 +205,10 @@ def _list_here(folder: Path, client_folders: bool) -> tuple[dict[str, Listed], n
 
 @functools.lru_cache(maxsize=8)  # a form checks what it shows whenever something is typed
 def _check_files(folder: Path, client_folders: bool, _version: tuple[int, ...]) -> tuple[str, ...]:
-    """Refuse a folder with a file that cannot be read, unless none was found since it changed.
+    """Reject a folder with a file that cannot be read, unless none was found since it changed.
 
     Returns:
-        How files are read that cannot be used as they are stored.
+        Notes on files that cannot be used as they are stored.
     """
     listed, _ = _list_here(folder, client_folders)
     return check_headers([str(file) for part in listed.values() for file in part.files])
@@ -223,13 +230,13 @@ class FolderSplit:
     size: int
     channels: Literal[1, 3]
     kept: DecodedImages | None = field(default=None, repr=False)
-    """Where decoded images are kept; None to decode them whenever they are needed."""
+    """The store of decoded images, or None to decode them whenever they are needed."""
     numbers: np.ndarray | None = field(default=None, repr=False)
-    """The number of each image there, and in `source`; None where they are all of them."""
+    """The number of each image in `kept` and `source`, or None if these have the same images."""
     source: ShardReader | None = field(default=None, repr=False)
-    """Where files of a URL are read; None for files of this machine."""
+    """Reads the files of a URL. None for local files."""
     is_stored_way_up: bool = False
-    """Whether pictures are not turned as their camera noted; see `decode_image`."""
+    """Whether pictures stay as stored instead of being turned as `decode_image` does."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -238,19 +245,19 @@ class FolderSplit:
         """Return decoded images, float32 of shape (batch, channels, size, size), and their classes.
 
         Raises:
-            DataError: If a file cannot be decoded; it names the file.
+            DataError: If a file cannot be decoded. The message shows the file.
         """
         pixels = np.empty((len(indices), self.channels, self.size, self.size), np.uint8)
         for place, index in zip(pixels, indices, strict=True):
             self._fill(place, int(index))
-        # Divided and shifted in place: batches are large, and every further array costs as much as
-        # reading.
+        # Divided and shifted in place: batches are large, and every further array costs as much
+        # as reading.
         inputs = np.divide(pixels, np.float32(MIDDLE), dtype=np.float32)
         inputs -= 1.0
         return inputs, self.targets[indices]
 
     def part(self, indices: np.ndarray) -> FolderSplit:
-        """Return the images at `indices`, which share what is kept of all of them."""
+        """Return the images at `indices`, which share the decoded images."""
         numbers = self._numbers[indices]
         return replace(
             self, files=self.files[indices], targets=self.targets[indices], numbers=numbers
@@ -262,17 +269,16 @@ class FolderSplit:
 
     @property
     def shuffle_groups(self) -> Groups | None:
-        """The shard of each image, where not all of them may be in use at a time."""
+        """The shard of each image, unless all shards may be in use at once."""
         if self.source is None or self.source.files.is_in_use_at_once:
             return None
         return Groups(self.source.files.shard_of[self._numbers], WINDOW_SHARDS)
 
     def keeping_decoded(self, folder: Path | None) -> FolderSplit:
-        """Return the same images, kept decoded where there is room and where reading that is
-        faster.
+        """Return the same images, kept decoded if there is room and reading that is faster.
 
         Args:
-            folder: Folder of the cache; the default one if None.
+            folder: Folder of the cache. None means the default folder.
         """
         made_with = f"{self.size} {self.channels} {_MADE_WITH}"
         files, versions = [str(file) for file in self.files], None
@@ -280,7 +286,7 @@ class FolderSplit:
         if self.source is not None:
             remote = self.source.files
             files, versions = [f"{remote.shown}/{name}" for name in remote.names], remote.versions
-            # Of one shard, which must be fetched in any case.
+            # Images of one shard, which has to be fetched in any case.
             measured = np.flatnonzero(
                 remote.shard_of[self._numbers] == remote.shard_of[self._numbers[0]]
             )
@@ -295,15 +301,13 @@ class FolderSplit:
                 kept, list(index_of), lambda number: self._decode(index_of[number]).tobytes()
             ):
                 return self
-        except (
-            OSError,
-            DataError,
-        ):  # without room for a cache, or with a file that training will name
+        except (OSError, DataError):
+            # There is no room for a cache, or training will report a broken file.
             return self
         return replace(self, kept=kept)
 
     def _fill(self, pixels: np.ndarray, index: int) -> None:
-        """Write the pixels of an image, from where they are kept if they are there."""
+        """Write the decoded pixels of an image, and keep them for the next time."""
         number = index if self.numbers is None else int(self.numbers[index])
         if self.kept is not None and self.kept.read_into(number, pixels):
             return
@@ -313,7 +317,9 @@ class FolderSplit:
 
     def _decode(self, index: int) -> np.ndarray:
         path = str(self.files[index])
-        content = None if self.source is None else self.source.read(int(self._numbers[index]))
+        content = None
+        if self.source is not None:
+            content = self.source.read(int(self._numbers[index]))
         try:
             return decode_image(
                 path,
@@ -340,18 +346,17 @@ def decode_image(
     max_pixels: int | None = None,
     is_stored_way_up: bool = False,
 ) -> np.ndarray:
-    """Return the pixels of an image file as training has them, uint8 of shape (channels, size,
-    size).
+    """Return the pixels of an image file as training has them, uint8, (channels, size, size).
 
     Args:
         path: The file.
         size: Height and width that it is resized to, in pixels.
         channels: 1 for grey, 3 for red, green and blue.
-        content: What the file holds, where it is not on this machine.
-        formats: The formats that are read, as Pillow names them; None for all that it knows.
-        max_pixels: How many pixels the image may have, at least 1; None for what Pillow allows.
-        is_stored_way_up: Whether the pixels stay where they are stored, as what describes them by
-            their place demands; otherwise a picture is turned as its camera noted.
+        content: The bytes of a file that is not on this machine.
+        formats: The formats that are read, by Pillow's names, or None for all that it knows.
+        max_pixels: How many pixels the image may have, at least 1, or None for Pillow's limit.
+        is_stored_way_up: Whether to leave pixels where they are stored, because masks or boxes
+            describe them by place. Otherwise a picture is turned as its camera noted.
 
     Raises:
         DataError: If it is not an image that can be decoded, or has more pixels.
@@ -370,13 +375,14 @@ def decode_image(
                 ImageOps.exif_transpose(opened, in_place=True)
             image = eight_bits(opened, channels)
             pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
-    except (
-        UnidentifiedImageError
-    ) as error:  # its text names the memory that the content was read into
+    except UnidentifiedImageError as error:
+        # Its text only shows the buffer that was read.
         raise _unreadable(path, "its content has the format of no image") from error
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise _unreadable(path, str(error)) from error
-    return pixels[None] if channels == 1 else pixels.transpose(2, 0, 1)
+    if channels == 1:
+        return pixels[None]
+    return pixels.transpose(2, 0, 1)
 
 
 def _unreadable(path: str, reason: str) -> DataError:
@@ -386,9 +392,7 @@ def _unreadable(path: str, reason: str) -> DataError:
 
 
 def pixel_reading(train: Split) -> Reading:
-    """Return how pixels from 0 to 255 become inputs from -1 to 1, with some of the training
-    samples.
-    """
+    """Return how pixels from 0 to 255 become inputs from -1 to 1, with some training samples."""
     indices = some_of(min(len(train), 200))
     pixels = np.asarray(train.batch(indices)[0]) * MIDDLE + MIDDLE
     return Reading({"inputs": pixels.round()}, indices, mean=MIDDLE, scale=MIDDLE, is_image=True)
@@ -405,7 +409,7 @@ def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[li
     Raises:
         DataError: If a file has no partner, or there are fewer than two images.
     """
-    found = {
+    file_of_name = {
         part: {
             file.relative_to(folder / part).with_suffix(""): str(file)
             for file in visible_below(folder / part)
@@ -413,14 +417,12 @@ def paired_files(folder: Path, other: str, endings: Collection[str]) -> tuple[li
         }
         for part, of_part in (("images", ENDINGS), (other, endings))
     }
-    images, others = found["images"], found[other]
+    images, others = file_of_name["images"], file_of_name[other]
     alone = sorted(str(name) for name in images.keys() ^ others.keys())
     if alone or len(images) < 2:
-        problem = (
-            f"{alone[0]} is not in both folders"
-            if alone
-            else f"{folder} holds {len(images)} images"
-        )
+        problem = f"{folder} holds {len(images)} images"
+        if alone:
+            problem = f"{alone[0]} is not in both folders"
         raise DataError(
             problem,
             field="data.path",

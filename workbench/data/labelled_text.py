@@ -16,7 +16,7 @@ from typing_extensions import Self
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, split_in_three
+from workbench.data.splits import ArraySplit, Datasets, split_in_three, test_split
 from workbench.data.table_files import column_of, read_table
 from workbench.data.tables import number_classes
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
@@ -29,20 +29,22 @@ _NUM_CLASSES = 8
 _MAX_TEXTS_OF_CLASS = 600
 _MIN_LINES = 4
 _LEFT_OUT = ("test", "lib2to3", "distutils", "idlelib", "ensurepip")
-"""Packages of tests, and those that some versions or installations of Python lack."""
+"""Packages of tests, and packages that are missing in some versions or installations of Python."""
 
 
 class LabelledTextOptions(DatasetOptions):
     """A table with a column of texts and one of their classes, to classify texts.
 
-    A text becomes its words and signs, in small letters; the vocabulary is learned from the texts
-    of train. Without a path, functions of Python's standard library, whose class is the package
-    that they are in.
+    A text becomes its words and signs, in small letters. The vocabulary is learned from the train
+    texts. Without a path, the texts are functions of Python's standard library, and the class of
+    each is its package.
     """
 
     path: Path | None = Field(
         None,
-        description="A .csv, .tsv or .parquet file; functions of the standard library by default.",
+        description=(
+            "A .csv, .tsv or .parquet file. By default, functions of the standard library."
+        ),
     )
     text: str = Field(
         "text",
@@ -56,12 +58,12 @@ class LabelledTextOptions(DatasetOptions):
         description="The column to predict.",
         json_schema_extra={"column_of": "path"},
     )
-    context: int = Field(64, ge=1, le=65_536, description="Words of a text; the rest is left out.")
+    context: int = Field(64, ge=1, le=65_536, description="Words of a text that are read.")
     vocabulary: int = Field(
         5_000,
         ge=3,
         le=1_000_000,
-        description="Number of words that have a number of their own, the most frequent ones.",
+        description="Number of the most frequent words that are told apart.",
     )
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of the texts of each class that is held out."
@@ -78,14 +80,18 @@ class LabelledTextOptions(DatasetOptions):
         return self
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read, split and encode the texts; see DatasetOptions.load."""
-        path = None if self.path is None else existing_path(self.path)
+        """Read, split and encode the texts, as DatasetOptions.load does."""
+        path = None
+        version: object = sysconfig.get_python_version()
+        if self.path is not None:
+            path = existing_path(self.path)
+            version = file_stamp(path)
         made_from = {
-            "file": sysconfig.get_python_version() if path is None else file_stamp(path),
+            "file": version,
             "seed": seed,
             "options": self.model_dump(mode="json", exclude={"path"}),
         }
@@ -93,18 +99,15 @@ class LabelledTextOptions(DatasetOptions):
         made = cached(
             "labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache
         )
-        arrays, names = made.arrays, tuple(made.facts["class_names"])
+        arrays = made.arrays
+        names = tuple(made.facts["class_names"])
         vocabulary = tuple(made.facts["vocabulary"])
         return Datasets(
             name="labelled_text",
             task="classification",
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
-            test=(
-                ArraySplit(arrays["test_inputs"], arrays["test_targets"])
-                if "test_inputs" in arrays
-                else None
-            ),
+            test=test_split(arrays),
             input_shape=(self.context,),
             num_outputs=len(names),
             vocabulary_size=len(vocabulary),
@@ -113,7 +116,7 @@ class LabelledTextOptions(DatasetOptions):
         )
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how words become numbers; see DatasetOptions.reading."""
+        """Return how words become numbers, as DatasetOptions.reading does."""
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 500))
         return Reading(
@@ -163,7 +166,7 @@ class LabelledTextOptions(DatasetOptions):
                 f"{len(missing)} of {len(table)} rows have no text or no class{first}",
                 field="data.path",
                 allowed=(
-                    "at least two rows, each with both; empty cells, NA, None and null are missing"
+                    "at least two rows, each with both. Empty cells, NA, None and null are missing"
                 ),
                 next_step="Remove these rows from the file, or write such a class as another word.",
             )
@@ -171,11 +174,9 @@ class LabelledTextOptions(DatasetOptions):
 
 
 def _functions() -> tuple[list[str], list[str], np.ndarray]:
-    """Return the functions of the packages of the standard library with most of them, and their
-    packages.
-    """
+    """Return the functions of the largest packages of the standard library, and their packages."""
     folder = Path(sysconfig.get_path("stdlib"))
-    found = {
+    functions = {
         package.name: [
             function
             for file in sorted(package.rglob("*.py"))
@@ -185,11 +186,11 @@ def _functions() -> tuple[list[str], list[str], np.ndarray]:
         for package in sorted(folder.iterdir())
         if (package / "__init__.py").exists() and package.name not in _LEFT_OUT
     }
-    names = sorted(sorted(found, key=lambda name: (-len(found[name]), name))[:_NUM_CLASSES])
+    names = sorted(sorted(functions, key=lambda name: (-len(functions[name]), name))[:_NUM_CLASSES])
     texts: list[str] = []
     targets: list[int] = []
     for number, name in enumerate(names):
-        kept = found[name][:_MAX_TEXTS_OF_CLASS]
+        kept = functions[name][:_MAX_TEXTS_OF_CLASS]
         texts += kept
         targets += [number] * len(kept)
     return texts, names, np.array(targets, dtype=np.int64)

@@ -1,8 +1,7 @@
-"""Columns that predict the target alone and almost without a mistake, as only its copies and
-consequences do.
+"""Columns that predict the target alone, almost without mistakes: its copies and consequences.
 
-Half of the rows are read to predict the other half: a value is taken to mean what it, or the
-nearest number, meant there. What is done about such a column is left to the user.
+Half of the rows predict the other half: a value is taken to mean what it, or the nearest number,
+meant there. The user decides what to do about such a column.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_SKILL = 0.98
-"""The share of the mistakes of the simplest guess, or of the squared error of the mean, that is
-avoided.
-"""
+"""The share of the errors of a constant guess that a leak avoids."""
 MIN_ROWS = 20
 _MAX_ROWS = 4_000
 
@@ -35,7 +32,7 @@ class Leak:
     Attributes:
         name: Its name.
         score: Accuracy, or R2 of numbers, on rows that were not read to predict them.
-        metric: What that is called.
+        metric: The name of the score.
     """
 
     name: str
@@ -74,20 +71,18 @@ def find_leaks(
         return []
     rows = np.random.default_rng(0).permutation(len(targets))[:_MAX_ROWS]
     halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
-    found = []
+    leaks = []
     for name, column in columns.items():
         values = _as_numbers(column.iloc[rows], forms.get(name))
         score, skill = _score(values, targets[rows], len(halves[0]), is_classification)
         if skill >= MIN_SKILL:
-            found.append(Leak(name, score, "accuracy" if is_classification else "R2"))
-    return found
+            metric = "accuracy" if is_classification else "R2"
+            leaks.append(Leak(name, score, metric))
+    return leaks
 
 
 def _as_numbers(column: pd.Series, form: TextForm | None) -> np.ndarray:
-    """Return numbers in the order of the values, where they have one.
-
-    Missing ones are the least.
-    """
+    """Return the values as numbers in the same order. Missing ones are the least."""
     import pandas as pd
 
     if isinstance(form, NumberText):
@@ -101,16 +96,17 @@ def _as_numbers(column: pd.Series, form: TextForm | None) -> np.ndarray:
         values = np.where(codes < 0, np.nan, codes)
     is_known = np.isfinite(values)
     known = values[is_known]
-    least = known.min() - np.ptp(known) - 1.0 if len(known) else 0.0
+    least = 0.0
+    if len(known):
+        # Far enough below all others that the nearest known value never stands in for it.
+        least = known.min() - np.ptp(known) - 1.0
     return np.where(is_known, values, least)
 
 
 def _score(
     values: np.ndarray, targets: np.ndarray, num_read: int, is_classification: bool
 ) -> tuple[float, float]:
-    """Return how well the first rows predict the others, and how much better that is than a
-    guess.
-    """
+    """Return how well the first rows predict the others, and the skill compared with a guess."""
     distinct, place = np.unique(values[:num_read], return_inverse=True)
     read, rest, wanted = targets[:num_read], values[num_read:], targets[num_read:]
     if is_classification:
@@ -134,4 +130,6 @@ def _nearest(distinct: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _avoided(error: float, of_guess: float) -> float:
-    return 1.0 - error / of_guess if of_guess > 0.0 else 0.0
+    if of_guess <= 0.0:
+        return 0.0
+    return 1.0 - error / of_guess

@@ -1,26 +1,21 @@
-"""What the arguments of a user's DataLoader mean here: followed, noted, or refused by name.
+"""What the arguments of a user's DataLoader mean here: followed, noted, or rejected by name.
 
 | Argument | What happens |
 |---|---|
 | dataset, collate_fn | used |
-| shuffle=False | train is visited in the order of the data; without meaning in an evaluation |
-| shuffle=True | another order in each epoch: that of `generator`, else one that follows from the
-seed |
-| sampler, generator | the numbers that torch would draw in each epoch; a `DistributedSampler` is
-refused |
-| batch_sampler | a BatchSampler of torch: its sampler and its drop_last; others are refused |
-| batch_size | the plan decides on it, which is noted; used for drop_last of an evaluation; None is
-refused |
+| shuffle=False | train is visited in the order of the data. In an evaluation it means nothing |
+| shuffle=True | another order in each epoch, drawn from `generator` or else from the seed |
+| sampler, generator | the numbers that torch would draw in each epoch. Not `DistributedSampler` |
+| batch_sampler | a BatchSampler of torch: its sampler and its drop_last. No others |
+| batch_size | the plan decides on it, with a note. drop_last of an evaluation uses it. Not None |
 | drop_last | followed, in training by the global batch of the plan |
-| num_workers, prefetch_factor | used where `plan.loaders` is left open |
-| worker_init_fn, timeout | used wherever there are loaders; with a stream, worker_init_fn is
-refused |
-| multiprocessing_context | fork; others are refused |
-| pin_memory, pin_memory_device, persistent_workers | as on the device and in a training they always
-are |
+| num_workers, prefetch_factor | used if `plan.loaders` is left open |
+| worker_init_fn, timeout | used wherever there are loaders. No worker_init_fn with a stream |
+| multiprocessing_context | fork. No others |
+| pin_memory, pin_memory_device, persistent_workers | always as the device and a training need it |
 | in_order=False | noted: batches come in their order |
 
-Torch is not imported: what is made of it has loaded it.
+Torch is not imported, because code that made its objects has loaded it.
 """
 
 from __future__ import annotations
@@ -34,15 +29,15 @@ from workbench.foundation.errors import DataError
 
 @dataclass(frozen=True)
 class LoaderArguments:
-    """How a part of the data is read, as far as a DataLoader of the user's states it.
+    """How a part of the data is read, according to the user's DataLoader.
 
     Attributes:
         keeps_order: Whether an epoch visits the samples in the order of the data.
-        drops_last: Whether a last batch that is smaller than the others is left out.
-        batch_size: Samples of a batch; None where no loader states it.
-        num_workers: Processes that load ahead; 0 where it was left open.
-        prefetch_factor: Batches that each of them holds ready; None for torch's default.
-        timeout_s: Seconds that a batch may take; 0 for any time.
+        drops_last: Whether a smaller last batch is dropped.
+        batch_size: Samples of a batch, or None without a loader.
+        num_workers: Processes that load ahead, or 0 if it was left open.
+        prefetch_factor: Batches that each of them holds ready, or None for torch's default.
+        timeout_s: Seconds that a batch may take, or 0 for any time.
         worker_init: Called in each of these processes with its number.
         dataset: What the process finds as the data set of `torch.utils.data.get_worker_info`.
         is_in_order: Whether batches come in their order.
@@ -60,7 +55,7 @@ class LoaderArguments:
 
 
 PLAIN = LoaderArguments()
-"""Of a data set that comes without a loader."""
+"""The arguments of a data set without a loader."""
 
 
 def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArguments, Any]:
@@ -72,24 +67,24 @@ def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArgume
         whose: What it loads, for messages.
 
     Returns:
-        What is followed of them, and the sampler where it does more than to shuffle or to count.
+        The arguments, and the sampler if it does more than shuffle or count.
 
     Raises:
-        DataError: If an argument cannot be followed; it names the argument and what to do.
+        DataError: If an argument cannot be followed. It says which one, and what to do.
     """
     _refuse(loader, torch_data, whose)
     is_stream = isinstance(loader.dataset, torch_data.IterableDataset)
     batches = loader.batch_sampler
     # A batch sampler that the user made brings its own sampler, and the loader's is a default.
     is_given = loader.batch_size is None and not is_stream
-    sampler = batches.sampler if is_given else loader.sampler
+    source = batches if is_given else loader
+    sampler = source.sampler
     if not is_stream:
         _refuse_sampler(sampler, torch_data, whose)
-    batch_size: Any = batches.batch_size if is_given else loader.batch_size
-    found = LoaderArguments(
+    arguments = LoaderArguments(
         keeps_order=not is_stream and type(sampler) is torch_data.SequentialSampler,
-        drops_last=bool(batches.drop_last if is_given else loader.drop_last),
-        batch_size=int(batch_size),
+        drops_last=bool(source.drop_last),
+        batch_size=int(source.batch_size),
         num_workers=loader.num_workers,
         prefetch_factor=loader.prefetch_factor,
         timeout_s=loader.timeout,
@@ -97,15 +92,13 @@ def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArgume
         dataset=loader.dataset,
         is_in_order=getattr(loader, "in_order", True),
     )
-    return found, (
-        None if is_stream or _is_plain(sampler, torch_data, len(loader.dataset)) else sampler
-    )
+    if is_stream or _is_plain(sampler, torch_data, len(loader.dataset)):
+        return arguments, None
+    return arguments, sampler
 
 
 def _is_plain(sampler: Any, torch_data: Any, num_samples: int) -> bool:
-    """Return whether a sampler visits each sample once, in order or shuffled by no generator of its
-    own.
-    """
+    """Return whether a sampler visits each sample once, in order or shuffled by torch's seed."""
     if type(sampler) is torch_data.SequentialSampler:
         return len(sampler) == num_samples
     return (
@@ -120,8 +113,7 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
     is_stream = isinstance(loader.dataset, torch_data.IterableDataset)
     if type(loader).__iter__ is not torch_data.DataLoader.__iter__:
         raise DataError(
-            f"{whose} is a {type(loader).__name__}, which makes its batches in a way of its own"
-            " (__iter__)",
+            f"{whose} is a {type(loader).__name__}, which makes its batches itself (__iter__)",
             field="data",
             next_step=(
                 "Return its data set, or a DataLoader of torch with its sampler and its collate_fn."
@@ -134,8 +126,8 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
             " batch",
             field="data",
             next_step=(
-                "Return the data set itself, where it yields single samples. One that yields whole "
-                "batches must yield their samples."
+                "Return the data set itself if it yields single samples. One that yields whole"
+                " batches must yield their samples."
             ),
         )
     if type(batches) is not torch_data.BatchSampler:
@@ -147,8 +139,8 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
         )
     if loader.worker_init_fn is not None and is_stream:
         raise DataError(
-            f"{whose} is a stream with a worker_init_fn, but a single process reads a stream from"
-            " its beginning to its end",
+            f"{whose} is a stream with a worker_init_fn, but a single process reads the whole"
+            " stream",
             field="data",
             next_step="Leave worker_init_fn out, and let the stream yield all its samples.",
         )
@@ -176,7 +168,7 @@ def _refuse_sampler(sampler: Any, torch_data: Any, whose: str) -> None:
         )
     if not hasattr(sampler, "__len__"):
         raise DataError(
-            f"{whose} has a sampler of type {type(sampler).__name__}, which states no length",
+            f"{whose} has a sampler of type {type(sampler).__name__}, which has no length",
             field="data",
             next_step="Give it __len__: how many numbers it yields in an epoch.",
         )
@@ -189,10 +181,10 @@ def notes_on(
     num_loaders: int,
     draws_samples: bool,
 ) -> list[str]:
-    """Return what is followed otherwise than it was written, in words.
+    """Return notes on arguments that are not followed as written.
 
     Args:
-        arguments: Those of each part of the data that has a loader.
+        arguments: The arguments of each part of the data that has a loader.
         global_batch: Samples of a step.
         num_loaders: Processes that load ahead on each worker.
         draws_samples: Whether a private training draws the samples of a step.
@@ -210,12 +202,12 @@ def notes_on(
             "the DataLoader of train has shuffle=False, but a private training draws the samples of"
             " each step at random, on which its promise rests"
         )
-    wanted = max((each.num_workers for each in arguments.values()), default=0)
+    wanted = max((loader.num_workers for loader in arguments.values()), default=0)
     if wanted and wanted != num_loaders:
         notes.append(
-            f"the DataLoader has num_workers={wanted}, and {num_loaders} processes load ahead, as "
-            "plan.loaders states"
+            f"the DataLoader has num_workers={wanted}, but {num_loaders} processes load ahead,"
+            " because plan.loaders says so"
         )
-    if not all(each.is_in_order for each in arguments.values()):
+    if not all(loader.is_in_order for loader in arguments.values()):
         notes.append("the DataLoader has in_order=False, but batches come in their order")
     return notes

@@ -22,35 +22,32 @@ from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError
 
 IGNORED = -100
-"""The class of a pixel that losses and metrics leave out."""
+"""The class of a pixel that losses and metrics ignore."""
 _UNKNOWN_PIXEL = 255
 
 
 class MasksOptions(SceneOptions):
     """A folder with `images` and `masks`, files of the same names, to find the class of each pixel.
 
-    A pixel of a mask is the number of its class, in a grey or a palette image; 255 is left out.
-    Images and masks are resized to squares; values of images go from -1 (black) to 1 (white).
-    Without a path, 1,000 noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to
-    be found and read.
+    A pixel of a mask is the number of its class, in a grey or a palette image. Pixels of 255 are
+    ignored. Images and masks are resized to squares, and values of images go from -1 (black) to
+    1 (white). Without a path, there are 1,000 noisy scenes of 32 x 32 pixels with scikit-learn's
+    handwritten digits.
     """
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
     def notes(self) -> tuple[str, ...]:
-        """Return how files are read that cannot be used as they are stored.
-
-        See DatasetOptions.notes.
-        """
+        """Return notes on files that cannot be used as they are stored."""
         if self.path is None:
             return ()
         images, _ = paired_files(existing_path(self.path), "masks", ENDINGS)
         return check_headers(images, turns=False)
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """List and split the images; see DatasetOptions.load."""
+        """List and split the images, as DatasetOptions.load does."""
         if self.path is None:
             made = load_scenes(cache)
             whole: Split = ArraySplit(made["inputs"], made["masks"])
@@ -83,14 +80,14 @@ class MasksOptions(SceneOptions):
         )
 
     def _numbered(self, masks: Sequence[str], cache: Path | None) -> tuple[str, ...]:
-        """Return the numbers up to the largest that a mask holds, for which all are read once."""
+        """Return the numbers up to the largest of any mask, for which all are read once."""
 
         def largest() -> Cached:
-            found = 0
+            number = 0
             for mask in masks:
                 pixels = _decode_mask(mask, None)
-                found = max(found, int(pixels[pixels != _UNKNOWN_PIXEL].max(initial=0)))
-            return Cached({}, {"largest": found})
+                number = max(number, int(pixels[pixels != _UNKNOWN_PIXEL].max(initial=0)))
+            return Cached({}, {"largest": number})
 
         made_from = {"files": [file_stamp(Path(mask)) for mask in masks]}
         made = cached("mask_classes", made_from, largest, code=[__file__], folder=cache)
@@ -128,8 +125,7 @@ class MaskSplit:
         """Return images, float32 of (batch, channels, size, size), and the class of each pixel.
 
         Raises:
-            DataError: If a file cannot be decoded, or a mask holds another class; it names the
-                file.
+            DataError: If a file cannot be decoded, or a mask holds another class.
         """
         from workbench.data.images import FolderSplit
 
@@ -145,14 +141,14 @@ class MaskSplit:
 
     def _mask(self, path: str) -> np.ndarray:
         pixels = _decode_mask(path, self.size)
-        found = np.where(pixels == _UNKNOWN_PIXEL, IGNORED, pixels)
-        if found.max() >= self.num_classes:
+        classes = np.where(pixels == _UNKNOWN_PIXEL, IGNORED, pixels)
+        if classes.max() >= self.num_classes:
             raise DataError(
-                f"{path} holds the class {found.max()}",
+                f"{path} holds the class {classes.max()}",
                 field="data.classes",
                 allowed=f"numbers below {self.num_classes}, and {_UNKNOWN_PIXEL} for unknown",
             )
-        return found
+        return classes
 
 
 def _part(split: Split, indices: np.ndarray) -> Split:
@@ -175,9 +171,10 @@ def _decode_mask(path: str, size: int | None) -> np.ndarray:
         with Image.open(path) as opened:
             if opened.mode not in ("1", "L", "P", "I") and not opened.mode.startswith("I;16"):
                 raise ValueError(f"its mode is {opened.mode}")
-            image = (
-                opened if size is None else opened.resize((size, size), Image.Resampling.NEAREST)
-            )
+            image: Image.Image = opened
+            if size is not None:
+                # Nearest: numbers of classes have no values in between.
+                image = opened.resize((size, size), Image.Resampling.NEAREST)
             return np.asarray(image).astype(np.int64)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(

@@ -1,7 +1,7 @@
 """Numbers that a column writes as text: with separators, a unit, or markers of missing values.
 
-How a column writes its numbers is found from all of its values, as with dates; statistics are left
-to columns.
+How a column writes its numbers is found from all of its values, as with dates. `columns` computes
+statistics.
 """
 
 from __future__ import annotations
@@ -43,12 +43,9 @@ MISSING_TEXTS = frozenset(
         "null",
     }
 )
-"""The cells of a text file that stand for a missing value, those of pandas."""
+"""The cells of a text file that pandas reads as a missing value."""
 MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
-"""What stands for a missing number, in small letters.
-
-The markers of pandas, a question mark and a hyphen.
-"""
+"""Markers of a missing number in small letters: those of pandas, a question mark and a hyphen."""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"
@@ -56,7 +53,7 @@ NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?
 NUMBER_WITH_DECIMAL_COMMA = r"[+-]?(?:[1-9][0-9]{0,2}(?:[.][0-9]{3})+|[0-9]+)(?:,[0-9]*)?"
 """The pattern of numbers with a decimal comma, and points between thousands."""
 UNITS = "%‰$€£¥₩₹₽₺₪₫₴₱฿¢"
-"""Signs that may stand before or after all numbers of a column."""
+"""Signs that all numbers of a column may have before or after them."""
 CURRENCIES = (
     "AUD",
     "BRL",
@@ -88,16 +85,11 @@ CURRENCIES = (
     "USD",
     "ZAR",
 )
-"""Words that may stand before a number.
-
-Others are the kind of a code, such as SKU 123 or flat 12.
-"""
+"""Words that may precede a number. Other words make a code, such as SKU 123 or flat 12."""
 NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
-"""The pattern of a number beside the unit UNIT; its groups are the number."""
+"""The pattern of a number with the unit UNIT. Its groups are the number."""
 DECIMAL_COMMA = "decimal_comma"
-"""The attribute of columns from a file whose other columns write decimal commas, so that 1,234 is
-1.234.
-"""
+"""The attribute of columns whose file writes decimal commas elsewhere, so that 1,234 is 1.234."""
 _PLAIN = re.compile(
     r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII
 )
@@ -119,10 +111,10 @@ class NumberText:
 
     Attributes:
         has_thousands: Whether commas separate thousands.
-        has_decimal_comma: Whether a comma stands before decimals, and points between thousands.
-        unit: The sign or word beside each number, such as %, CHF or m2; "" for none. 58.1% is read
-            as 58.1.
-        missing: Texts that count as missing beside the usual markers, in small letters.
+        has_decimal_comma: Whether a comma precedes decimals, and points separate thousands.
+        unit: The sign or word next to each number, such as %, CHF or m2, or "" for none. 58.1% is
+            read as 58.1.
+        missing: Texts that count as missing besides the usual markers, in small letters.
     """
 
     has_thousands: bool = False
@@ -131,10 +123,10 @@ class NumberText:
     has_decimal_comma: bool = False
 
     def parse(self, text: str) -> float:
-        """Return the number that a text stands for; NaN if it is missing.
+        """Return the number that a text means, or NaN if it is missing.
 
         Args:
-            text: The text; spaces around it and the case of letters do not count.
+            text: The text. Spaces around it and the case of letters do not count.
 
         Raises:
             ValueError: If it is not a number.
@@ -162,30 +154,32 @@ class NumberText:
         raise ValueError(f"{text!r} is not a number")
 
     def parse_all(self, values: pd.Series) -> np.ndarray:
-        """Return the numbers of a column; see `parse`.
+        """Return the numbers of a column, as `parse` reads them.
 
         Args:
-            values: Texts, or any values that are written as text; missing ones become NaN.
+            values: Texts, or any values that are written as text. Missing ones become NaN.
 
         Raises:
-            ValueError: If a value is not a number; it names the first as the index names its row.
+            ValueError: If a value is not a number. The message shows the row of the first.
         """
-        found = np.full(len(values), np.nan)
+        numbers = np.full(len(values), np.nan)
         for place, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
+            if is_missing:
+                continue
             try:
-                found[place] = math.nan if is_missing else self._number(value)
+                numbers[place] = self._number(value)
             except ValueError:
                 raise ValueError(f"row {values.index[place]} (from 0) holds {value!r}") from None
-        return found
+        return numbers
 
     def _number(self, value: object) -> float:
-        return (
-            float(value) if isinstance(value, int | float | np.number) else self.parse(str(value))
-        )
+        if isinstance(value, int | float | np.number):
+            return float(value)
+        return self.parse(str(value))
 
 
 def text_of_category(value: object, known: Container[str]) -> str:
-    """Return a category as text; a whole number is 1 or 1.0, whichever is known.
+    """Return a category as text. A whole number is written 1 or 1.0, whichever is known.
 
     Args:
         value: A value that is not missing.
@@ -219,20 +213,19 @@ def is_marker(text: str) -> bool:
 
 
 def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> NumberText | None:
-    """Return how a column of text writes numbers; None if it contains something else.
+    """Return how a column of text writes numbers, or None for other columns.
 
     Commas separate thousands only if every value of digits has them in all of these places: 950 and
-    1,200, but not 1200 or 1,5 beside these. Otherwise they stand before decimals if every value of
-    digits has one at most, and points between thousands only: 1.200,5 and 1,25. Where the file of
-    the column has decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first: 1,234
-    could be either. A sign is a unit only if it stands beside every number, a word if it stands
-    beside at least half of them and the others have none. Plain numbers alone are text on purpose,
-    such as codes: a text file would have read them as such.
+    1,200, but not also 1200 or 1,5. Otherwise they precede decimals if every value of digits has at
+    most one, and points only separate thousands: 1.200,5 and 1,25. If the file of the column has
+    decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first, since 1,234 could be
+    either. A sign is a unit only if every number has it. A word is a unit if at least half of the
+    numbers have it and the others have none. Plain numbers alone are text on purpose, such as
+    codes, because a text file would have read them as numbers.
 
     Args:
-        values: The column; one of the type category is left as it is.
-        min_share: Share of the values, those that are missing left out, that must be numbers;
-            others count as missing.
+        values: The column. Columns of the type category are left alone.
+        min_share: Share of the known values that must be numbers. Others count as missing.
     """
     from pandas import CategoricalDtype
 
@@ -263,7 +256,7 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
 def shows_decimal_commas(
     columns: Iterable[Sequence[str]], *, are_usual: bool = False
 ) -> bool | None:
-    """Return whether the columns of a file show that a comma stands before decimals in it.
+    """Return whether the columns of a file show that it writes decimal commas.
 
     Args:
         columns: The texts of each column.
@@ -272,8 +265,8 @@ def shows_decimal_commas(
             12,5 in one.
 
     Returns:
-        True if a column writes numbers such as 12,5; False if one has numbers such as 1,234,567 or
-        12.5; None if all could be either.
+        True if a column writes numbers such as 12,5, False if one has numbers such as 1,234,567 or
+        12.5, and None if all could be either.
 
     Example:
         >>> shows_decimal_commas([["1,234", "2,345"], ["12,5", "3,25"]])
@@ -300,13 +293,13 @@ def shows_decimal_commas(
             has_points |= any("." in number for number in others)
     if has_others or (has_points and not (has_decimal_commas and are_usual)):
         return False
-    return True if has_decimal_commas else None
+    return has_decimal_commas or None
 
 
 def has_decimal_points(texts: Iterable[str], separator: str) -> bool:
     """Return whether a file writes decimal points in columns that had decimal commas in training.
 
-    A table that was read and written again by a program has 1.234, where the original had 1,234.
+    A program that reads a table and writes it again may turn 1,234 into 1.234.
 
     Args:
         texts: The cells of these columns.
@@ -328,11 +321,10 @@ def has_decimal_points(texts: Iterable[str], separator: str) -> bool:
 
 
 def may_be_thousands(texts: Iterable[str]) -> bool:
-    """Return whether numbers may have points between thousands, as 950 and 1.200, and at least one
-    has.
+    """Return whether numbers may have points between thousands, and at least one has.
 
     Args:
-        texts: The values of a column; markers of missing values are left out.
+        texts: The values of a column. Markers of missing values are ignored.
     """
     known = [text.strip() for text in texts if not is_marker(text)]
     return any("." in text for text in known) and all(map(_WITH_POINTS.fullmatch, known))
@@ -348,66 +340,64 @@ def _may_have_decimal_commas(texts: Sequence[str]) -> bool:
 
 
 def _have_decimal_commas(texts: Sequence[str]) -> bool:
-    """Return whether all numbers may have decimal commas, and at least half of the commas are no
-    others.
-    """
+    """Return whether all numbers may have decimal commas, and most commas can only be these."""
     with_comma = [text for text in texts if "," in text]
     num_others = sum(_WITH_SEPARATORS.fullmatch(text) is not None for text in with_comma)
     return 2 * num_others < len(with_comma) and all(map(_WITH_DECIMAL_COMMA.fullmatch, texts))
 
 
 def without_units(counts: Mapping[str, int]) -> tuple[dict[str, str], str]:
-    """Return each of some texts without the common unit of the numbers among them, and that unit.
+    """Return texts without the common unit of the numbers among them, and that unit.
 
     Args:
         counts: How often each text occurs.
 
     Returns:
-        The texts, and the unit as of `number_text_of`; "" for none.
+        The texts, and the unit as in `number_text_of`, or "" for none.
     """
     units = units_of(counts)
-    unit = max(units, key=lambda each: (units[each], each), default="")
-    # 54 beside 54 m2 is the same quantity, but 0.5 beside 50% may be a share.
+    unit = max(units, key=lambda name: (units[name], name), default="")
+    # 54 and 54 m2 are the same quantity, but 0.5 and 50% may mean the same share.
     is_common = len(units) == 1 or (len(units) == 2 and "" in units and unit not in UNITS)
-    unit = unit if is_common else ""
+    if not is_common:
+        unit = ""
     return {text: _without_unit(text, unit) for text in counts}, unit
 
 
 def units_of(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return how many of some texts are numbers with each unit, a sign or a word.
-
-    "" stands for none.
+    """Return how many of some texts are numbers with each unit, where "" means no unit.
 
     Args:
         counts: How often each text occurs.
     """
-    found: dict[str, int] = {}
+    units: dict[str, int] = {}
     for text, count in counts.items():
         unit = _unit_in(text)
         if _OF_DIGITS.fullmatch(number := _without_unit(text, unit)) or _PLAIN.fullmatch(number):
-            found[unit] = found.get(unit, 0) + count
-    return found
+            units[unit] = units.get(unit, 0) + count
+    return units
 
 
 def _unit_in(text: str) -> str:
-    """Return the sign in a text, or the word beside a number; "" if there is none."""
+    """Return the sign in a text, or the word next to a number, or "" without either."""
     if (sign := next((sign for sign in UNITS if sign in text), "")) or _PLAIN.fullmatch(text):
         return sign
-    found = _WITH_WORD.fullmatch(text)
-    return "" if found is None else found[1] or found[2]
+    match = _WITH_WORD.fullmatch(text)
+    if match is None:
+        return ""
+    return match[1] or match[2]
 
 
 def _without_unit(text: str, unit: str) -> str:
-    """Return a text without the unit before or after it, or as it is where there is none."""
-    found = re.fullmatch(NUMBER_WITH_UNIT.replace("UNIT", re.escape(unit)), text) if unit else None
-    return text if found is None else "".join(filter(None, found.groups()))
+    """Return a text without the unit before or after it, if it has the unit."""
+    match = unit and re.fullmatch(NUMBER_WITH_UNIT.replace("UNIT", re.escape(unit)), text)
+    if not match:
+        return text
+    return "".join(filter(None, match.groups()))
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:
-    """Return how often each text of a column occurs, without spaces around it.
-
-    Missing ones are left out.
-    """
+    """Return how often each known text of a column occurs, without spaces around it."""
     return _counts(map(str, values.dropna()))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,22 +15,21 @@ from workbench.data.splits import Datasets
 from workbench.experiment.metric_declarations import Task
 from workbench.experiment.refusals import refusal
 from workbench.foundation.errors import DataError, ExperimentError
+from workbench.foundation.refusals import closest
 
 if TYPE_CHECKING:
     from workbench.data.table_summary import TableSummary
 
 
 def held_out_field() -> Any:
-    """Return the field of the share of samples that is held out for one test at the end of each
-    training.
-    """
+    """Return the field of the share of samples that is held out for one test of each training."""
     return Field(
         0.0,
         ge=0.0,
         lt=1.0,
         description=(
-            "Share that nothing is chosen by, on which each complete training is measured once at "
-            "its end; 0 for none."
+            "Share that no decision uses. Each complete training is measured on it once, at its"
+            " end. 0 for none."
         ),
     )
 
@@ -82,25 +81,25 @@ class DatasetOptions(BaseModel, ABC):
 
         Args:
             seed: Seed of the division into train and validation.
-            cache: Folder of the cache; the default one if None.
+            cache: Folder of the cache. None means the default folder.
 
         Raises:
             DataError: If the source is missing or cannot be read or understood.
         """
 
     def find_task(self) -> Task | None:
-        """Return the task without loading the data set; None if that is not possible."""
+        """Return the task without loading the data set, or None if that is not possible."""
         return None
 
     def check_source(self) -> None:
-        """Refuse a source that cannot be loaded, as far as its beginning shows.
+        """Reject a source that cannot be loaded, as far as its first bytes show.
 
         Raises:
-            DataError: If it is missing, cannot be understood, or lacks what the options name.
+            DataError: If it is missing, cannot be understood, or does not fit the options.
         """
 
     def reading(self, *, seed: int) -> Reading | None:
-        """Return how samples become inputs of a model; None where they are used as they are.
+        """Return how samples become inputs of a model, or None if they are used as they are.
 
         Args:
             seed: Seed of the division into train and validation.
@@ -111,18 +110,18 @@ class DatasetOptions(BaseModel, ABC):
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """Return what users should know about how the source is read, which may take reading it.
+        """Return what users should know about how the source is read. This may read all of it.
 
         Raises:
             DataError: If the source is missing or cannot be read or understood.
         """
         table = self.summary()
-        return () if table is None else table.notes
+        if table is None:
+            return ()
+        return table.notes
 
     def summary(self) -> TableSummary | None:
-        """Return what a table consists of, which takes reading it.
-
-        None if the data set is not a table.
+        """Return what a table consists of after reading it, or None for other data sets.
 
         Raises:
             DataError: If the source is missing or cannot be read or understood.
@@ -136,29 +135,36 @@ class DatasetOptions(BaseModel, ABC):
             num_rows: Maximum number of rows.
 
         Returns:
-            Names of the columns and the cells of each row, the target last; None if it is not a
+            Names of the columns and the cells of each row, the target last, or None if it is not a
             table.
         """
         return None
 
 
-def existing_path(path: Path, *, field: str = "data.path") -> Path:
+def existing_path(
+    path: Path, *, field: str = "data.path", other_names: Collection[str] = ()
+) -> Path:
     """Return `path` with ~ expanded if it exists.
 
     Args:
         path: A file or a folder.
         field: The dotted field that contains the path.
+        other_names: What may be written there instead of a path, such as names of data sets.
 
     Raises:
         DataError: If it does not exist.
     """
     expanded = path.expanduser()
     if not expanded.exists():
+        allowed, meant = None, None
+        if other_names:
+            names, meant = closest(str(path), sorted(other_names))
+            allowed = f"a path, or a bundled data set: {names}"
+        place = f"Relative paths start in {Path.cwd()}. Write an absolute path if it is elsewhere."
         raise DataError(
             f"the path {path} does not exist",
             field=field,
-            next_step=(
-                f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere."
-            ),
+            allowed=allowed,
+            next_step=meant or place,
         )
     return expanded

@@ -1,8 +1,7 @@
 """Splits that set the order of their samples themselves: streams, and data sets with a sampler.
 
-Samples are named by their position in the order of an epoch. Every worker walks through the same
-order and takes the positions that are its own, so no sample is lost or seen twice, whatever the
-order is.
+Samples are numbered by their position in the order of an epoch. Every worker walks through the same
+order and takes its own positions, so no sample is lost or seen twice, whatever the order is.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ Collate = Callable[[Sequence[Any]], tuple[Any, Any]]
 
 @runtime_checkable
 class OrderedSplit(Protocol):
-    """A split whose samples come in an order of its own."""
+    """A split that orders its samples itself."""
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Begin an epoch: the same (epoch, seed) gives the same order on every worker.
+        """Start an epoch. The same epoch and seed give the same order on every worker.
 
         Args:
             epoch: Which epoch, from 0.
@@ -45,14 +44,14 @@ class SharedGenerator(NamedTuple):
     """Whether the loader draws its own number before the first epoch only, not before each."""
 
     def draw(self, epoch: int) -> None:
-        """Draw the number that a DataLoader draws before its sampler begins an epoch."""
+        """Draw the number that a DataLoader draws before its sampler starts an epoch."""
         if epoch == 0 or not self.is_drawn_once:
             torch = sys.modules["torch"]
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
 
 
 class SampledSplit:
-    """A map-style data set in the order of a sampler, which may leave out and repeat samples."""
+    """A map-style data set in the order of a sampler, which may skip and repeat samples."""
 
     draws_samples = True
 
@@ -70,17 +69,17 @@ class SampledSplit:
         Args:
             dataset: Samples by number.
             sampler: Yields the numbers of an epoch. What it draws from torch's, numpy's or Python's
-                generator follows from the seed and the epoch. Generators that it holds itself go on
-                from epoch to epoch, as in a loop of torch. `set_epoch` is called if there is one.
-            gather: From samples to a batch.
-            num_samples: How many of its numbers are used, the first ones; None for all.
-            shared: Its generator, if the DataLoader draws from it, too.
+                generator follows from the seed and the epoch. Its own generators continue from
+                epoch to epoch, as in a loop of torch. `set_epoch` is called if there is one.
+            gather: Makes a batch of samples.
+            num_samples: How many of the first numbers are used, or None for all.
+            shared: Its generator, if the DataLoader also draws from it.
         """
         self._dataset, self._sampler, self._gather = dataset, sampler, gather
         self._shared = shared
         self._order: list[int] | None = None
-        self._stated: int = len(sampler)  # type: ignore[arg-type]
-        self._num_samples = self._stated if num_samples is None else num_samples
+        self._num_promised: int = len(sampler)  # type: ignore[arg-type]
+        self._num_samples = self._num_promised if num_samples is None else num_samples
         self._generators = OwnGenerators(sampler)
         self._num_drawn = 0
         self._begun: tuple[int, int] | None = None
@@ -89,7 +88,7 @@ class SampledSplit:
         return self._num_samples
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Draw the order of an epoch; see OrderedSplit."""
+        """Draw the order of an epoch."""
         key = (epoch, 0 if self._generators else seed)
         if self._begun == key:
             return
@@ -101,9 +100,7 @@ class SampledSplit:
         self._begun = key
 
     def _follow(self, epoch: int, seed: int) -> None:
-        """Draw the orders of all epochs up to one, since each begins where the generators were
-        left.
-        """
+        """Draw the orders of all epochs up to one, as each continues with the same generators."""
         if self._num_drawn > epoch:
             self._generators.restart()
             self._num_drawn = 0
@@ -117,9 +114,9 @@ class SampledSplit:
     def _drawn(self, epoch: int) -> list[int]:
         _set_epoch(self._sampler, epoch)
         order = [int(number) for number in self._sampler]
-        if len(order) != self._stated:
+        if len(order) != self._num_promised:
             raise DataError(
-                f"the sampler yielded {len(order)} numbers and states a length of {self._stated}",
+                f"the sampler yielded {len(order)} numbers, but its length is {self._num_promised}",
                 field="data",
             )
         return order
@@ -127,24 +124,22 @@ class SampledSplit:
     def batch(
         self, indices: np.ndarray, *, before_sample: BeforeSample | None = None
     ) -> tuple[Any, Any]:
-        """Return the samples at some positions of the epoch as one batch; see MapSplit.batch."""
+        """Return the samples at some positions of the epoch as one batch."""
         if self._order is None:
             self.begin(0, 0)
         assert self._order is not None
         numbers = [self._order[int(index)] for index in indices]
-        if before_sample is not None:  # a sample that is repeated is drawn anew
+        if before_sample is not None:  # a repeated sample is drawn once for each position
             positions, at_position = iter(indices), before_sample
             before_sample = lambda _: at_position(int(next(positions)))  # noqa: E731
         return self._gather(fetch_samples(self._dataset, numbers, before_sample))
 
 
 class StreamSplit:
-    """An iterable data set.
+    """An iterable data set, which is read on, or from the start again for an earlier position.
 
-    Positions are served by reading on, or from the start again if they lie behind.
-
-    It is read with random generators of its own, so that a stream that shuffles is the same on
-    every worker.
+    It is read with its own random generators, so a stream that shuffles is the same on every
+    worker.
     """
 
     def __init__(
@@ -158,10 +153,10 @@ class StreamSplit:
         """Wrap a stream.
 
         Args:
-            dataset: Can be iterated over again and again; `set_epoch` is called if there is one.
+            dataset: Can be iterated over repeatedly. `set_epoch` is called if there is one.
             num_samples: Samples of an epoch.
-            gather: From samples to a batch.
-            repeats: Whether a stream that ends before is begun again; refused otherwise.
+            gather: Makes a batch of samples.
+            repeats: Whether a stream that ends early starts again. Otherwise that is an error.
         """
         self._repeats = repeats
         self._dataset, self._num_samples, self._gather = dataset, num_samples, gather
@@ -175,15 +170,12 @@ class StreamSplit:
         return self._num_samples
 
     def begin(self, epoch: int, seed: int) -> None:
-        """Begin an epoch with the first sample; see OrderedSplit."""
+        """Start an epoch with the first sample."""
         self._epoch, self._seed = epoch, seed
         self._reader = None
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the samples at rising positions of the epoch as one batch.
-
-        A repeated one is read once.
-        """
+        """Return samples at rising positions as one batch. A repeated one is read once."""
         if self._reader is None or int(indices[0]) < self._position:
             self._random = RandomStates(seed_of(self._seed, self._epoch))
             self._generators.restart(self._epoch)
@@ -192,9 +184,10 @@ class StreamSplit:
         with self._random.in_use():
             for index in indices:
                 ahead = int(index) - self._position
-                samples.append(
-                    next(itertools.islice(self._reader, ahead, None)) if ahead >= 0 else samples[-1]
-                )
+                if ahead >= 0:
+                    samples.append(next(itertools.islice(self._reader, ahead, None)))
+                else:
+                    samples.append(samples[-1])
                 self._position = int(index) + 1
         return self._gather(samples)
 
@@ -208,29 +201,31 @@ class StreamSplit:
                 raise DataError(
                     f"the stream ended after {num_read} of {self._num_samples} samples",
                     field="data",
-                    next_step="State the number that it has.",
+                    next_step="Set the option to the number that it has.",
                 )
 
 
 class OwnGenerators:
-    """The generators that a sampler or a data set holds, and the states in which they came."""
+    """The generators that a sampler or a data set holds, and their first states."""
 
     def __init__(self, owner: Any) -> None:
-        """Look for generators among the attributes of `owner`, and remember their states."""
-        found = vars(owner).values() if hasattr(owner, "__dict__") else ()
-        accessible = [(each, _access(each)) for each in found]
-        self._generators = [(each, access) for each, access in accessible if access is not None]
-        self._first = [access.read(each) for each, access in self._generators]
+        """Find generators among the attributes of `owner`, and remember their states."""
+        values = getattr(owner, "__dict__", {}).values()
+        accessible = [(value, _access(value)) for value in values]
+        self._generators = [
+            (generator, access) for generator, access in accessible if access is not None
+        ]
+        self._first = [access.read(generator) for generator, access in self._generators]
 
     def __bool__(self) -> bool:
         return bool(self._generators)
 
     def restart(self, epoch: int = 0) -> None:
-        """Set the states in which the generators came, or others that follow from these.
+        """Restore the first states of the generators, or other states that follow from these.
 
         Args:
-            epoch: Which epoch begins; that of a stream cannot be reached by drawing all the earlier
-                ones.
+            epoch: Which epoch starts. A later epoch of a stream gets a derived state, because
+                reading all epochs before it would take too long.
         """
         for (generator, access), state in zip(self._generators, self._first, strict=True):
             access.write(generator, state)
@@ -246,7 +241,7 @@ class _Access(NamedTuple):
 
 
 def _access(value: Any) -> _Access | None:
-    """Return how the state of a generator is read and written; None if a value is none."""
+    """Return how to read and write the state of a generator, or None for other values."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Generator):
         return _Access(torch.Generator.get_state, torch.Generator.set_state)
@@ -255,7 +250,7 @@ def _access(value: Any) -> _Access | None:
     if isinstance(value, np.random.RandomState):
         return _Access(np.random.RandomState.get_state, np.random.RandomState.set_state)
     if isinstance(value, np.random.Generator):
-        return _Access(lambda each: each.bit_generator.state, _set_bits)
+        return _Access(lambda generator: generator.bit_generator.state, _set_bits)
     return None
 
 
@@ -264,7 +259,7 @@ def _set_bits(generator: Any, state: Any) -> None:
 
 
 def _reseed(generator: Any, epoch: int) -> None:
-    """Give a generator a seed that follows from the state that it has and an epoch."""
+    """Give a generator a seed that follows from its state and an epoch."""
     if isinstance(generator, random.Random):
         generator.seed(seed_of(generator.getrandbits(32), epoch))
     elif isinstance(generator, np.random.RandomState):
@@ -278,6 +273,6 @@ def _reseed(generator: Any, epoch: int) -> None:
 
 
 def _set_epoch(source: Any, epoch: int) -> None:
-    """Let a sampler or a data set know the epoch."""
+    """Notify a sampler or a data set of the epoch, if it can be."""
     if callable(getattr(source, "set_epoch", None)):
         source.set_epoch(epoch)

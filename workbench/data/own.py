@@ -45,9 +45,9 @@ def load_own(
     Args:
         function: Called with a copy of the options. Returns `Datasets`, or (train, validation) or
             (train, validation, test) of what `foreign.as_split` takes.
-        options: Its options. For a pair they also hold `task` and, where the samples do not
-            determine them, `num_outputs`, `vocabulary_size` and `class_names`, and for streams
-            their lengths.
+        options: Its options. For a pair they also need `task`. They need `num_outputs`,
+            `vocabulary_size` and `class_names` if the samples do not determine them, and the
+            lengths of streams.
         name: Name of the data.
         training_seed: Passed if the function has a parameter of this name: repeats of a training
             can then learn from different parts of the data, such as the folds of a
@@ -71,8 +71,8 @@ def load_own(
         task=description.task,
         train=splits[0],
         validation=splits[1],
-        test=splits[2] if len(splits) == 3 else None,
-        input_shape=tuple(inputs.shape[1:]) if hasattr(inputs, "shape") else (),
+        test=next(iter(splits[2:]), None),
+        input_shape=tuple(getattr(inputs, "shape", ())[1:]),
         num_outputs=_num_outputs(description, targets, name),
         vocabulary_size=description.vocabulary_size,
         class_names=description.class_names,
@@ -82,9 +82,7 @@ def load_own(
 
 
 def takes_training_seed(function: Callable[..., Any]) -> bool:
-    """Tell whether the data that a function returns may differ from one repeat of a training to the
-    next.
-    """
+    """Return whether a function takes the seed of a training, which differs between repeats."""
     try:
         return "training_seed" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # no signature
@@ -92,9 +90,7 @@ def takes_training_seed(function: Callable[..., Any]) -> bool:
 
 
 def _named_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a function names as parameters, beside the first, which receives them
-    all.
-    """
+    """Return the options that have their own parameter, after the first one that takes them all."""
     try:
         _, *others = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # no signature, or no parameter
@@ -110,7 +106,7 @@ def _named_options(function: Callable[..., Any], options: Mapping[str, Any]) -> 
 def _check_callable(
     function: Callable[..., Any], options: Mapping[str, Any], seeds: Mapping[str, Any], name: str
 ) -> None:
-    """Refuse a function that cannot be called with the options."""
+    """Reject a function that cannot be called with the options."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # no signature
@@ -136,26 +132,29 @@ def _as_splits(
             allowed="Datasets, or a pair (train, validation) of data sets or DataLoaders",
         )
     parts = ("train", "validation", "test")[: len(returned)]
-    found = [
+    loaded = [
         as_split(dataset, options, part=part, name=name)
         for part, dataset in zip(parts, returned, strict=True)
     ]
-    return [split for split, _ in found], dict(zip(parts, (each for _, each in found), strict=True))
+    loading: dict[str, LoaderArguments] = {
+        part: arguments for part, (_, arguments) in zip(parts, loaded, strict=True)
+    }
+    return [split for split, _ in loaded], loading
 
 
 def _describe(options: Mapping[str, Any], name: str) -> Description:
     try:
         return Description.model_validate(dict(options))
     except ValidationError as error:
-        found = refusal(error, at="data")
-        if found.field == "data.task" and "task" not in options:
+        problem = refusal(error, at="data")
+        if problem.field == "data.task" and "task" not in options:
             raise ExperimentError(
                 f"{name} returned data sets without a task",
-                field=found.field,
+                field=problem.field,
                 allowed=get_args(Task),
                 next_step="Add the task to the options of data, or return workbench.data.Datasets.",
             ) from error
-        raise found from error
+        raise problem from error
 
 
 def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
@@ -182,8 +181,9 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
 
 
 def _is_numeric(values: Any) -> bool:
-    is_array = isinstance(values, np.ndarray)
-    return values.dtype.kind in "biuf" if is_array else hasattr(values, "shape")
+    if isinstance(values, np.ndarray):
+        return values.dtype.kind in "biuf"
+    return hasattr(values, "shape")
 
 
 def _num_outputs(description: Description, targets: Any, name: str) -> int:
@@ -191,7 +191,9 @@ def _num_outputs(description: Description, targets: Any, name: str) -> int:
         return description.num_outputs
     shape = getattr(targets, "shape", (1,))
     if description.task in ("regression", "other"):
-        return int(shape[1]) if len(shape) > 1 else 1
+        if len(shape) < 2:
+            return 1
+        return int(shape[1])
     if description.task == "language_model" and description.vocabulary_size is not None:
         return description.vocabulary_size
     if description.class_names:

@@ -1,10 +1,10 @@
 """Pixels of image files as 8-bit grey or colour, whatever mode and depth they are stored in.
 
-The modes of Pillow are used as they are meant, or refused by name: nothing is clipped or left out
-silently. What was changed is noted by `traits_of`. Finding and resizing images is left to `images`.
+Pillow's modes are used as they are meant, or rejected by name, so nothing is clipped or dropped
+silently. `traits_of` notes what was changed. Finding and resizing images is left to `images`.
 
-Files that cannot be read are found by their headers and ends; what looks whole is not decoded. A
-folder may hold millions of files on a slow disk: some of them are read, evenly spread, for a short
+Broken files are found by their headers and ends. Files that look whole are not decoded. A folder
+may hold millions of files on a slow disk, so only some of them are read, evenly spread, for a short
 time.
 """
 
@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 
 _ORIENTATION = 0x0112
 _EMBEDDED_PREVIEW = "MPO"
-"""Photos of which the other frames are smaller copies or depths."""
+"""Photos whose other frames are smaller copies or depths."""
 MAX_FILES = 2000
 LONGEST_S = 3.0
-"""How long files are read at most."""
+"""The longest time for reading files."""
 _NUM_PASSES = 8
-"""Each reads every eighth file, so that those that were read are evenly spread when the time is
-over.
-"""
+"""Each pass reads every eighth file, so files are evenly spread whenever the time is over."""
 _ENDS = {"PNG": b"IEND", "JPEG": b"\xff\xd9", "GIF": b";", "WEBP": b""}
-"""What stands at the end of a whole file; nothing where opening it shows that.
+"""The bytes at the end of a whole file, or none if opening it shows whether it is whole.
 
-Other formats are decoded.
+Files of other formats are decoded.
 """
 _END_BYTES = 64
 
@@ -44,7 +42,7 @@ def eight_bits(image, channels):
 
     On white where it is transparent.
     """
-    # Exported scripts hold this function as it is: it imports what it needs, and has no
+    # Exported scripts contain this function as it is, so it imports what it needs and has no
     # annotations.
     import numpy as np
     from PIL import Image
@@ -70,10 +68,7 @@ def eight_bits(image, channels):
 
 
 def why_not_eight_bits(image: Image) -> str | None:
-    """Return why the pixels of an opened image cannot be used; None if they can.
-
-    Decodes nothing.
-    """
+    """Return why the pixels of an opened image cannot be used, or None. Nothing is decoded."""
     from PIL.Image import new
 
     sample = new(image.mode, (1, 1))
@@ -86,7 +81,7 @@ def why_not_eight_bits(image: Image) -> str | None:
 
 
 def traits_of(image: Image, *, turns: bool) -> list[str]:
-    """Return what of an opened image is not used as it is stored, in words; decodes nothing.
+    """Return how an opened image is not used as it is stored, in words. Nothing is decoded.
 
     Args:
         image: An image as Pillow opened it.
@@ -101,36 +96,36 @@ def traits_of(image: Image, *, turns: bool) -> list[str]:
         traits.append("have the colours of print (CMYK), and are converted without their profile")
     if image.format != _EMBEDDED_PREVIEW and getattr(image, "n_frames", 1) > 1:
         traits.append("have several frames or pages, of which the first is used")
-    if image.getexif().get(_ORIENTATION, 1) not in (0, 1):
+    is_turned = image.getexif().get(_ORIENTATION, 1) not in (0, 1)
+    if is_turned and turns:
+        traits.append("are turned as their camera noted")
+    elif is_turned:
         traits.append(
-            "are turned as their camera noted"
-            if turns
-            else (
-                "are not turned as their camera noted, as what describes them is of the stored"
-                " pixels"
-            )
+            "are not turned as their camera noted, because masks or boxes describe the stored"
+            " pixels"
         )
     return traits
 
 
 def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
-    """Refuse images of which some cannot be read.
+    """Reject images of which some cannot be read.
 
     Args:
-        files: Paths in their order; of more than `MAX_FILES`, as many are read, evenly spread.
+        files: Paths in their order. If there are more than `MAX_FILES`, as many are read.
         turns: Whether pictures are turned as their cameras noted.
 
     Returns:
         Notes on files that are not used as they are stored.
 
     Raises:
-        DataError: If one cannot be read; it names the first.
+        DataError: If one cannot be read. The message shows the first.
     """
     spread = np.linspace(0, len(files) - 1, min(len(files), MAX_FILES))
     chosen: list[int] = spread.astype(int).tolist()
     broken: dict[int, str] = {}
     traits: Counter[str] = Counter()
-    num_read, until = 0, time.monotonic() + LONGEST_S
+    until = time.monotonic() + LONGEST_S
+    num_read = 0
     for index in (index for first in range(_NUM_PASSES) for index in chosen[first::_NUM_PASSES]):
         if time.monotonic() > until:
             break
@@ -140,26 +135,25 @@ def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
     if not broken:
         of_all = "" if num_read == len(files) else f" of the {num_read:,} that were read"
         return tuple(f"{count:,} images{of_all} {trait}" for trait, count in sorted(traits.items()))
-    first, others = min(broken), len(broken) - 1
-    more = f"; nor can {others:,} more of the {num_read:,} files that were read" if others else ""
+    first = min(broken)
+    problem = f"{files[first]} cannot be read as an image: {broken[first]}"
+    if len(broken) > 1:
+        problem += f". Nor can {len(broken) - 1:,} more of the {num_read:,} files that were read"
     raise DataError(
-        f"{files[first]} cannot be read as an image: {broken[first]}{more}",
+        problem,
         field="data.path",
         next_step="Repair the file or move it out of the folder.",
     )
 
 
 def _fault_of(path: str, traits: Counter[str], turns: bool) -> str | None:
-    """Return why a file cannot be read as an image; None if it looks whole.
-
-    Its traits are counted.
-    """
+    """Return why a file cannot be read as an image, or None if it looks whole. Count its traits."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as opened:
             if not _has_its_end(path, opened.format):
-                # other content may follow the end, so only decoding shows what is missing
+                # Other content may follow the end, so only decoding shows what is missing.
                 opened.load()
             if (reason := why_not_eight_bits(opened)) is not None:
                 return reason

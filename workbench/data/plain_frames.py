@@ -1,7 +1,7 @@
 """Tables of any types of pandas and Arrow as numbers, truth values, times and text.
 
-A value is used as it is meant, converted with a note, or refused with the name of its column. What
-a column of plain values means is left to `columns`.
+A value is used as it is meant, converted with a note, or rejected with the name of its column.
+`columns` decides what a column of plain values means.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import datetime
 import decimal
 import fractions
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,15 +41,15 @@ class PlainFrame(NamedTuple):
 def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
     """Return a table whose columns hold numbers, truth values, times, categories or text.
 
-    An index with a name, or of anything but whole numbers, becomes columns: it is content. The
-    numbers of rows that every frame has are left out.
+    An index with a name, or of anything but whole numbers, is content and becomes columns. The row
+    numbers that every frame has are dropped.
 
     Args:
-        frame: The table; the names of its columns differ.
-        field: What errors name as the place of the table.
+        frame: The table. The names of its columns differ.
+        field: The place of the table in errors.
 
     Raises:
-        DataError: If a column holds what is no single value, such as lists or complex numbers.
+        DataError: If a column holds lists, complex numbers or other values that are not single.
     """
     table, notes = _with_index(frame)
     plain = table.copy(deep=False)
@@ -57,12 +57,13 @@ def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
         column, note = _plain(given, field)
         if column is not given:
             plain[name] = column
-        notes += [] if note is None else [note]
+        if note is not None:
+            notes.append(note)
     return PlainFrame(plain, tuple(notes))
 
 
 def plain_column(values: pd.Series, *, field: str = "data") -> pd.Series:
-    """Return one column as `plain_frame` does; arguments and errors likewise."""
+    """Return one column as `plain_frame` does."""
     return _plain(values, field)[0]
 
 
@@ -79,7 +80,7 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     taken = set(map(str, frame.columns))
     if any(name in taken for name in names):
         # A copy of a column, as after set_index(..., drop=False), or a name that says nothing more.
-        note = f"the index {', '.join(names)} is left out, as a column has its name"
+        note = f"the index {', '.join(names)} is not used, because a column has the same name"
         return frame.reset_index(drop=True), [note]
     plural = "s" if len(names) > 1 else ""
     return frame.reset_index(names=names), [
@@ -88,7 +89,7 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
-    """Return a column, itself where it is plain already, and what was converted."""
+    """Return a column, or itself if it is plain already, and what was converted."""
     import pandas as pd
 
     dtype, name = values.dtype, str(values.name)
@@ -109,8 +110,9 @@ def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
         )
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         return _plain_objects(values, field)
-    is_whole = dtype.kind in "iu"
-    return values, _note_of_large(name, values.dropna()) if is_whole else None
+    if dtype.kind in "iu":
+        return values, _note_of_large(name, values.dropna())
+    return values, None
 
 
 def _out_of_arrow(values: pd.Series) -> pd.Series:
@@ -125,11 +127,11 @@ def _out_of_arrow(values: pd.Series) -> pd.Series:
     if kind == "b":
         return values.astype("boolean")
     objects = np.empty(len(values), dtype=object)
-    objects[:] = [
-        None if missing else value for value, missing in zip(values, values.isna(), strict=True)
-    ]
-    found = pd.Series(objects, index=values.index, name=values.name)
-    return found.infer_objects() if kind in "mM" else found
+    objects[:] = _known_as(values, lambda value: value)
+    column = pd.Series(objects, index=values.index, name=values.name)
+    if kind in "mM":
+        return column.infer_objects()
+    return column
 
 
 def _plain_objects(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
@@ -158,7 +160,7 @@ def _all_are(kinds: set[type], *of: type) -> bool:
 
 
 def _plain_numbers(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | None] | None:
-    """Return truth values and numbers; None for values of other types."""
+    """Return truth values and numbers, or None for values of other types."""
     name, known = str(values.name), values[values.notna()]
     if _all_are(kinds, *_TRUTH):
         return values.astype("boolean"), None
@@ -172,7 +174,7 @@ def _plain_numbers(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str 
 
 
 def _plain_times(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | None] | None:
-    """Return dates, durations and times of the day; None for values of other types."""
+    """Return dates, durations and times of the day, or None for values of other types."""
     import pandas as pd
 
     name, known = str(values.name), values[values.notna()]
@@ -190,7 +192,7 @@ def _plain_times(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | 
     if _all_are(kinds, datetime.date, np.datetime64):
         return values, None  # with or without a time and a zone: `dates` reads them
     if _all_are(kinds, pd.Period):
-        moments = [None if missing else value.to_timestamp() for value, missing in _pairs(values)]
+        moments = _known_as(values, pd.Period.to_timestamp)
         return (
             pd.Series(pd.to_datetime(moments), index=values.index, name=values.name),
             f"{name} holds periods, which are read as their first moment",
@@ -199,7 +201,7 @@ def _plain_times(values: pd.Series, kinds: set[type]) -> tuple[pd.Series, str | 
 
 
 def _refuse_several_values(name: str, kinds: set[type], field: str) -> None:
-    """Refuse a column whose values consist of several numbers or values each."""
+    """Reject a column whose values consist of several numbers or values each."""
     import pandas as pd
 
     if _all_are(kinds, complex, np.complexfloating):
@@ -210,12 +212,12 @@ def _refuse_several_values(name: str, kinds: set[type], field: str) -> None:
         if issubclass(
             kind, (list, tuple, set, frozenset, dict, np.ndarray, pd.Series, pd.DataFrame)
         ):
-            step = "Give every value a column of its own, or leave the column out."
+            step = "Give every value its own column, or leave the column out."
             raise _refusal(name, f"{kind.__name__}s, of several values each", step, field)
 
 
 def _mixed(values: pd.Series, name: str, kinds: Iterable[type]) -> tuple[pd.Series, str | None]:
-    """Return values of several types as text, which numbers among them are, too."""
+    """Return values of several types as text, numbers included."""
     if all(issubclass(kind, (str, *_TRUTH, *_WHOLE, *_REAL, *_WRITTEN)) for kind in kinds):
         return _as_text(values), None
     listed = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -233,25 +235,27 @@ def _as_floats(values: pd.Series, known: pd.Series) -> pd.Series:
 def _as_text(values: pd.Series) -> pd.Series:
     import pandas as pd
 
-    texts = np.array(
-        [None if missing else str(value) for value, missing in _pairs(values)], dtype=object
-    )
+    texts = np.array(_known_as(values, str), dtype=object)
     return pd.Series(texts, index=values.index, name=values.name)
 
 
-def _pairs(values: pd.Series) -> Iterable[tuple[Any, bool]]:
-    return zip(values, values.isna(), strict=True)
+def _known_as(values: pd.Series, convert: Callable[[Any], Any]) -> list[Any]:
+    """Return converted values, with None for missing ones."""
+    pairs = zip(values, values.isna(), strict=True)
+    return [None if is_missing else convert(value) for value, is_missing in pairs]
 
 
 def _decoded(values: pd.Series, field: str) -> pd.Series:
     import pandas as pd
 
-    texts = np.empty(len(values), dtype=object)
-    for row, (value, missing) in enumerate(_pairs(values)):
+    texts = np.full(len(values), None, dtype=object)
+    for row, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
+        if is_missing:
+            continue
         try:
-            texts[row] = None if missing else bytes(value).decode()
+            texts[row] = bytes(value).decode()
         except UnicodeDecodeError as error:
-            step = "Decode it before, or leave the column out."
+            step = "Decode it first, or leave the column out."
             raise _refusal(
                 str(values.name), f"bytes that are no text (row {row})", step, field
             ) from error
@@ -259,15 +263,10 @@ def _decoded(values: pd.Series, field: str) -> pd.Series:
 
 
 def _note_of_large(name: str, known: pd.Series) -> str | None:
-    """Return a note on whole numbers that are not exact as floating-point numbers.
-
-    None for others.
-    """
-    whole = (
-        known
-        if known.dtype.kind in "iu"
-        else [value for value in known if isinstance(value, _WHOLE)]
-    )
+    """Return a note if whole numbers are not exact as floating-point numbers."""
+    whole: Any = known
+    if known.dtype.kind not in "iu":
+        whole = [value for value in known if isinstance(value, _WHOLE)]
     if not len(whole) or max(abs(int(min(whole))), abs(int(max(whole)))) <= _EXACT:
         return None
     return (

@@ -1,7 +1,6 @@
 """Preview of a data set before training: sizes, classes, a few samples, loading speed.
 
-Samples are described as pictures, rows or text, depending on their kind; drawing them is left to
-the caller.
+Samples are described as pictures, rows or text, depending on their kind. The caller draws them.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ def preview(
         needed_samples_per_s: Samples per second that training processes, if known.
 
     Returns:
-        Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts (of the
-        train samples that were read, num_counted of them; None if there are no classes),
-        target_histogram (None if targets are not numbers), samples, load_samples_per_s,
-        needed_samples_per_s, warnings.
+        Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts,
+        num_counted, target_histogram, samples, load_samples_per_s, needed_samples_per_s and
+        warnings. class_counts covers the num_counted train samples that were read, and is None
+        without classes. target_histogram is None if targets are not numbers.
     """
     draw = np.random.default_rng(seed)
     targets = _targets(datasets, draw)
@@ -82,25 +81,23 @@ def preview(
 
 
 def _targets(datasets: Datasets, draw: np.random.Generator) -> np.ndarray | None:
-    """Return the targets of the train samples.
-
-    If they must be read, of as many as the time limit allows.
-    """
+    """Return the targets of the train samples, or of as many as can be read within the limit."""
     if datasets.task == "language_model":
         return None
     held = getattr(datasets.train, "targets", None)
     if isinstance(held, np.ndarray):
         return held
-    order, found = _drawn(datasets.train, draw)[:_MAX_COUNTED], []
+    order = _drawn(datasets.train, draw)[:_MAX_COUNTED]
+    parts = []
     until_s = perf_counter() + _COUNTING_S
     for first in range(0, len(order), _READ_AT_ONCE):
         targets = _as_numbers(datasets.train.batch(order[first : first + _READ_AT_ONCE])[1])
         if not isinstance(targets, np.ndarray):
             return None
-        found.append(targets)
+        parts.append(targets)
         if perf_counter() > until_s:
             break
-    return np.concatenate(found)
+    return np.concatenate(parts)
 
 
 def _class_counts(datasets: Datasets, targets: np.ndarray | None) -> list[int] | None:
@@ -119,7 +116,7 @@ def _histogram(datasets: Datasets, targets: np.ndarray | None) -> dict[str, list
 
 
 def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> float:
-    """Time batches in random order, as training reads them; the first one is not counted."""
+    """Time batches in random order, as training reads them, except the first one."""
     order = _drawn(split, draw)
     batches = [order[first : first + batch] for first in range(0, len(order), batch)]
     split.batch(batches[0])
@@ -135,27 +132,30 @@ def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> 
 
 
 def _drawn(split: Split, draw: np.random.Generator) -> np.ndarray:
-    """Return all positions in random order, or rising where a split sets its order itself."""
-    return (
-        np.arange(len(split)) if isinstance(split, OrderedSplit) else draw.permutation(len(split))
-    )
+    """Return all positions in random order, or rising if a split sets its order itself."""
+    if isinstance(split, OrderedSplit):
+        return np.arange(len(split))
+    return draw.permutation(len(split))
 
 
 def _as_numbers(part: Any) -> Any:
-    """Return inputs or targets with arrays in place of tensors."""
+    """Return inputs or targets with arrays instead of tensors."""
     if isinstance(part, Mapping):
         return {name: _as_numbers(value) for name, value in part.items()}
     if isinstance(part, tuple):
         return tuple(_as_numbers(value) for value in part)
-    return part if isinstance(part, list) else np.asarray(part)
+    if isinstance(part, list):
+        return part
+    return np.asarray(part)
 
 
 def _fields(inputs: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what inputs consist of, by name."""
-    named = inputs if isinstance(inputs, Mapping) else None
-    if isinstance(inputs, tuple):
+    if isinstance(inputs, Mapping):
+        named: Mapping[Any, Any] = inputs
+    elif isinstance(inputs, tuple):
         named = {f"input {place}": part for place, part in enumerate(inputs)}
-    if named is None:
+    else:
         yield name, inputs
         return
     for key, part in named.items():
@@ -163,15 +163,14 @@ def _fields(inputs: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _in_words(value: Any) -> str:
-    """Return one field of a sample as short text.
-
-    The shape of several numbers, and the first ones.
-    """
+    """Return one field of a sample as short text: the shape and the first of several numbers."""
     if not isinstance(value, np.ndarray | np.generic):
         return str(value)[:MAX_CHARACTERS]
     numbers = " ".join(format_number(float(number)) for number in value.reshape(-1)[:MAX_CELLS])
-    shape = f"{list(value.shape)}: " if value.ndim else ""
-    return f"{shape}{numbers}{' ...' * (value.size > MAX_CELLS)}"
+    shown = numbers + " ..." * (value.size > MAX_CELLS)
+    if value.ndim == 0:
+        return shown
+    return f"{list(value.shape)}: {shown}"
 
 
 def _samples(datasets: Datasets, inputs: Any, targets: Any) -> list[dict[str, Any]]:
@@ -184,7 +183,9 @@ def _samples(datasets: Datasets, inputs: Any, targets: Any) -> list[dict[str, An
             }
             for place in range(min(len(values) for values in fields.values()))
         ]
-        wanted = targets if isinstance(targets, np.ndarray) else [""] * len(shown)
+        wanted = [""] * len(shown)
+        if isinstance(targets, np.ndarray):
+            wanted = list(targets)
         return [
             {**row, "target": _in_words(target)} for row, target in zip(shown, wanted, strict=False)
         ]
@@ -207,8 +208,11 @@ def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
     is_named = (
         datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
     )
-    words = [datasets.class_names[int(token)] if is_named else f"{int(token)} " for token in tokens]
-    return {"kind": "text", "text": "".join(words)[:MAX_CHARACTERS]}
+    if is_named:
+        text = "".join(datasets.class_names[int(token)] for token in tokens)
+    else:
+        text = "".join(f"{int(token)} " for token in tokens)
+    return {"kind": "text", "text": text[:MAX_CHARACTERS]}
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:
@@ -244,15 +248,14 @@ def _target(datasets: Datasets, target: np.ndarray) -> str:
 
 
 def _pictures(inputs: np.ndarray) -> list[str]:
-    """Return images as data URLs.
-
-    The darkest and the brightest value of all of them are black and white.
-    """
+    """Return images as data URLs, scaled so that the extremes of all are black and white."""
     from PIL import Image
 
     numbers = inputs.astype(np.float64)
     known = numbers[np.isfinite(numbers)]
-    darkest, brightest = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    darkest, brightest = 0.0, 1.0
+    if len(known):
+        darkest, brightest = known.min(), known.max()
     scaled = np.nan_to_num((numbers - darkest) / ((brightest - darkest) or 1.0)) * 255.0
     pixels = np.clip(np.round(scaled), 0, 255).astype(np.uint8)
     written = []
@@ -292,7 +295,9 @@ def _warnings(
 
 def _imbalance(counts: Sequence[int], names: Sequence[str]) -> list[str]:
     def named(number: int) -> str:
-        return names[number] if number < len(names) else f"class {number}"
+        if number >= len(names):
+            return f"class {number}"
+        return names[number]
 
     absent = [named(number) for number, count in enumerate(counts) if count == 0]
     if absent:

@@ -1,7 +1,6 @@
-"""How a data set turns what users have into the inputs of a model, for models that leave the
-workbench.
+"""How a data set turns what users have into the inputs of a model, for exported models.
 
-Loading does the same for all samples at once; here it is described, so that an exported model can
+Loading does the same for all samples at once. Here it is described, so that an exported model can
 contain it.
 """
 
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
     from workbench.experiment.setting_types import TokenKind
 
 MAX_SAMPLES = 5_000
-"""How many train samples a reading has at most.
-
-What is known of their distribution comes from these.
-"""
+"""The most train samples in a reading. The known distribution of the data comes from these."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +27,17 @@ class Reading:
     Attributes:
         samples: Some train samples as users have them, by the name of the input.
         indices: The numbers of these samples in the train split.
-        columns: How each column of a table is encoded; empty where a sample is an array.
-        mean: Subtracted from an array; a number, or one for each place of its last dimensions.
-        scale: What an array is then divided by, likewise.
-        array_columns: The columns of a table of whose rows an array consists.
-        vocabulary: The texts that token ids stand for.
-        tokens: How a text becomes token ids; None where users have these.
+        columns: How each column of a table is encoded, or empty if a sample is an array.
+        mean: What is subtracted from an array: a number, or one for each place of its last
+            dimensions.
+        scale: What an array is then divided by: a number, or one for each place.
+        array_columns: The columns of a table if an array consists of its rows.
+        vocabulary: The texts of the token ids.
+        tokens: How a text becomes token ids, or None if users have token ids.
         target: The name of what is predicted.
-        targets: The names of the numbers that are predicted, where there are several.
-        target_mean: Added to a predicted number after scaling; one, or one for each number.
-        target_scale: Factor of a predicted number, likewise.
+        targets: The names of the predicted numbers if there are several.
+        target_mean: What is added to predicted numbers after scaling: one number, or one each.
+        target_scale: The factor of predicted numbers: one number, or one each.
         is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels
             first.
     """

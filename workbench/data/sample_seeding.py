@@ -1,10 +1,8 @@
-"""What a data set draws at random while it is read.
+"""Makes what a data set draws at random a function of seed, epoch and sample, and nothing else.
 
-A function of seed, epoch and sample, nothing else.
-
-So augmentations are the same whichever process reads a sample, and reading leaves the generators of
-the training, which dropout draws from, where they were. Only the global generators of Python, numpy
-and torch are seeded; a generator that a data set holds itself is its own affair.
+Augmentations are therefore the same whichever process reads a sample. Reading also leaves the
+generators of the training, from which dropout draws, untouched. Only the global generators of
+Python, numpy and torch are seeded. A data set's own generators are left alone.
 """
 
 from __future__ import annotations
@@ -18,16 +16,16 @@ from typing import Any
 import numpy as np
 
 _NUM_WATCHED = 8
-"""Batches after which a data set that has drawn nothing is taken for one that never does."""
+"""After this many batches, a data set that has drawn nothing is assumed to draw never."""
 
 
 def seed_of(*key: int) -> int:
-    """Return the seed of what is drawn for a key, such as (seed, epoch, sample)."""
+    """Return the seed for a key, such as (seed, epoch, sample)."""
     return int(np.random.SeedSequence(key).generate_state(1)[0])
 
 
 def seed_generators(seed: int) -> None:
-    """Seed the global generators of Python, numpy and, where it is loaded, torch."""
+    """Seed the global generators of Python, numpy and, if it is loaded, torch."""
     random.seed(seed)
     np.random.seed(seed)
     torch = sys.modules.get("torch")
@@ -39,16 +37,13 @@ class RandomStates:
     """The states of the global generators while a data set is read."""
 
     def __init__(self, seed: int) -> None:
-        """Begin with a seed."""
+        """Start with a seed."""
         self._seed = seed
         self._states: tuple[Any, ...] | None = None
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let the generators continue where they were left in here last.
-
-        Outside they stay as they are.
-        """
+        """Let the generators continue where they last were in here, and restore them after."""
         outside = _states()
         if self._states is None:
             seed_generators(self._seed)
@@ -65,13 +60,13 @@ class Draws:
     """Reads batches of one split so that what is drawn follows from seed, epoch and sample."""
 
     def __init__(self, split: Any) -> None:
-        """Take over a split; one that draws nothing is read as it is."""
+        """Read a split, as it is if it draws nothing."""
         self._split = split
         self._is_drawing = False
         self._num_watched = _NUM_WATCHED if getattr(split, "draws_samples", False) else 0
 
     def batch(self, indices: np.ndarray, *, epoch: int, seed: int) -> tuple[Any, Any]:
-        """Return the samples at `indices` as one batch; see Split.batch."""
+        """Return the samples at `indices` as one batch."""
         if not self._is_drawing and not self._num_watched:
             return self._split.batch(indices)
         outside = _states()
@@ -107,10 +102,10 @@ def _set_states(states: tuple[Any, ...]) -> None:
         sys.modules["torch"].set_rng_state(states[2])
 
 
-def _are_equal(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    if one[0] != other[0] or (one[2] is None) != (other[2] is None):
+def _are_equal(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    if before[0] != after[0] or (before[2] is None) != (after[2] is None):
         return False
     same_array = all(
-        np.array_equal(left, right) for left, right in zip(one[1], other[1], strict=True)
+        np.array_equal(left, right) for left, right in zip(before[1], after[1], strict=True)
     )
-    return same_array and (one[2] is None or bool((one[2] == other[2]).all()))
+    return same_array and (before[2] is None or bool((before[2] == after[2]).all()))

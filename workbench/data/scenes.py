@@ -1,8 +1,6 @@
-"""Images that show several things each.
+"""Images that show several things each: options of their folders, and scenes of digits.
 
-Options of their folders, and scenes of digits in place of one.
-
-What is to be found in them, the class of each pixel or boxes, is left to `masks` and `boxes`.
+`masks` and `boxes` define what is to be found in them: the class of each pixel, or boxes.
 """
 
 from __future__ import annotations
@@ -25,20 +23,17 @@ _NUM_SCENES, _SIZE, _NUM_DIGITS, _DIGIT = 1_000, 32, 3, 8
 
 
 class SceneOptions(DatasetOptions):
-    """How a folder of images that show several things each is read.
+    """How a folder of images that show several things each is read. Without one, scenes."""
 
-    By default, scenes of digits.
-    """
-
-    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
-    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
+    path: Path | None = Field(None, description="The folder. By default, scenes of digits.")
+    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels (32 in scenes).")
     channels: Literal[1, 3] = Field(
-        3, description="1 for grey, 3 for red, green and blue; scenes have 1."
+        3, description="1 for grey, 3 for red, green and blue (1 in scenes)."
     )
     classes: tuple[str, ...] = Field(
         (),
         description=(
-            "Names of the classes by number; numbers up to the largest that is found by default."
+            "Names of the classes by number. By default, numbers up to the largest one found."
         ),
     )
     validation_fraction: float = Field(
@@ -56,7 +51,7 @@ class SceneOptions(DatasetOptions):
         return self
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        """Return how pixels from 0 to 255 become inputs, as DatasetOptions.reading does."""
         return pixel_reading(self.load(seed=seed, cache=None).train)
 
 
@@ -64,12 +59,12 @@ def load_scenes(cache: Path | None) -> Mapping[str, np.ndarray]:
     """Return 1,000 scenes of 32 x 32 pixels with scikit-learn's digits, always the same ones.
 
     Args:
-        cache: Folder of the cache; the default one if None.
+        cache: Folder of the cache. None means the default folder.
 
     Returns:
-        `inputs`, values from -1 to 1 of shape (scenes, 1, 32, 32); `masks`, for each pixel 1 + the
-        digit, or 0; `boxes` of shape (scenes, 3, 5), for each digit its number and the left, top,
-        right and bottom edge of what is visible on the noise, as shares of the side.
+        `inputs` are values from -1 to 1 of shape (scenes, 1, 32, 32). `masks` have 1 + the digit
+        for each pixel, or 0. `boxes` of shape (scenes, 3, 5) have for each digit its number and
+        the left, top, right and bottom edge of its visible part, as shares of the side.
     """
     return cached("scenes", {"scenes": _NUM_SCENES}, _make, code=[__file__], folder=cache).arrays
 
@@ -92,10 +87,8 @@ def _make() -> Cached:
             )
             is_visible = digit > 0.4
             masks[part] = np.where(is_visible, numbers[number] + 1, masks[part])
-            rows, columns = (
-                np.flatnonzero(is_visible.any(axis=1)),
-                np.flatnonzero(is_visible.any(axis=0)),
-            )
+            rows = np.flatnonzero(is_visible.any(axis=1))
+            columns = np.flatnonzero(is_visible.any(axis=0))
             edges = (left + columns[0], top + rows[0], left + columns[-1] + 1, top + rows[-1] + 1)
             boxes[scene, place] = (numbers[number], *(edge / _SIZE for edge in edges))
     inputs = np.clip(np.round(pixels), 0, 255)[:, None].astype(np.float32) / MIDDLE - 1.0

@@ -1,9 +1,7 @@
-"""Time series as windows.
+"""Time series as windows: rows of a table in the order of time, each with the values that follow.
 
-Rows of a table in the order of time, each window with the values that follow.
-
-The table is divided by time: what is validated or tested comes after all that is trained with. A
-forecast is made from `lookback` rows of all columns for the next `horizon` rows of some of them.
+The table is divided by time, so validation and test come after everything that is trained with. A
+forecast uses `lookback` rows of all columns for the next `horizon` rows of some of them.
 """
 
 from __future__ import annotations
@@ -33,30 +31,31 @@ _SIMULATED = ("load", "temperature")
 
 
 class SeriesOptions(DatasetOptions):
-    """A table of which each row is a point in time, to forecast the next values of some of its
-    columns.
+    """A table whose rows are points in time, to forecast the next values of some columns.
 
-    Rows are sorted by the column `time`. The last rows are the test part, those before them
-    validation, so that no value that is forecast there was trained with. Columns are standardised
-    with the rows of train; a missing value becomes the last known one. Without a path, the hourly
+    Rows are sorted by the column `time`. The last rows are the test part and the rows before them
+    validation, so no forecast value was trained with. Columns are standardised with the train
+    rows, and a missing value becomes the last known one. Without a path, the series is the hourly
     electric load of a simulated town.
     """
 
     path: Path | None = Field(
         None,
-        description="A .csv, .tsv or .parquet file; a simulated town's electric load by default.",
+        description=(
+            "A .csv, .tsv or .parquet file. By default, the electric load of a simulated town."
+        ),
     )
     time: str | None = Field(
         None,
         min_length=1,
-        description="The column of times; rows are in their order by default.",
+        description="The column of times. By default, the rows are already in order.",
         json_schema_extra={"column_of": "path"},
     )
     targets: tuple[str, ...] = Field(
-        (), description="The columns to forecast; all that are used by default."
+        (), description="The columns to forecast. By default, all columns that are used."
     )
     columns: tuple[str, ...] = Field(
-        (), description="The columns to forecast from; all columns of numbers by default."
+        (), description="The columns to forecast from. By default, all columns of numbers."
     )
     lookback: int = Field(48, ge=1, le=65_536, description="Rows that a forecast is made from.")
     horizon: int = Field(12, ge=1, le=4_096, description="Rows that are forecast.")
@@ -65,13 +64,13 @@ class SeriesOptions(DatasetOptions):
         0.2,
         gt=0.0,
         lt=1.0,
-        description="Share of the rows that is validated, after those of train.",
+        description="Share of the rows that is validated. They follow the train rows.",
     )
     test_fraction: float = Field(
         0.1,
         ge=0.0,
         lt=1.0,
-        description="Share of the rows at the end that no decision uses; 0 for none.",
+        description="Share of the rows at the end that no decision uses. 0 for none.",
     )
 
     @model_validator(mode="after")
@@ -81,14 +80,11 @@ class SeriesOptions(DatasetOptions):
         return self
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "regression"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read the table and cut it into windows; see DatasetOptions.load.
-
-        The seed changes nothing.
-        """
+        """Read the table and cut it into windows. The seed changes nothing."""
         made = self._read()
         values = ((made.values - made.mean) / made.scale).astype(np.float32)
         parts = {
@@ -107,10 +103,7 @@ class SeriesOptions(DatasetOptions):
         )
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how windows are standardised, and forecasts are not.
-
-        See DatasetOptions.reading.
-        """
+        """Return how windows are standardised. Forecasts are not standardised."""
         made = self._read()
         starts = made.starts["train"]
         indices = some_of(min(len(starts), 500))
@@ -130,7 +123,7 @@ class SeriesOptions(DatasetOptions):
         )
 
     def check_source(self) -> None:
-        """Refuse a table without the columns that are named; see DatasetOptions.check_source."""
+        """Reject a table without the columns in the options."""
         if self.path is not None:
             check_columns(read_columns(self.path), self._named_columns)
 
@@ -149,21 +142,20 @@ class SeriesOptions(DatasetOptions):
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
-        return {
-            "targets": self.targets,
-            "columns": self.columns,
-            "time": [self.time] if self.time else [],
-        }
+        columns: dict[str, Iterable[str]] = {"targets": self.targets, "columns": self.columns}
+        if self.time is not None:
+            columns["time"] = [self.time]
+        return columns
 
     def _names(self, table: pd.DataFrame) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns to forecast, and all that are used, those to forecast first."""
         from pandas.api import types
 
-        found = [str(name) for name in table.columns]
-        check_columns(found, self._named_columns)
+        names = [str(name) for name in table.columns]
+        check_columns(names, self._named_columns)
         used = list(self.columns) or [
             name
-            for name in found
+            for name in names
             if name != self.time and types.is_numeric_dtype(column_of(table, name))
         ]
         targets = self.targets or tuple(used)
@@ -199,7 +191,7 @@ class SeriesOptions(DatasetOptions):
 
 @dataclass(frozen=True)
 class _Series:
-    """A table as numbers: (rows, columns), those to forecast first, and where windows begin."""
+    """A table as numbers, (rows, columns) with those to forecast first, and the first rows."""
 
     names: tuple[str, ...]
     num_targets: int
@@ -231,9 +223,7 @@ class WindowSplit:
         return len(self.starts)
 
     def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (batch, lookback, columns) and (batch, horizon * targets), the targets of a row
-        together.
-        """
+        """Return (batch, lookback, columns) and (batch, horizon * targets), row by row."""
         starts = self.starts[np.asarray(indices)][:, None]
         inputs = self.values[starts + np.arange(-self.lookback, 0)]
         targets = self.values[starts + np.arange(self.horizon), : self.num_targets]
@@ -271,15 +261,13 @@ def _times(table: pd.DataFrame, name: str) -> np.ndarray:
         raise DataError(
             f"several rows have the same {name!r}",
             field="data.time",
-            next_step="Write one row for each time: give each series a column of its own.",
+            next_step="Write one row for each time, and give each series its own column.",
         )
     return times
 
 
 def _filled(values: np.ndarray, num_train: int) -> np.ndarray:
-    """Return values with the last known one where one is missing, or the mean of train before the
-    first.
-    """
+    """Return values without gaps: the last known value, or the mean of train before the first."""
     import pandas as pd
 
     if not np.isnan(values).any():
@@ -290,13 +278,11 @@ def _filled(values: np.ndarray, num_train: int) -> np.ndarray:
 
 
 def _simulate() -> pd.DataFrame:
-    """Return a town's electric load by hours.
-
-    Cycles of day and week, the temperature's effect, and noise.
-    """
+    """Return the hourly electric load of a town: daily and weekly cycles, weather and noise."""
     import pandas as pd
 
     random = np.random.default_rng(0)
+    # Weather is a slow random walk that returns to its mean, so it cannot be learnt from the clock.
     hours = np.arange(_NUM_HOURS)
     weather = np.zeros(_NUM_HOURS)
     for hour in range(1, _NUM_HOURS):

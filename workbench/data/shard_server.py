@@ -1,13 +1,11 @@
-"""Brings shards to a node.
+"""Brings shards to a node: from its disk, from the node responsible for them, or from the origin.
 
-From its disk, from the node that is responsible for a shard, or from the origin.
-
-Each node runs one server, in a process that outlives trials, and processes that read data get what
-they lack from the server of their node. All servers agree on which of them reads a shard from the
-origin: it follows from a hash of both. So each file is read from there once per cluster, whatever
-nodes need it first. Where no cluster provides a server, the process that reads starts one for
-itself and for those that it forks. Who runs the servers and lists them is left to the caller; what
-a shard holds, to `shards`.
+Each node runs one server, in a process that outlives trials. Processes that read data get missing
+shards from the server of their node. All servers agree which of them reads a shard from the origin,
+because that follows from a hash of both. Each file is therefore read from there once per cluster,
+whatever node needs it first. If no cluster provides a server, the process that reads starts one for
+itself and for the processes that it forks. The caller runs and lists the servers, and `shards`
+defines what a shard holds.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ from workbench.foundation.errors import DataError, WorkbenchError
 
 _READS_AT_ONCE = 16
 _ANSWER_S = 600.0
-"""How long a shard may take to be read from the origin."""
+"""The longest time to read a shard from the origin."""
 _MAX_NUM_REQUESTED = 8
-"""How many other nodes are queried for a shard before it is read from the origin."""
+"""How many other nodes are asked for a shard before it is read from the origin."""
 
 
 class Endpoint(NamedTuple):
-    """Where a server answers, and what it requires."""
+    """The address of a server, and the token that it requires."""
 
     host: str
     port: int
@@ -53,11 +51,11 @@ class Wanted:
 
     Attributes:
         url: The place of its files.
-        endings: The extensions of these.
-        digest: Of the files as the requester has listed them.
+        endings: The extensions of the files.
+        digest: The digest of the files as the requester has listed them.
         shard: Its number.
-        source: From where it may come: anywhere, only from what the node holds or reads from the
-            origin, or only from what it holds.
+        source: Where it may come from: `anywhere`, `origin` for the disk of the node or the
+            origin, or `disk` for the disk of the node alone.
     """
 
     url: str
@@ -69,26 +67,23 @@ class Wanted:
 
 _find_server: Callable[[], Endpoint] | None = None
 _own_servers: dict[tuple[int, Path], ShardServer] = {}
-"""Those that this process has started; a process that was forked has none."""
+"""The servers that this process has started. A forked process has none."""
 _connection: socket.socket | None = None
-"""Open as long as this process lives, so that the server of the node does, too."""
+"""Open as long as this process lives, which keeps the server of the node running."""
 
 
 def find_server_by(find: Callable[[], Endpoint]) -> None:
-    """State how this process finds the server of its node.
-
-    Without that it starts one when it needs it.
-    """
+    """Set how this process finds the server of its node. Otherwise it starts its own on demand."""
     global _find_server
     _find_server = find
 
 
 def fetcher(files: RemoteFiles, folder: Path) -> Callable[[int], bytes]:
-    """Return a function that fetches a shard, which processes that are forked may call as well.
+    """Return a function that fetches a shard, and which forked processes may also call.
 
     Args:
         files: The files.
-        folder: Folder of the cache of a server that is started here, where no other is provided.
+        folder: Folder of the cache of a server that is started here if there is no other.
     """
     global _connection
     if _find_server is not None:
@@ -125,7 +120,7 @@ class _Missing(Exception):
 
 
 def _request(endpoint: Endpoint, wanted: Wanted, timeout_s: float = _ANSWER_S) -> bytes:
-    """Request a shard of a server.
+    """Request a shard from a server.
 
     Raises:
         OSError: If the server does not answer.
@@ -165,7 +160,7 @@ class ShardServer:
         Args:
             folder: Folder of the cache.
             host: Address of this node at which others reach it.
-            others: Returns the servers of the cluster; this one may be among them.
+            others: Returns the servers of the cluster. This one may be among them.
         """
         self._folder, self._others = folder, others
         self._files: dict[tuple[str, tuple[str, ...]], RemoteFiles] = {}
@@ -201,24 +196,25 @@ class ShardServer:
         return packed
 
     def _list(self, wanted: Wanted) -> RemoteFiles:
-        """Return the files that are meant, which are listed again where they have changed since."""
+        """Return the files that are meant, listed again if they have changed since."""
         key = wanted.url, wanted.endings
         with self._listing:
-            found = self._files.get(key)
-            if found is None or found.digest != wanted.digest:
-                found = self._files[key] = RemoteFiles(wanted.url, wanted.endings)
-                ShardCache(found, self._folder).remove_leftovers()
-        if found.digest != wanted.digest:
+            files = self._files.get(key)
+            if files is None or files.digest != wanted.digest:
+                files = self._files[key] = RemoteFiles(wanted.url, wanted.endings)
+                ShardCache(files, self._folder).remove_leftovers()
+        if files.digest != wanted.digest:
             raise DataError(
-                f"{found.shown} has changed since it was listed",
+                f"{files.shown} has changed since it was listed",
                 field="data.path",
                 next_step="Start the run again when nothing writes there any more.",
             )
-        return found
+        return files
 
     def _fetch(self, files: RemoteFiles, wanted: Wanted) -> bytes:
         own = self.endpoint
         others = [server for server in self._others() if server[:2] != own[:2]]
+        # Rendezvous hashing: servers ahead of this one come first in the order that all agree on.
         ranked = sorted([own, *others], key=lambda server: _rank(server, wanted))
         if wanted.source == "anywhere":
             for server in ranked[: ranked.index(own)]:
@@ -237,13 +233,15 @@ class ShardServer:
 def _ask(
     server: Endpoint, files: RemoteFiles, wanted: Wanted, source: Literal["origin", "disk"]
 ) -> bytes | None:
-    """Return a shard of another node; None where that does not answer, or does not have it."""
+    """Return a shard of another node, or None if that does not answer or does not have it."""
     other = Wanted(wanted.url, wanted.endings, wanted.digest, wanted.shard, source)
     try:
         packed = _request(server, other)
     except (OSError, _Missing):
         return None
-    return packed if files.is_intact(wanted.shard, packed) else None
+    if not files.is_intact(wanted.shard, packed):
+        return None
+    return packed
 
 
 def _rank(server: Endpoint, wanted: Wanted) -> bytes:
@@ -269,7 +267,9 @@ class _Http(ThreadingHTTPServer):
     @property
     def idle_s(self) -> float:
         with self._counting:
-            return 0.0 if self._num_connected else time.monotonic() - self._left_s
+            if self._num_connected:
+                return 0.0
+            return time.monotonic() - self._left_s
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -298,7 +298,10 @@ class _Handler(BaseHTTPRequestHandler):
         except WorkbenchError as error:
             self._send(http.client.BAD_GATEWAY, error.problem.encode())
             return
-        self._send(http.client.NOT_FOUND if packed is None else http.client.OK, packed or b"")
+        if packed is None:
+            self._send(http.client.NOT_FOUND, b"")
+        else:
+            self._send(http.client.OK, packed)
 
     def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)

@@ -1,10 +1,9 @@
-"""Many small files of another place, packed into checksummed shards on this node's disk.
+"""Many small remote files, packed into checksummed shards on this node's disk.
 
-Which file lies in which shard follows from the listing alone, so all nodes agree on it without a
-word. Files are dealt to shards in random order: each shard is a sample of all, whatever folders
-they lie in. A shard is written under a temporary name and renamed, each file in it has a checksum,
-and one that is damaged or missing is fetched again. How a shard comes here, from another node or
-the place itself, is left to `shard_server`.
+The listing alone decides which file is in which shard, so all nodes agree on it without exchanging
+messages. Files are dealt to shards in random order, so each shard is a sample of all folders. A
+shard is written under a temporary name and renamed. Each file in it has a checksum, and a damaged
+or missing file is fetched again. `shard_server` brings shards here.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from workbench.foundation.errors import ArtifactsError, DataError
 
 SHARD_BYTES = 16 * 2**20
 WINDOW_SHARDS = 64
-"""How many shards are in use at a time, where data is too large to be all in use."""
+"""How many shards are in use at a time if data is too large to use all of them."""
 _CHECKSUM_BYTES = 4
 _MAX_OPEN = 2 * WINDOW_SHARDS
 
@@ -52,8 +51,8 @@ class RemoteFiles:
         except ArtifactsError as error:
             raise DataError(error.problem, field="data.path", next_step=error.next_step) from error
         files = [(name, stamp) for name, stamp in files if Path(name).suffix.lower() in endings]
-        # Numbered in the order in which they are packed, so that who reads them one after another
-        # reads shard after shard.
+        # Numbered in the order in which they are packed, so that code that reads them one after
+        # another reads shard after shard.
         files = [files[place] for place in np.random.default_rng(0).permutation(len(files))]
         self.shown = str(self._place)
         """The URL without keys."""
@@ -66,7 +65,7 @@ class RemoteFiles:
         ).hexdigest()[:32]
         self._sizes = np.array([size_bytes for _, (size_bytes, _) in files], np.int64)
         begins = np.cumsum(self._sizes) - self._sizes
-        # A file may be larger than a shard, so that numbers of shards would be left out.
+        # A file may be larger than a shard, which would leave gaps in the numbers of shards.
         self.shard_of = np.unique(begins // SHARD_BYTES, return_inverse=True)[1].reshape(-1)
         """The shard of each file, by number."""
         self._firsts = np.flatnonzero(np.diff(self.shard_of, prepend=-1))
@@ -76,7 +75,7 @@ class RemoteFiles:
 
     @property
     def num_bytes(self) -> int:
-        """What all shards take together."""
+        """The size of all shards together."""
         return int(self._sizes.sum()) + _CHECKSUM_BYTES * len(self.names)
 
     @property
@@ -90,21 +89,19 @@ class RemoteFiles:
         return self.num_shards <= WINDOW_SHARDS
 
     def members(self, shard: int) -> range:
-        """Return the numbers of the files in a shard, in the order in which they lie there."""
+        """Return the numbers of the files in a shard, in the order of their content."""
         is_last = shard == len(self._firsts) - 1
         return range(
             int(self._firsts[shard]), len(self.names) if is_last else int(self._firsts[shard + 1])
         )
 
     def place_in_shard(self, number: int) -> tuple[int, int, int]:
-        """Return which member of its shard a file is, where it begins in there, and its size in
-        bytes.
-        """
+        """Return the position of a file in its shard, where its content starts, and its bytes."""
         at = number - int(self._firsts[self.shard_of[number]])
         return at, int(self._begins[number]), int(self._sizes[number])
 
     def read_from_origin(self, number: int) -> bytes:
-        """Return what a file holds.
+        """Return the content of a file.
 
         Raises:
             DataError: If it cannot be read, or is not as it was listed.
@@ -124,7 +121,7 @@ class RemoteFiles:
         return content
 
     def pack(self, shard: int, contents: Sequence[bytes]) -> bytes:
-        """Return a shard, given what its members hold."""
+        """Return a shard made of the content of its members."""
         members = self.members(shard)
         checksums = [
             self._checksum(number, content)
@@ -163,11 +160,11 @@ class ShardCache:
         self._files, self._folder = files, folder
 
     def path(self, shard: int) -> Path:
-        """Return where a shard lies, if it is there."""
+        """Return the path of a shard, whether or not it exists."""
         return self._folder / f"{self._files.digest}-{shard:06d}{SHARD}"
 
     def read(self, shard: int) -> bytes | None:
-        """Return a shard; None where it is missing, or damaged and therefore deleted."""
+        """Return a shard, or None if it is missing, or damaged and therefore deleted."""
         try:
             packed = self.path(shard).read_bytes()
         except OSError:
@@ -209,7 +206,7 @@ class ShardCache:
             self.path(shard).unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what processes that were killed had begun to write."""
+        """Delete files that killed processes left unfinished."""
         for leftover in self._folder.glob(f"{self._files.digest}-*.partial"):
             with contextlib.suppress(OSError):
                 leftover.unlink(missing_ok=True)
@@ -219,12 +216,12 @@ class ShardReader:
     """Reads single files out of the shards of this node, by any number of processes at once."""
 
     def __init__(self, files: RemoteFiles, folder: Path, fetch: Callable[[int], bytes]) -> None:
-        """Prepare.
+        """Read from a list of files.
 
         Args:
             files: The files.
             folder: Folder of the cache.
-            fetch: Returns a shard that is not there, by its number.
+            fetch: Returns a missing shard by its number.
 
         Raises:
             DataError: If the cache is too small for the shards that are in use at a time.
@@ -242,10 +239,10 @@ class ShardReader:
             )
 
     def read(self, number: int) -> bytes:
-        """Return what a file holds.
+        """Return the content of a file.
 
         Raises:
-            DataError: If it can be neither read nor fetched; it names the file.
+            DataError: If it can be neither read nor fetched. The message shows the file.
         """
         shard = int(self.files.shard_of[number])
         content = self._read(shard, number)
@@ -253,9 +250,8 @@ class ShardReader:
             packed = self._fetch(shard)
             if not self.files.is_intact(shard, packed):
                 raise DataError(f"a part of {self.files.shown} arrived damaged", field="data.path")
-            if not self._cache.path(
-                shard
-            ).exists():  # the process that fetched it may use the same folder
+            # The process that fetched it may use the same folder.
+            if not self._cache.path(shard).exists():
                 self._cache.write(shard, packed)
             _, begin, size_bytes = self.files.place_in_shard(number)
             content = packed[begin : begin + size_bytes]

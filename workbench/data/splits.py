@@ -1,8 +1,8 @@
 """Loaded data sets: splits that return whole batches by index.
 
 `batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom torch
-data set returned; several inputs are a tuple, named ones a mapping. Moving them to a device is left
-to training.
+data set returned. Several inputs are a tuple, and named inputs a mapping. Training moves them to a
+device.
 """
 
 from __future__ import annotations
@@ -73,6 +73,17 @@ class ArraySplit:
         return self.inputs[indices], self.targets[indices]
 
 
+def test_split(arrays: Mapping[str, np.ndarray]) -> ArraySplit | None:
+    """Return the test samples of cached arrays, or None if none are held out.
+
+    Args:
+        arrays: Arrays by name, among them `test_inputs` and `test_targets` if there are any.
+    """
+    if "test_inputs" not in arrays:
+        return None
+    return ArraySplit(arrays["test_inputs"], arrays["test_targets"])
+
+
 @dataclass(frozen=True)
 class TokenSplit:
     """Windows on a long text.
@@ -82,8 +93,8 @@ class TokenSplit:
     Attributes:
         tokens: Token ids of the text, one after the other.
         context: Tokens in a window.
-        stride: Tokens from the start of a window to that of the next; `context` visits each token
-            once.
+        stride: Tokens from the start of a window to the start of the next. `context` visits each
+            token once.
     """
 
     tokens: np.ndarray = field(repr=False)
@@ -109,7 +120,9 @@ class MapSplit:
     dataset: MapStyle
     gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate
     draws_samples: ClassVar[bool] = True
-    """Whether reading a sample may draw at random; see `workbench.data.sample_seeding`."""
+    """Whether reading a sample may draw random numbers, as `workbench.data.sample_seeding`
+    explains.
+    """
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -121,7 +134,7 @@ class MapSplit:
 
         Args:
             indices: The samples.
-            before_sample: Called before each; samples are then read one by one.
+            before_sample: Called before each sample. Samples are then read one by one.
 
         Raises:
             DataError: If the samples do not make a batch.
@@ -160,17 +173,16 @@ class Datasets:
         input_shape: Shape of one sample: (features,), (channels, height, width), (time, features),
             or (context,) for token ids.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
-        vocabulary_size: Number of token ids, where inputs are token ids.
-        class_names: Names of the classes, or of the tokens, by number, where they have names.
-        target_shape: Shape of one sample's targets where it has several: (height, width) or
-            (context,) where each pixel or token has a class, (horizon, series) of a forecast, whose
-            targets are flat, and (boxes, 5) of boxes: class, left, top, right and bottom as shares
-            of the image; class -1 for none.
-        token_names: The texts that token ids stand for, where classes have other names.
-        owners: The client that holds each sample of train and of validation, by number from 0,
-            where the data name the clients of a federation.
-        target_scale: What the numbers to predict were divided by, in their unit; 1 where they keep
-            it.
+        vocabulary_size: Number of token ids if inputs are token ids.
+        class_names: Names of the classes, or of the tokens, by number, if they have names.
+        target_shape: Shape of one sample's targets if it has several. It is (height, width) or
+            (context,) if each pixel or token has a class, and (horizon, series) for a forecast,
+            whose targets are flat. Boxes are (boxes, 5): class (-1 for none), left, top, right and
+            bottom as shares of the image.
+        token_names: The texts of the token ids if classes have other names.
+        owners: The client of each sample of train and of validation, by number from 0, if the data
+            have clients.
+        target_scale: The divisor of the numbers to predict, in their unit, or 1 if they keep it.
         loading: What DataLoaders of the user's state about train, validation and test, by part.
     """
 
@@ -201,9 +213,9 @@ def split_indices(
     """Divide sample numbers into train and validation, the same way for the same seed.
 
     Args:
-        num_samples: Number of samples; at least 2.
-        validation_fraction: Share of the samples, of each class where `classes` is given, that is
-            held out; between 0 and 1, both excluded.
+        num_samples: Number of samples, at least 2.
+        validation_fraction: Share of the samples that is held out, of each class if `classes` is
+            given. Between 0 and 1, both excluded.
         seed: Seed of the division.
         classes: Class of each sample, for a division that keeps the share of each class. A class of
             one sample stays in train.
@@ -234,21 +246,21 @@ def split_in_three(
     Validation has the same samples whatever the share of the test is: these come out of train.
 
     Args:
-        num_samples: Number of samples; at least 2.
-        validation_fraction: As that of `split_indices`.
-        test_fraction: Share of the samples, of each class where `classes` is given, that nothing is
-            chosen by; from 0, and below 1 together with `validation_fraction`.
+        num_samples: Number of samples, at least 2.
+        validation_fraction: As in `split_indices`.
+        test_fraction: Share of the samples that no decision uses, of each class if `classes` is
+            given. From 0, and below 1 together with `validation_fraction`.
         seed: Seed of the division.
-        classes: As those of `split_indices`.
+        classes: As in `split_indices`.
 
     Returns:
-        Sorted sample numbers: disjoint, complete, and only those of the test may be none.
+        Sorted sample numbers: disjoint and complete. Only the test numbers may be empty.
     """
     order = np.random.default_rng(seed).permutation(num_samples)
-    part = np.zeros(num_samples, dtype=np.int8)
-    groups = (
-        [order] if classes is None else [order[classes[order] == one] for one in np.unique(classes)]
-    )
+    part = np.zeros(num_samples, dtype=np.int8)  # 0 is train, 1 validation and 2 test
+    groups = [order]
+    if classes is not None:
+        groups = [order[classes[order] == number] for number in np.unique(classes)]
     for group in groups:
         num_validation = min(max(round(len(group) * validation_fraction), 1), len(group) - 1)
         num_test = min(round(len(group) * test_fraction), len(group) - 1 - num_validation)
@@ -271,7 +283,7 @@ def standardise(
             together.
 
     Returns:
-        The samples as float32; a feature that is constant in train becomes 0 there.
+        The samples as float32. A feature that is constant in train becomes 0 there.
     """
     mean, scale = moments(inputs, train, axis=axis)
     return ((inputs - mean) / scale).astype(np.float32)
@@ -280,17 +292,14 @@ def standardise(
 def moments(
     inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `standardise` subtracts, and what it divides by; arguments as there."""
+    """Return what `standardise` subtracts and what it divides by, with the same arguments."""
     known = inputs[train].astype(np.float64)
     mean, deviation = np.asarray(known.mean(axis=axis)), np.asarray(known.std(axis=axis))
     return mean, divisor(mean, deviation)
 
 
 def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """Return what to divide by to standardise.
-
-    The deviation, or 1 for a feature that is constant.
-    """
-    # The deviation of equal numbers can be a rounding error above 0; dividing by it would amplify
+    """Return the divisor that standardises: the deviation, or 1 for a constant feature."""
+    # The deviation of equal numbers can be a rounding error above 0. Dividing by it would amplify
     # noise.
     return np.where(deviation > 1e-12 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)

@@ -1,6 +1,6 @@
 """Files of tables: their names of columns, their rows, and their refusal if they cannot be read.
 
-What the values mean is left to columns.
+What the values mean is left to `columns`.
 """
 
 from __future__ import annotations
@@ -34,22 +34,21 @@ if TYPE_CHECKING:
 _NUM_FIELDS = re.compile(
     r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)"
 )
-"""How pandas states that a row has more fields than those before it."""
+"""How pandas reports that a row has more fields than the rows before it."""
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-"""How pandas names an index without a name in a parquet file."""
+"""How pandas calls an index without a name in a parquet file."""
 _INDEX = "index"
 _MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS = 1_000, 200_000
 """How many of the first rows, and of their cells, show whether a file writes decimal commas."""
 
 
 def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
-    """Read a table by the ending of its file; its columns are plain, as of `plain_frames`.
+    """Read a table by the ending of its file, with plain columns as in `plain_frames`.
 
     Args:
-        path: A .csv, .tsv or .parquet file; the columns of a .csv file may be separated by
-            semicolons.
-        num_rows: Maximum number of rows to read from text; None for all.
-        only: The only column to read; None for all.
+        path: A .csv, .tsv or .parquet file. Semicolons may separate the columns of a .csv file.
+        num_rows: Maximum number of rows to read from text, or None for all.
+        only: The only column to read, or None for all.
 
     Raises:
         DataError: If it cannot be read, or its ending is unknown.
@@ -60,7 +59,7 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
 def read_noted_table(
     path: Path, num_rows: int | None = None, *, only: str | None = None
 ) -> PlainFrame:
-    """Read a table, and what was converted; arguments and errors as of `read_table`."""
+    """Read a table as `read_table` does, and return it with notes on what was converted."""
     import pandas as pd
 
     endings = [ending.lower() for ending in path.suffixes]
@@ -80,8 +79,8 @@ def read_noted_table(
             names = heads[separator]
             check_separator(path, names, separator, field="data.path")
             check_repeated(path, names, field="data.path")
-            # Fails where the next row has more fields, of which pandas would take the first for its
-            # name.
+            # Fails if the next row has more fields, whose first one pandas would take for the name
+            # of the row.
             read_texts(nrows=2, sep=separator)
             read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
             num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
@@ -95,14 +94,16 @@ def read_noted_table(
                 )
                 read, notes = _with_points_between_thousands(read, read_again)
             plain = plain_frame(read, field="data.path")
-            # Excel writes semicolons between columns where commas stand before decimals.
+            # Excel writes semicolons between columns if its decimals have commas.
             if shown or (shown is None and separator == ";"):
                 plain.table.attrs[DECIMAL_COMMA] = True
             return plain._replace(notes=(*plain.notes, *notes))
         if endings and endings[-1] in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
             plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
-            return plain if wanted is None else plain._replace(table=plain.table[wanted])
+            if wanted is not None:
+                plain = plain._replace(table=plain.table[wanted])
+            return plain
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
     raise DataError(
@@ -115,11 +116,10 @@ def read_noted_table(
 def _with_points_between_thousands(
     read: pd.DataFrame, read_again: Callable[..., pd.DataFrame]
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Return a table of a file with decimal commas, in which 1.200 beside 950 is the text that it
-    is.
+    """Return a table with decimal commas in which 1.200 is text if other cells are like 950.
 
     Args:
-        read: The table, in which pandas took the points for those before decimals.
+        read: The table, in which pandas took these points for decimal points.
         read_again: Reads the columns `usecols` as text.
 
     Returns:
@@ -166,7 +166,7 @@ def _names_in_parquet(path: Path) -> list[str]:
     from pyarrow import parquet
 
     schema = parquet.read_schema(path)
-    # An index of pandas, which is a column of the file; whole numbers without a name only count the
+    # An index of pandas is also a column of the file. Whole numbers without a name only count the
     # rows.
     names = []
     for column in schema:
@@ -181,23 +181,23 @@ def read_columns(path: Path) -> list[str]:
     """Return the names of the columns of a table, without reading its rows.
 
     Args:
-        path: A file as of `read_table`; ~ is the home folder.
+        path: A file that `read_table` can read. ~ is the home folder.
 
     Raises:
         DataError: If it is missing or cannot be read.
     """
-    found = existing_path(path)
+    existing = existing_path(path)
     try:
-        return _columns_of(*file_stamp(found))
+        return _columns_of(*file_stamp(existing))
     except (OSError, ValueError, ImportError) as error:
-        raise _unreadable(found, error) from error
+        raise _unreadable(existing, error) from error
 
 
 def columns_of(path: str) -> list[str]:
-    """Return the names of the columns of a table; none if it cannot be read.
+    """Return the names of the columns of a table, or none if it cannot be read.
 
     Args:
-        path: A file as of `read_table`; ~ is the home folder.
+        path: A file that `read_table` can read. ~ is the home folder.
     """
     try:
         return read_columns(Path(path))
@@ -221,19 +221,19 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def check_columns(
-    found: Iterable[object], named: Mapping[str, Iterable[str]], *, section: str = "data."
+    existing: Iterable[object], named: Mapping[str, Iterable[str]], *, section: str = "data."
 ) -> None:
-    """Refuse options that name a column that a table does not have.
+    """Reject options with a column that a table does not have.
 
     Args:
-        found: The columns of the table.
-        named: The columns that each option names.
-        section: What the names of the options begin with in the error.
+        existing: The columns of the table.
+        named: The columns in each option.
+        section: The prefix of the options in the error.
 
     Raises:
-        DataError: If one is missing; it names `data.<option>` and the closest column.
+        DataError: If one is missing. The message shows `data.<option>` and the closest column.
     """
-    columns = [str(name) for name in found]
+    columns = [str(name) for name in existing]
     for option, names in named.items():
         for name in names:
             if name not in columns:

@@ -1,8 +1,6 @@
-"""What a table consists of, for users to know before training.
+"""A summary of a table before training: its columns, gaps, classes and risks.
 
-Its columns, gaps, classes and risks.
-
-How columns are read is left to columns, and what is notable about their form to column_notes.
+How columns are read is left to `columns`, and notes on their form to `column_notes`.
 """
 
 from __future__ import annotations
@@ -52,8 +50,9 @@ class TableSummary:
             categories.
         num_missing: Values of these columns that are missing.
         target: The name of the target.
-        class_counts: Number of rows of each class, the most frequent first; None for a regression.
-        target_range: The least, the mean and the largest target; None for a classification.
+        class_counts: Number of rows of each class, the most frequent first, or None for a
+            regression.
+        target_range: The least, the mean and the largest target, or None for a classification.
         notes: What the user should know.
     """
 
@@ -69,8 +68,9 @@ class TableSummary:
     @property
     def majority_share(self) -> float | None:
         """The share of the most frequent class: the accuracy of always guessing it."""
-        counts = self.class_counts
-        return None if counts is None else max(counts.values()) / sum(counts.values())
+        if self.class_counts is None:
+            return None
+        return max(self.class_counts.values()) / sum(self.class_counts.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values by attribute, without the notes."""
@@ -89,28 +89,26 @@ class TableSummary:
             f"{format_count(self.num_rows, 'row')},"
             f" {format_count(self.num_columns, 'input column')}"
         )
-        total = self.num_rows * self.num_columns
-        gaps = (
-            f"{self.num_missing:,} of {total:,} values are missing"
-            if self.num_missing
-            else "none missing"
-        )
-        found = [f"The table has {size} ({', '.join(kinds)}); {gaps}."]
+        gaps = "none missing"
+        if self.num_missing:
+            total = self.num_rows * self.num_columns
+            gaps = f"{self.num_missing:,} of {total:,} values are missing"
+        lines = [f"The table has {size} ({', '.join(kinds)}); {gaps}."]
         if self.class_counts is not None and self.majority_share is not None:
             named = list(self.class_counts.items())
             shares = [
                 f"{name} {format_percent(count / self.num_rows, has_tenths=True)}"
                 for name, count in named
             ]
-            found.append(
+            lines.append(
                 f"{self.target} has {format_count(len(named), 'class', 'classes')}:"
                 f" {listed(shares)}. Always guessing {named[0][0]} has an accuracy of"
                 f" {self.majority_share:.3f}."
             )
         if self.target_range is not None:
             least, mean, most = map(format_number, self.target_range)
-            found.append(f"{self.target} is a number from {least} to {most}, {mean} in the mean.")
-        return found
+            lines.append(f"{self.target} is a number from {least} to {most}, {mean} in the mean.")
+        return lines
 
 
 def summarise(
@@ -130,22 +128,33 @@ def summarise(
         target: The column to predict, none missing, as numbers in a regression.
         is_classification: Whether the target is one of classes.
         max_categories: Maximum number of categories that get a column each.
-        dropped: The columns that are left out already.
-        notes: What the user should know about how the target is read.
+        dropped: The columns that are dropped already.
+        notes: What the user should know about how the table is read.
         is_split_at_random: Whether validation rows are drawn at random.
     """
     forms = {
         name: form for name, column in columns.items() if (form := text_form_of(column)) is not None
     }
     kinds = [_kind_of(column, forms.get(name), max_categories) for name, column in columns.items()]
-    counts = target.astype(str).value_counts() if is_classification else None
-    numbers = None if is_classification else target.to_numpy(dtype=np.float64)
+    class_counts: dict[str, int] | None = None
+    target_range: tuple[float, float, float] | None = None
+    target_notes: list[str] = []
+    if is_classification:
+        counts = target.astype(str).value_counts()
+        class_counts = {str(name): int(count) for name, count in counts.items()}
+        targets = np.unique(target.astype(str), return_inverse=True)[1]
+        target_notes = notes_of_classes(target)
+    else:
+        targets = target.to_numpy(dtype=np.float64)
+        target_range = (float(targets.min()), float(targets.mean()), float(targets.max()))
     named = identifiers_in(columns, forms)
     others = {name: column for name, column in columns.items() if name not in named}
-    targets = np.unique(target.astype(str), return_inverse=True)[1] if numbers is None else numbers
     leaks = find_leaks(others, targets, forms, is_classification=is_classification)
-    # Each list holds those of the notes before it, so that following one note does not undo
-    # another.
+    order_notes: list[str] = []
+    if is_split_at_random:
+        order_notes = _notes_of_order(columns, forms)
+    # Each option includes the columns of the notes before it, so that following one note does not
+    # undo another.
     empty, constant = empty_columns(others), constant_columns(others)
     to_drop = [*dropped, *named, *empty, *constant]
     option = _option_to_drop(to_drop)
@@ -156,21 +165,15 @@ def summarise(
         num_of_kind={kind: kinds.count(kind) for kind in _CONTENTS},
         num_missing=sum(_num_missing(column, forms.get(name)) for name, column in columns.items()),
         target=str(target.name),
-        class_counts=(
-            None if counts is None else {str(name): int(count) for name, count in counts.items()}
-        ),
-        target_range=(
-            None
-            if numbers is None
-            else (float(numbers.min()), float(numbers.mean()), float(numbers.max()))
-        ),
+        class_counts=class_counts,
+        target_range=target_range,
         notes=(
             *notes,
-            *(notes_of_classes(target) if is_classification else ()),
+            *target_notes,
             *_notes_of_identifiers(named, option),
             *_notes_of_constants(empty, constant, option),
             *notes_of_columns(columns, forms),
-            *(_notes_of_order(columns, forms) if is_split_at_random else ()),
+            *order_notes,
             *(leak.note(f"`{target.name}`", with_leaks) for leak in leaks),
         ),
     )
@@ -196,20 +199,20 @@ def _notes_of_order(columns: Mapping[str, pd.Series], forms: Mapping[str, TextFo
     if (name := sorted_by_time(columns, forms)) is None:
         return []
     return [
-        f"the rows are sorted by {name}, and validation rows are drawn from all of them: scores say"
-        " little about later rows; for these, set data: {validation: last}"
+        f"the rows are sorted by {name}, and validation rows are drawn from all of them, so scores"
+        " say little about later rows. If you will predict these, set data: {validation: last}"
     ]
 
 
 def _notes_of_identifiers(names: Sequence[str], option: str) -> list[str]:
     if not names:
         return []
-    several = len(names) > 1
-    columns = f"{'columns' if several else 'column'} {listed([repr(name) for name in names])}"
-    verb, pronoun = ("differ", "them") if several else ("differs", "it")
+    columns, verb, pronoun = "column", "differs", "it"
+    if len(names) > 1:
+        columns, verb, pronoun = "columns", "differ", "them"
     return [
-        f"{columns} {verb} in nearly every row, as identifiers do; leave {pronoun} out with"
-        f" {option}"
+        f"{columns} {listed([repr(name) for name in names])} {verb} in nearly every row, as"
+        f" identifiers do. Leave {pronoun} out with {option}"
     ]
 
 
@@ -221,9 +224,11 @@ def _notes_of_constants(
         return []
     reasons = [f"{name!r} has no value" for name in empty]
     reasons += [f"{name!r} is always {value}" for name, value in constant.items()]
-    which, pronoun = ("these columns", "them") if len(names) > 1 else ("this column", "it")
+    which, pronoun = "this column", "it"
+    if len(names) > 1:
+        which, pronoun = "these columns", "them"
     return [
-        f"{listed(reasons)}: nothing can be learnt from {which}; leave {pronoun} out with {option}"
+        f"{listed(reasons)}: nothing can be learnt from {which}. Leave {pronoun} out with {option}"
     ]
 
 

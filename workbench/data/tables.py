@@ -20,7 +20,7 @@ from workbench.data.columns import Column, check_numbers, learn_column, text_for
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
-from workbench.data.splits import ArraySplit, Datasets, divisor, split_in_three
+from workbench.data.splits import ArraySplit, Datasets, divisor, split_in_three, test_split
 from workbench.data.table_files import (
     check_columns,
     column_of,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 MAX_DETECTED_CLASSES = 20
 _MAX_WHOLE = 2**53
 """Beyond it floating-point numbers are no longer exact."""
-# Of a larger text file only the first rows are read to find its task.
+# Only the first rows of a larger text file are read to find its task.
 _MAX_READ_BYTES = 64 * 2**20
 _NUM_FIRST_ROWS = 50_000
 _READ_WITH = (
@@ -57,18 +57,18 @@ _READ_WITH = (
 class TableOptions(DatasetOptions):
     """A table with a target column.
 
-    Numbers, times and truth values are standardised, and a missing one becomes the mean beside a
-    column that marks it. Numbers may have thousands separators (1,200), and a unit that all of a
-    column have, such as %, CHF or m2, which is left out. Beside numbers, `?`, `-`, `NA`, `n/a`,
-    `none` and `null` are missing, as is any other text where at least 95 % of the column are
-    numbers. A time, which may also be text where all of a column are dates in one form, has its
-    place in the year, the week and the day beside it, where the train rows span these. Other text
-    becomes one column for each category, a missing one being a category; with more than
-    `max_categories` it becomes the standardised rank of its frequency.
+    Numbers, times and truth values are standardised. A missing one becomes the mean, and an extra
+    column marks it. Numbers may have thousands separators (1,200), and a unit that the whole column
+    has, such as %, CHF or m2, which is dropped. Among numbers, `?`, `-`, `NA`, `n/a`, `none` and
+    `null` are missing. So is any other text if at least 95 % of the column are numbers. A time may
+    also be text if all of a column are dates in one form. It also has its place in the year, the
+    week and the day if the train rows span these. Other text becomes one column for each category,
+    and a missing one is a category. With more than `max_categories` it becomes the standardised
+    rank of its frequency.
     """
 
     path: Path = Field(
-        description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz)."
+        description="A .csv, .tsv or .parquet file. Text may be compressed (.csv.gz)."
     )
     target: str = Field(
         min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
@@ -76,19 +76,19 @@ class TableOptions(DatasetOptions):
     task: Literal["auto", "classification", "regression"] = Field(
         "auto",
         description=(
-            "The task; auto treats text, booleans and few distinct whole numbers as classes."
+            "The task. By default, text, booleans and few distinct whole numbers are classes."
         ),
     )
     drop: tuple[str, ...] = Field(
         (), description="Columns that must not be used, such as identifiers."
     )
     drop_missing_targets: bool = Field(
-        False, description="Leave out rows without a target, which are refused otherwise."
+        False, description="Drop rows without a target. Otherwise they are an error."
     )
     client: str | None = Field(
         None,
         description=(
-            "The column that names who holds a row, such as a hospital; it is not an input."
+            "The column with the client of a row, such as a hospital. It is not an input."
         ),
         json_schema_extra={"column_of": "path"},
     )
@@ -112,13 +112,13 @@ class TableOptions(DatasetOptions):
     standardise_target: bool = Field(
         True,
         description=(
-            "Standardise a regression target for the training: the loss is that of the standardised"
-            " target, errors such as mean_absolute_error have its own unit."
+            "Standardise a regression target for training. This changes the unit of the loss, but"
+            " not the unit of errors such as mean_absolute_error."
         ),
     )
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read, split and encode the table; see DatasetOptions.load."""
+        """Read, split and encode the table, as DatasetOptions.load does."""
         path = existing_path(self.path)
         made = cached(
             "table",
@@ -132,39 +132,39 @@ class TableOptions(DatasetOptions):
             folder=cache,
         )
         arrays = made.arrays
+        owners = None
+        if self.client is not None:
+            owners = arrays["train_owners"], arrays["validation_owners"]
         return Datasets(
             name="table",
             task=made.facts["task"],
             train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
             validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
-            test=(
-                ArraySplit(arrays["test_inputs"], arrays["test_targets"])
-                if "test_inputs" in arrays
-                else None
-            ),
+            test=test_split(arrays),
             input_shape=arrays["train_inputs"].shape[1:],
             num_outputs=len(made.facts["class_names"]) or 1,
             class_names=tuple(made.facts["class_names"]),
-            owners=(
-                (arrays["train_owners"], arrays["validation_owners"])
-                if self.client is not None
-                else None
-            ),
+            owners=owners,
             target_scale=made.facts["target_scale"],
         )
 
     @property
     def unused(self) -> set[str]:
         """The columns that are not inputs."""
-        return {self.target, *self.drop, *([] if self.client is None else [self.client])}
+        columns = {self.target, *self.drop}
+        if self.client is not None:
+            columns.add(self.client)
+        return columns
 
     @property
     def given_task(self) -> Task | None:
-        """The task that the options name; None to detect it from the target."""
-        return None if self.task == "auto" else self.task
+        """The task in the options, or None to detect it from the target."""
+        if self.task == "auto":
+            return None
+        return self.task
 
     def find_task(self) -> Task | None:
-        """Return the task, for which the target column is read; see DatasetOptions.find_task."""
+        """Return the task, for which the target column is read."""
         if self.given_task is not None:
             return self.given_task
         try:
@@ -173,20 +173,14 @@ class TableOptions(DatasetOptions):
             return None
 
     def check_source(self) -> None:
-        """Refuse a table without the named columns or some targets.
-
-        See DatasetOptions.check_source.
-        """
+        """Reject a table without the columns in the options, or without some targets."""
         check_columns(read_columns(self.path), self._named_columns)
-        found = _target_of(*file_stamp(self.path.expanduser()), self.target)
+        target = _target_of(*file_stamp(self.path.expanduser()), self.target)
         if not self.drop_missing_targets:
-            _check_known(self.target, found.num_missing, found.rows)
+            _check_known(self.target, target.num_missing, target.rows)
 
     def _read(self) -> pd.DataFrame:
-        """Return the table without the rows that are to be left out.
-
-        Its index numbers those of the file.
-        """
+        """Return the table without the rows to drop. Its index has the row numbers of the file."""
         return self._used_rows(read_table(existing_path(self.path)))
 
     def _used_rows(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -196,19 +190,19 @@ class TableOptions(DatasetOptions):
         targets = read_targets(column_of(table, self.target), self.given_task)
         known = table.assign(**{self.target: targets}).dropna(subset=[self.target])
         values = column_of(known, self.target)
-        return (
-            known.astype({self.target: "int64"})
-            if len(known) < len(table) and are_whole(values)
-            else known
-        )
+        if len(known) < len(table) and are_whole(values):
+            return known.astype({self.target: "int64"})
+        return known
 
     @property
     def _named_columns(self) -> dict[str, Iterable[str]]:
-        client = [] if self.client is None else [self.client]
-        return {"target": [self.target], "drop": self.drop, "client": client}
+        columns: dict[str, Iterable[str]] = {"target": [self.target], "drop": self.drop}
+        if self.client is not None:
+            columns["client"] = [self.client]
+        return columns
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how columns are encoded; see DatasetOptions.reading."""
+        """Return how columns are encoded, as DatasetOptions.reading does."""
         table = self._read()
         learnt = _learn(table, self, seed)
         indices = some_of(len(learnt.train))
@@ -223,20 +217,19 @@ class TableOptions(DatasetOptions):
         )
 
     def summary(self) -> TableSummary:
-        """Return what the table consists of; see DatasetOptions.summary."""
+        """Return what the table consists of, as DatasetOptions.summary does."""
         whole, converted = read_noted_table(existing_path(self.path))
         table = self._used_rows(whole)
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(whole, self.target)
         left_out = len(written) - len(target)
-        notes = (
-            [f"left out {left_out} of {len(written)} rows without a {self.target!r}"]
-            if left_out
-            else []
-        )
+        notes = []
+        if left_out:
+            notes.append(f"left out {left_out} of {len(written)} rows without a {self.target!r}")
         notes += converted
-        notes += [] if is_classification else notes_of_numeric_target(written, self.target)
+        if not is_classification:
+            notes += notes_of_numeric_target(written, self.target)
         return summarise(
             {
                 str(name): column_of(table, name)
@@ -252,7 +245,7 @@ class TableOptions(DatasetOptions):
         )
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
-        """Return the first rows of the file; see DatasetOptions.written_rows."""
+        """Return the first rows of the file, as DatasetOptions.written_rows does."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
         check_columns(table.columns, self._named_columns)
         names = [name for name in table.columns if name not in self.unused]
@@ -314,7 +307,9 @@ class _Learnt:
 def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     target = _checked_target(table, options)
     task = options.given_task or detect_task(target)
-    class_names, classes = number_classes(target) if task == "classification" else ([], None)
+    class_names, classes = [], None
+    if task == "classification":
+        class_names, classes = number_classes(target)
     if options.validation == "last":
         num_validation = min(
             len(table) - 1, max(1, round(len(table) * options.validation_fraction))
@@ -340,7 +335,8 @@ def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
     )
     if classes is not None:
         return _Learnt(task, class_names, columns, train, validation, test, classes)
-    values, mean, scale = _numbers(target), 0.0, 1.0
+    values = _numbers(target)
+    mean, scale = 0.0, 1.0
     if options.standardise_target:
         mean = values[train].mean()
         scale = float(divisor(np.asarray(mean), np.asarray(values[train].std())))
@@ -367,7 +363,7 @@ def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
         raise DataError(
             f"{gaps} of {len(table)} rows have no {options.client!r}",
             field="data.client",
-            next_step="Remove these rows from the file, or name their client.",
+            next_step="Remove these rows from the file, or fill in their client.",
         )
     try:
         check_numbers(table.drop(columns=sorted(options.unused)))
@@ -391,14 +387,13 @@ def _check_known(name: str, num_missing: int, rows: str) -> None:
 
 
 def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
-    """Return a target in which markers of missing values are missing, and text of numbers is one of
-    numbers.
+    """Return a target with gaps for missing markers, and numbers for text of numbers.
 
     Classes keep the text that they are written as.
 
     Args:
         target: The column to predict.
-        task: The task; None to detect it.
+        task: The task, or None to detect it.
     """
     import pandas as pd
 
@@ -407,16 +402,15 @@ def read_targets(target: pd.Series, task: Task | None) -> pd.Series:
         return target
     numbers = pd.Series(form.parse_all(target), index=target.index, name=target.name)
     known = numbers.notna()
-    return (
-        numbers if (task or detect_task(numbers.dropna())) == "regression" else target.where(known)
-    )
+    if (task or detect_task(numbers.dropna())) == "regression":
+        return numbers
+    return target.where(known)
 
 
 def are_whole(target: pd.Series) -> bool:
-    """Return whether known targets are whole numbers that were read as 0.0 and 1.0, as beside
-    missing ones.
+    """Return whether targets are whole numbers that pandas read as 0.0 and 1.0.
 
-    These would be the names of the classes.
+    It does so if others are missing. The names of the classes should still be 0 and 1.
 
     Args:
         target: The column to predict, without missing values.
@@ -437,15 +431,14 @@ def detect_task(target: pd.Series) -> Task:
     if types.is_bool_dtype(target) or not types.is_numeric_dtype(target):
         return "classification"
     values = target.to_numpy(dtype=np.float64)
-    few = len(np.unique(values)) <= min(MAX_DETECTED_CLASSES, max(2, len(values) // 2))
-    return "classification" if few and np.array_equal(values, np.round(values)) else "regression"
+    is_few = len(np.unique(values)) <= min(MAX_DETECTED_CLASSES, max(2, len(values) // 2))
+    if is_few and np.array_equal(values, np.round(values)):
+        return "classification"
+    return "regression"
 
 
 class _Target(NamedTuple):
-    """The target of the rows of a file that were read, and its task.
-
-    None if these do not determine it.
-    """
+    """The target of the rows that were read, and its task if these determine it."""
 
     task: Task | None
     num_missing: int
@@ -454,21 +447,21 @@ class _Target(NamedTuple):
 
 @functools.lru_cache(maxsize=32)
 def _target_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> _Target:
-    """Return what the target of one version of a file shows.
-
-    Of a large file the first rows are read.
-    """
-    is_partial = size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS
-    table = read_table(Path(path), _NUM_FIRST_ROWS if is_partial else None, only=target)
-    values = read_targets(column_of(table, target), None)
+    """Return what the target of one version of a file shows, or the first rows of a large one."""
+    num_rows = None
+    if size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS:
+        num_rows = _NUM_FIRST_ROWS
+    values = read_targets(column_of(read_table(Path(path), num_rows, only=target), target), None)
     known = values.dropna()
-    task = None if known.empty else detect_task(known)
-    if (
-        is_partial and task == "classification"
-    ):  # further rows may hold more values, but never fewer
-        task = None
-    rows = f"the first {len(values)}" if is_partial else str(len(values))
-    return _Target(task, len(values) - len(known), rows)
+    num_missing = len(values) - len(known)
+    task = None
+    if not known.empty:
+        task = detect_task(known)
+    if num_rows is None:
+        return _Target(task, num_missing, str(len(values)))
+    if task == "classification":
+        task = None  # further rows may have more values, but never fewer
+    return _Target(task, num_missing, f"the first {len(values)}")
 
 
 def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
@@ -502,7 +495,7 @@ def _numbers(target: pd.Series) -> np.ndarray:
         raise DataError(
             f"the target {target.name!r} is not numeric: {error}",
             field="data.target",
-            next_step="Name a column of numbers, or set task to classification.",
+            next_step="Use a column of numbers, or set task to classification.",
         ) from error
     if not np.isfinite(values).all():
         raise DataError(f"{target.name!r} holds infinite values", field="data.target")

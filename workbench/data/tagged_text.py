@@ -1,7 +1,4 @@
-"""Texts with a tag for each token.
-
-A file of both, or Python's standard library and its names' roles.
-"""
+"""Texts with a tag for each token: a file, or Python's standard library with roles of names."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from workbench.foundation.errors import DataError
 
 _SPACES: TokenKind = "spaces"
 IGNORED = -100
-"""The tag of padding, which losses and metrics leave out."""
+"""The tag of padding, which losses and metrics ignore."""
 _NUM_LINES = 12_000
 _SIGNS = {tokenize.OP: "sign", tokenize.NUMBER: "number", tokenize.STRING: "string"}
 
@@ -37,21 +34,21 @@ Tagged = list[tuple[list[str], list[str]]]
 class TaggedTextOptions(DatasetOptions):
     """Texts whose tokens have a tag each, such as the kinds of names in sentences.
 
-    A file has a token and its tag, the first and the last word, on each line and an empty line
-    after each text (CoNLL). The last texts are held out; the vocabulary is that of the others.
-    Without a path, lines of Python's standard library, whose tags are the roles of names:
-    parameter, method, module, ...
+    Each line of a file has a token as its first word and the tag as its last, and an empty line
+    follows each text (CoNLL). The last texts are held out, and the vocabulary comes from the
+    others. Without a path, the texts are lines of Python's standard library, and the tags are the
+    roles of names: parameter, method, module, ...
     """
 
     path: Path | None = Field(
-        None, description="A file of tokens and tags; Python source by default."
+        None, description="A file of tokens and tags. By default, Python source."
     )
-    context: int = Field(32, ge=1, le=65_536, description="Tokens of a text; the rest is left out.")
+    context: int = Field(32, ge=1, le=65_536, description="Tokens of a text that are read.")
     vocabulary: int = Field(
         5_000,
         ge=3,
         le=1_000_000,
-        description="Number of tokens that have a number of their own, the most frequent ones.",
+        description="Number of the most frequent tokens that are told apart.",
     )
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of the texts held out."
@@ -59,25 +56,26 @@ class TaggedTextOptions(DatasetOptions):
     test_fraction: float = held_out_field()
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "classification"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read, split and encode the texts; see DatasetOptions.load. The seed changes nothing."""
-        path = None if self.path is None else existing_path(self.path)
+        """Read, split and encode the texts. The seed changes nothing."""
+        path = None
+        version: object = sysconfig.get_python_version()
+        if self.path is not None:
+            path = existing_path(self.path)
+            version = file_stamp(path)
         made_from = {
-            "file": sysconfig.get_python_version() if path is None else file_stamp(path),
+            "file": version,
             "options": self.model_dump(mode="json", exclude={"path"}),
         }
         code = [__file__, str(Path(__file__).with_name("tokens.py"))]
         made = cached("tagged_text", made_from, lambda: self._encode(path), code=code, folder=cache)
-        inputs, targets, num_train = (
-            made.arrays["inputs"],
-            made.arrays["targets"],
-            made.facts["num_train"],
-        )
-        end = made.facts["num_untested"]
-        names, vocabulary = tuple(made.facts["class_names"]), tuple(made.facts["vocabulary"])
+        inputs, targets = made.arrays["inputs"], made.arrays["targets"]
+        num_train, end = made.facts["num_train"], made.facts["num_untested"]
+        names = tuple(made.facts["class_names"])
+        vocabulary = tuple(made.facts["vocabulary"])
         return Datasets(
             name="tagged_text",
             task="classification",
@@ -93,7 +91,7 @@ class TaggedTextOptions(DatasetOptions):
         )
 
     def reading(self, *, seed: int) -> Reading:
-        """Return how tokens become numbers; see DatasetOptions.reading."""
+        """Return how tokens become numbers, as DatasetOptions.reading does."""
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 500))
         inputs = datasets.train.batch(indices)[0]
@@ -152,13 +150,11 @@ def _read(path: Path) -> Tagged:
 
 
 def _lines_of_library() -> Tagged:
-    """Return logical lines of the modules of Python's standard library, with the roles of their
-    tokens.
-    """
+    """Return logical lines of Python's standard library, with the roles of their tokens."""
     texts: Tagged = []
     for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         source = file.read_text(encoding="utf-8", errors="replace")
-        if source.isascii():  # else places in bytes and in characters differ
+        if source.isascii():  # otherwise columns in bytes and in characters differ
             texts += _lines_of(source)
         if len(texts) >= _NUM_LINES:
             break
@@ -176,20 +172,23 @@ def _lines_of(source: str) -> Tagged:
         if token.type == tokenize.NEWLINE:
             lines.append(([], []))
         elif token.type in _SIGNS or token.type == tokenize.NAME:
-            # A token of several words would be several ones to who separates them by spaces.
-            text = token.string if " " not in token.string and "\n" not in token.string else '"..."'
+            # A file of tokens separates them by spaces, so a token must not contain any.
+            text = token.string
+            if " " in text or "\n" in text:
+                text = '"..."'
             before = lines[-1][0][-1] if lines[-1][0] else ""
-            is_keyword = token.type == tokenize.NAME and keyword.iskeyword(token.string)
             role = {"def": "function", "class": "class"}.get(before) or roles.get(
                 token.start, "module"
             )
+            if token.type == tokenize.NAME and keyword.iskeyword(token.string):
+                role = "keyword"
             lines[-1][0].append(text)
-            lines[-1][1].append(_SIGNS.get(token.type) or ("keyword" if is_keyword else role))
+            lines[-1][1].append(_SIGNS.get(token.type, role))
     return [line for line in lines if len(line[0]) > 2]
 
 
 def _roles(tree: ast.AST) -> dict[tuple[int, int], str]:
-    """Return the role of each name by its place; names of imports have none."""
+    """Return the role of each name by its place. Names of imports have none."""
     roles: dict[tuple[int, int], str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):

@@ -1,8 +1,8 @@
-"""The targets of samples: looked at before training, as classes, and as inputs.
+"""The targets of samples: read before training, as classes, and as inputs.
 
-Targets that are in memory can all be looked at before any sample is used. The class of a sample
-follows from targets in any form that has one meaning; values are not judged. Code that computes its
-loss itself receives the targets as its last input.
+Targets in memory can all be read before any sample is used. The class of a sample follows from
+targets in any form that has one meaning. Values are not judged. Code that computes its loss itself
+receives the targets as its last input.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from workbench.data.splits import ArraySplit, Datasets, MapSplit, Split
 from workbench.foundation.errors import DataError
 
 _MAX_NUMBERS = 50_000_000
-"""More are not looked at together, as that would take longer than a start should."""
+"""More targets are not read together, because a start should not take that long."""
 _MAX_SAMPLES = 1_000_000
 
 
 def known_targets(split: Split) -> np.ndarray | None:
-    """Return the targets of all samples in their order.
-
-    None where samples would have to be read for them.
+    """Return the targets of all samples in order, or None if samples would have to be read.
 
     Args:
         split: The samples.
     """
     if isinstance(split, ArraySplit):
-        return split.targets if split.targets.size <= _MAX_NUMBERS else None
+        if split.targets.size > _MAX_NUMBERS:
+            return None
+        return split.targets
     if not isinstance(split, MapSplit) or split.gather is not collate:
         return None
     return _of_dataset(split.dataset)
@@ -44,40 +44,44 @@ def _of_dataset(dataset: Any) -> np.ndarray | None:
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and type(dataset) is torch_data.Subset:
         inner = _of_dataset(dataset.dataset)
-        return None if inner is None else inner[np.asarray(dataset.indices, dtype=np.int64)]
+        if inner is None:
+            return None
+        return inner[np.asarray(dataset.indices, dtype=np.int64)]
     if torch_data is not None and type(dataset) is torch_data.TensorDataset:
         targets = dataset.tensors[-1]
-        is_small = targets.device.type == "cpu" and targets.numel() <= _MAX_NUMBERS
-        return targets.detach().numpy() if is_small else None
+        if targets.device.type != "cpu" or targets.numel() > _MAX_NUMBERS:
+            return None
+        return targets.detach().numpy()
     if not isinstance(dataset, list | tuple) or len(dataset) > _MAX_SAMPLES:
         return None
     return _of_list(dataset)
 
 
 def _of_list(samples: Sequence[Any]) -> np.ndarray | None:
-    """Return the targets of samples in a list; None where they are not numbers of one shape."""
-    name = None
+    """Return the targets of samples in a list, or None if they are not numbers of one shape."""
+    name: Any = -1
     if samples and isinstance(samples[0], Mapping):
         name = next((name for name in TARGET_NAMES if name in samples[0]), None)
         if name is None:
             return None
     try:
-        targets = [sample[-1] if name is None else sample[name] for sample in samples]
+        targets = [sample[name] for sample in samples]
         size = int(np.prod(np.shape(targets[0])))
         if size * len(targets) > _MAX_NUMBERS:
             return None
         stacked = np.stack([np.asarray(target) for target in targets])
     except (TypeError, ValueError, LookupError, RuntimeError):
         return None  # `collate` says what is wrong with them
-    return stacked if stacked.dtype.kind in "biuf" else None
+    if stacked.dtype.kind not in "biuf":
+        return None
+    return stacked
 
 
 def are_shares(targets: np.ndarray, num_classes: int) -> bool:
-    """Return whether targets of samples with one class each are shares of the classes, such as
-    one-hot.
+    """Return whether targets with one class for each sample are shares, such as one-hot.
 
     Args:
-        targets: Of some samples.
+        targets: The targets of some samples.
         num_classes: Number of classes.
     """
     return targets.ndim == 2 and targets.shape[1] == num_classes > 1
@@ -117,7 +121,7 @@ def class_of_each(targets: Any, num_classes: int) -> np.ndarray:
 
 
 def with_targets_as_inputs(datasets: Datasets) -> Datasets:
-    """Return data whose inputs contain the targets; named inputs contain theirs already."""
+    """Return data whose inputs contain the targets, as named inputs already do."""
     return dataclasses.replace(
         datasets,
         train=_with_targets(datasets.train),
@@ -127,11 +131,9 @@ def with_targets_as_inputs(datasets: Datasets) -> Datasets:
 
 
 def _with_targets(split: Split) -> Split:
-    return (
-        _OrderedSplitWithTargets(split)
-        if isinstance(split, OrderedSplit)
-        else _SplitWithTargets(split)
-    )
+    if isinstance(split, OrderedSplit):
+        return _OrderedSplitWithTargets(split)
+    return _SplitWithTargets(split)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +155,9 @@ class _SplitWithTargets:
         inputs, targets = self.split.batch(indices, **how)
         if isinstance(inputs, Mapping):
             return inputs, targets
-        return (*(inputs if isinstance(inputs, tuple) else (inputs,)), targets), targets
+        if not isinstance(inputs, tuple):
+            inputs = (inputs,)
+        return (*inputs, targets), targets
 
 
 class _OrderedSplitWithTargets(_SplitWithTargets):

@@ -1,7 +1,4 @@
-"""Text as a sequence of characters.
-
-A file, a folder, or the sources of Python's standard library.
-"""
+"""Text as a sequence of characters: a file, a folder, or Python's standard library."""
 
 from __future__ import annotations
 
@@ -22,16 +19,14 @@ from workbench.foundation.errors import DataError, ExperimentError
 
 
 class TextOptions(DatasetOptions):
-    """A language model's corpus.
-
-    Each sample is a window of characters, its targets are the next ones.
+    """A language model's corpus, in windows of characters. The targets are the next characters.
 
     The vocabulary is every character that occurs. The end of the text is held out, so that no
     window of validation overlaps one of train.
     """
 
     path: Path | None = Field(
-        None, description="A text file or a folder of them; Python's standard library by default."
+        None, description="A text file or a folder of them. By default, Python's standard library."
     )
     pattern: str = Field(
         "*", min_length=1, description="Which files of a folder, subfolders included, to read."
@@ -40,11 +35,9 @@ class TextOptions(DatasetOptions):
     stride: int | None = Field(
         None,
         ge=1,
-        description="Characters from one window to the next in train; the context by default.",
+        description="Characters from one window to the next in train. By default, the context.",
     )
-    max_characters: int = Field(
-        1_000_000, ge=4, description="Characters to read; the rest is left out."
-    )
+    max_characters: int = Field(1_000_000, ge=4, description="Characters that are read.")
     validation_fraction: float = Field(
         0.1, gt=0.0, lt=1.0, description="Share of the text that is held out."
     )
@@ -59,11 +52,11 @@ class TextOptions(DatasetOptions):
         return self
 
     def find_task(self) -> Task:
-        """Return the task; see DatasetOptions.find_task."""
+        """Return the task, as DatasetOptions.find_task does."""
         return "language_model"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """Read and split the text; see DatasetOptions.load. The seed changes nothing."""
+        """Read and split the text. The seed changes nothing."""
         files = self._files()
         made = cached(
             "text",
@@ -102,7 +95,7 @@ class TextOptions(DatasetOptions):
         )
 
     def reading(self, *, seed: int) -> Reading:
-        """Return which characters the token ids stand for; see DatasetOptions.reading."""
+        """Return the characters of the token ids, as DatasetOptions.reading does."""
         datasets = self.load(seed=seed, cache=None)
         indices = some_of(min(len(datasets.train), 100))
         return Reading(

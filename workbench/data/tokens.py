@@ -1,6 +1,4 @@
-"""Words as numbers: how a text is divided, which number each word has, and how often terms
-occur.
-"""
+"""Words as numbers: how texts are divided, numbered, and counted by terms."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ import numpy as np
 from workbench.experiment.setting_types import TokenKind
 
 PADDING = ""
-"""What the places after the end of a text hold: the first of the vocabulary."""
+"""The token of places after the end of a text, the first of the vocabulary."""
 UNKNOWN = "<unknown>"
-"""What a word that training never saw becomes: the second of the vocabulary."""
+"""The token of words that training never saw, the second of the vocabulary."""
 PART = "#"
-"""What the terms begin with that are parts of words; no word does."""
+"""The prefix of terms that are parts of words. No word has it."""
 NUM_CHARACTERS_OF_PART = (2, 5)
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _COUNTED_WORDS = re.compile(r"\b\w\w+\b")
@@ -31,7 +29,9 @@ def split_text(text: str, kind: TokenKind) -> list[str]:
         >>> split_text("It works!", "words")
         ['it', 'works', '!']
     """
-    return text.split() if kind == "spaces" else _WORDS.findall(text.lower())
+    if kind == "spaces":
+        return text.split()
+    return _WORDS.findall(text.lower())
 
 
 def learn_vocabulary(texts: Iterable[Sequence[str]], size: int) -> tuple[str, ...]:
@@ -52,16 +52,16 @@ def encode_texts(
     """Return the numbers of tokens as int64 of shape (texts, context).
 
     Args:
-        texts: Texts as tokens; what exceeds the context is left out.
+        texts: Texts as tokens. Tokens beyond the context are dropped.
         vocabulary: As `learn_vocabulary` returns it.
-        context: Tokens of each row; a shorter text is followed by padding.
+        context: Tokens of each row. Padding follows a shorter text.
     """
     numbers = {token: number for number, token in enumerate(vocabulary)}
-    found = np.zeros((len(texts), context), dtype=np.int64)
-    for row, text in enumerate(texts):
-        ids = [numbers.get(token, 1) for token in text[:context]]
-        found[row, : len(ids)] = ids
-    return found
+    rows = np.zeros((len(texts), context), dtype=np.int64)
+    for row, text in zip(rows, texts, strict=True):
+        ids = [numbers.get(token, 1) for token in text[:context]]  # 1 is the unknown token
+        row[: len(ids)] = ids
+    return rows
 
 
 def terms_of(text: str) -> Iterator[str]:
@@ -91,11 +91,11 @@ def count_terms(texts: Sequence[str], places: Mapping[str, int]) -> np.ndarray:
 
     Args:
         texts: The texts.
-        places: The place of each term, as `terms_of` yields them; others do not count.
+        places: The place of each term that `terms_of` yields. Other terms do not count.
     """
-    found = np.zeros((len(texts), len(places)), dtype=np.float32)
-    for row, text in enumerate(texts):
+    counts = np.zeros((len(texts), len(places)), dtype=np.float32)
+    for row, text in zip(counts, texts, strict=True):
         for term, count in Counter(terms_of(text)).items():
             if term in places:
-                found[row, places[term]] = count
-    return found
+                row[places[term]] = count
+    return counts

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -92,11 +92,21 @@ class Input(_Part):
         has_separators = self.has_thousands or self.has_decimal_comma
         return has_separators or bool(self.unit) or bool(self.missing_texts)
 
+    @property
+    def numpy_dtype(self) -> Any:
+        """The numpy type of its values. Texts are objects."""
+        return object if self.dtype == "string" else self.dtype
+
+    @property
+    def graph_shape(self) -> tuple[int, ...]:
+        """The shape of one sample in the graph. A column is a single value."""
+        return self.shape if self.kind == "array" else (1,)
+
     def takes(self, shape: tuple[int, ...]) -> bool:
         """Return whether a sample of a shape has the numbers of this input in their order.
 
         Args:
-            shape: That of one sample. It may be flat, and dimensions of 1 may be left out.
+            shape: The shape of one sample. It may be flat, and dimensions of 1 may be missing.
         """
         if len(shape) == 1:
             return shape[0] == math.prod(self.shape)
@@ -114,7 +124,7 @@ class Output(_Part):
         shape: The shape for one sample.
         classes: The names of the classes.
         targets: The names of what is predicted.
-        unit: The unit of predicted numbers, or None for that of the target.
+        unit: The unit of predicted numbers, or None for the unit of the target.
     """
 
     name: str
@@ -129,7 +139,7 @@ class Output(_Part):
         num_scores = self.shape[-1] if self.shape else None
         if self.kind == "classes" and len(self.classes) != num_scores:
             raise ValueError(
-                f"{len(self.classes)} classes are named, and the model answers {num_scores}"
+                f"{len(self.classes)} classes are listed, but the model answers {num_scores}"
             )
         return self
 

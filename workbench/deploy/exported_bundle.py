@@ -1,7 +1,7 @@
 """The files by which a bundle predicts without the workbench: model.onnx, card.json and predict.py.
 
-The graph is compared with the model on training samples before anything is kept. The rest of a
-bundle, and which trial it is of, is left to the caller.
+The graph is compared with the model on training samples before anything is kept. The caller adds
+the rest of a bundle, and knows which trial it is of.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ def add_trial(
     *,
     format: str = ONNX,
 ) -> Card:
-    """Add a trial's model to its bundle; arguments and errors as in `add_mean`.
+    """Add a trial's model to its bundle, with arguments and errors as in `add_mean`.
 
     Args:
         folder: The bundle.
         model: The trained model, on the CPU.
-        data: What it was trained on.
+        data: The data that it was trained on.
         experiment: The experiment that it was trained in.
-        origin: What the card states about it.
-        format: A further format; ONNX for none.
+        origin: What the card says about it.
+        format: A further format, or ONNX for none.
     """
     return add_mean(folder, [(model, 1.0)], data, experiment, origin, format=format)
 
@@ -105,10 +105,10 @@ def add_mean(
     Args:
         folder: The bundle.
         models: Trained models, on the CPU, with their weights, which sum to 1.
-        data: What they were trained on.
+        data: The data that they were trained on.
         experiment: The experiment that they were trained in.
-        origin: What the card states about them.
-        format: A further format, for a single model; ONNX for none.
+        origin: What the card says about them.
+        format: A further format for a single model, or ONNX for none.
 
     Raises:
         RunError: If a model cannot be exported, or the graph answers otherwise than the models.
@@ -121,21 +121,28 @@ def add_mean(
             next_step="Export it without --format onnx, and call it from your own code.",
         )
     reading = _reading(experiment)
-    indices = some_of(len(data.train))[:_NUM_COMPARED] if reading is None else reading.indices
+    if reading is None:
+        indices = some_of(len(data.train))[:_NUM_COMPARED]
+    else:
+        indices = reading.indices
     tensors = as_tensors(data.train.batch(indices)[0])
     with torch.inference_mode():
         outputs = output_in(call_model(model, _first(tensors, 2)))
     pairing = _pairing_of(model, data, experiment)
+    task = "other"
     if pairing is not None:
+        task = data.task
         outputs = pairing.scores(outputs)
     if not isinstance(outputs, torch.Tensor):
         raise RunError(
             f"the model returns {type(outputs).__name__}, and only a tensor is exported",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
-    task = "other" if pairing is None else data.task
     output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
-    samples = _samples(tensors) if reading is None else reading.samples
+    if reading is None:
+        samples = _samples(tensors)
+    else:
+        samples = reading.samples
     inputs = _inputs(samples, tensors, reading)
     members = [(Member.of(trained, reading, pairing), weight) for trained, weight in models]
     made = build(members, inputs, output, [_first(tensors, 7)] * len(members))
@@ -151,9 +158,9 @@ def add_mean(
             ]
             return torch.stack(answers).sum(dim=0).numpy()
 
-    program = (
-        None if format == ONNX else answering_program(member, inputs, output, _first(tensors, 7))
-    )
+    program = None
+    if format != ONNX:
+        program = answering_program(member, inputs, output, _first(tensors, 7))
     card = write(
         folder,
         made,
@@ -165,12 +172,11 @@ def add_mean(
         format=format,
         program=program,
     )
-    # What tiers send each other is one array, and their exits answer with a score of each class.
+    # Tiers send each other one array, and exits answer with a score for each class.
     is_binary = pairing is not None and pairing.form == "binary"
     has_stages = len(models) == len(inputs) == 1 and inputs[0].kind == "array"
     has_stages = has_stages and output.kind == "classes" and not is_binary
-    exits = exits_of(model) if has_stages else None
-    if exits is not None:
+    if has_stages and (exits := exits_of(model)) is not None:
         number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
         feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
         add_stages(
@@ -204,13 +210,13 @@ def write(
     Args:
         folder: The bundle.
         made: The graph.
-        origin: What the card states about it.
+        origin: What the card says about it.
         inputs: What it takes.
         output: What it answers.
         samples: Samples as users have them, by input.
         expected: Returns what the model answers for some of these samples, by their places.
         split: The split that the samples come from.
-        format: A further format; ONNX for none.
+        format: A further format, or ONNX for none.
         program: The model for formats that lower a torch program.
         terms: The terms of texts whose counts the graph takes, or empty if it takes the inputs.
 
@@ -277,7 +283,7 @@ def compare(
     for size in (*BATCHES, total):
         places = np.arange(min(size, total))
         answers = predictor.predict({name: values[places] for name, values in samples.items()})
-        answered = answers.values if answers.probabilities is None else answers.probabilities
+        answered = answers.numbers
         assert answered is not None
         difference = difference_of(torch.from_numpy(answered), torch.from_numpy(expected(places)))
         if not difference <= TOLERANCE:
@@ -285,8 +291,8 @@ def compare(
                 f"the exported model differs from the trained one by {difference:.2g} for {size}"
                 " samples",
                 next_step=(
-                    "Check that the data is what it was in training. Else export it without "
-                    "--format onnx, and report this."
+                    "Check that the data is the same as in training. Otherwise export it without"
+                    " --format onnx, and report this."
                 ),
             )
     return total
@@ -295,7 +301,7 @@ def compare(
 def output_of(
     task: str, shape: tuple[int, ...], classes: Sequence[str], reading: Reading | None
 ) -> Output:
-    """Return what a graph answers.
+    """Return the description of a graph's answer.
 
     Args:
         task: The task of the data.
@@ -303,42 +309,45 @@ def output_of(
         classes: The names of the classes.
         reading: How the data is encoded.
     """
+    targets: tuple[str, ...] = ()
+    if reading is not None and reading.target:
+        targets = (reading.target,)
     if task == "classification" and shape and shape[-1] >= 2:
-        names = tuple(classes) if len(classes) == shape[-1] else tuple(map(str, range(shape[-1])))
-        target = (reading.target,) if reading is not None and reading.target else ()
+        names = tuple(classes)
+        if len(names) != shape[-1]:
+            names = tuple(map(str, range(shape[-1])))
         return Output(
-            name="probabilities", kind="classes", shape=shape, classes=names, targets=target
+            name="probabilities", kind="classes", shape=shape, classes=names, targets=targets
         )
     if task == "detection" and len(shape) == 3:
-        names = tuple(classes) if classes else tuple(map(str, range(shape[-1] - NUM_EDGES)))
+        names = tuple(classes) or tuple(map(str, range(shape[-1] - NUM_EDGES)))
         return Output(name="boxes", kind="boxes", shape=shape, classes=names)
     if task == "regression":
-        target = (reading.target,) if reading is not None and reading.target else ()
         if reading is not None and reading.targets:
-            target = reading.targets
-        return Output(
-            name="values", kind="values", shape=() if shape == (1,) else shape, targets=target
-        )
+            targets = reading.targets
+        if shape == (1,):
+            shape = ()
+        return Output(name="values", kind="values", shape=shape, targets=targets)
     return Output(name="outputs", kind="outputs", shape=shape)
 
 
 def example_in(values: Any) -> Any:
-    """Return the first known value as plain JSON.
-
-    None where there is none, or it is too large to show.
-    """
+    """Return the first known value as plain JSON, or None if there is none or it is too large."""
     for value in values[:100]:
         if isinstance(value, np.ndarray):
-            return value.tolist() if value.size <= _MAX_EXAMPLE_NUMBERS else None
+            if value.size > _MAX_EXAMPLE_NUMBERS:
+                return None
+            return value.tolist()
         if not isinstance(value, str) and is_missing(value):
             continue
         if isinstance(value, np.timedelta64):
             return float(value / np.timedelta64(1, "s"))
-        plain = value.item() if isinstance(value, np.generic) else value
-        is_plain = isinstance(plain, bool | int | float | str) and not isinstance(
-            value, np.datetime64
-        )
-        return plain if is_plain else str(value)
+        plain = value
+        if isinstance(value, np.generic):
+            plain = value.item()
+        if isinstance(value, np.datetime64) or not isinstance(plain, bool | int | float | str):
+            return str(value)
+        return plain
     return None
 
 
@@ -350,10 +359,7 @@ def _reading(experiment: Experiment) -> Reading | None:
 
 
 def _pairing_of(model: nn.Module, data: Datasets, experiment: Experiment) -> Pairing | None:
-    """Return how outputs are read.
-
-    None where a sample has several classes, so that none is the answer.
-    """
+    """Return how outputs are read, or None if a sample has several classes and no single answer."""
     try:
         return learned_pairing(experiment, data, model)
     except DataError:
@@ -369,7 +375,7 @@ def _first(tensors: Any, number: int) -> Any:
 
 
 def _samples(tensors: Any) -> dict[str, np.ndarray]:
-    """Return inputs as arrays by the name that the graph gives them."""
+    """Return inputs as arrays by their names in the graph."""
     if isinstance(tensors, torch.Tensor):
         return {"inputs": tensors.numpy()}
     if not isinstance(tensors, Mapping):
@@ -389,36 +395,48 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
             table_graph.input_of(column, example_in(samples[column.name]))
             for column in reading.columns
         )
-    return tuple(
-        Input(
+    return tuple(_array_input(name, values, reading) for name, values in samples.items())
+
+
+def _array_input(name: str, values: np.ndarray, reading: Reading | None) -> Input:
+    dtype: Literal["int64", "float32", "float64"] = "int64"
+    if values.dtype.kind not in "iub":
+        dtype = _FLOATS.get(values.dtype.name, "float32")
+    if reading is None:
+        return Input(
             name=name,
             kind="array",
             shape=values.shape[1:],
-            example=_example_of_array(values, reading),
-            dtype=(
-                "int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32")
-            ),
-            categories=() if reading is None else reading.vocabulary,
-            columns=() if reading is None else reading.array_columns,
-            tokens=None if reading is None else reading.tokens,
-            is_image=reading is not None and reading.is_image,
+            example=example_in(values),
+            dtype=dtype,
         )
-        for name, values in samples.items()
+    return Input(
+        name=name,
+        kind="array",
+        shape=values.shape[1:],
+        example=_example_of_array(values, reading),
+        dtype=dtype,
+        categories=reading.vocabulary,
+        columns=reading.array_columns,
+        tokens=reading.tokens,
+        is_image=reading.is_image,
     )
 
 
-def _example_of_array(values: np.ndarray, reading: Reading | None) -> Any:
-    if reading is None or reading.tokens is None:
+def _example_of_array(values: np.ndarray, reading: Reading) -> Any:
+    if reading.tokens is None:
         return example_in(values)
     return " ".join(reading.vocabulary[number] for number in values[0] if number)
 
 
 def _metric(name: str, value: float) -> Metric:
     prefix, _, rest = name.partition("_")
-    known = np.isfinite(value)
+    number = None
+    if np.isfinite(value):
+        number = float(value)
     if prefix in _SPLITS and rest:
-        return Metric(name=rest, value=float(value) if known else None, split=_SPLITS[prefix])
-    return Metric(name=name, value=float(value) if known else None, split="unknown")
+        return Metric(name=rest, value=number, split=_SPLITS[prefix])
+    return Metric(name=name, value=number, split="unknown")
 
 
 def _distribution(answers: Answers) -> Any:

@@ -106,11 +106,10 @@ def build(
     given: dict[str, str] = {}
     if terms:
         given[COUNTS] = graph.input(COUNTS, _FLOAT, (len(terms),))
-    for taken in () if terms else inputs:
-        dtype = np.dtype(object if taken.dtype == "string" else taken.dtype)
-        given[taken.name] = graph.input(
-            taken.name, dtype, taken.shape if taken.kind == "array" else (1,)
-        )
+    else:
+        for taken in inputs:
+            dtype = np.dtype(taken.numpy_dtype)
+            given[taken.name] = graph.input(taken.name, dtype, taken.graph_shape)
     parts = [
         _answer(graph, add_member(graph, member, given, as_tensors(example), terms), member, output)
         for (member, _), example in zip(members, examples, strict=True)

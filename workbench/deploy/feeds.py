@@ -1,8 +1,7 @@
-"""Columns and arrays as a user gives them, checked and converted to what the graph of a model
-takes.
+"""Columns and arrays of a user, checked and converted to the inputs of a model's graph.
 
-Every refusal names the column and the row. Values that training never saw are accepted, because the
-model has an answer for them, and noted.
+Every error shows the column and the row. Values that training never saw are accepted with a note,
+because the model has an answer for them.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
         columns: Values by the name of the input, the sample first. Others are skipped.
 
     Raises:
-        DataError: If a column is missing, or a value is not of its kind. It names column and row,
-            from 0.
+        DataError: If a column is missing, or a value is not of its kind. It shows the column and
+            the row, from 0.
     """
     absent = [column.name for column in card.inputs if column.name not in columns]
     if absent:
@@ -59,7 +58,9 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
     values = list(values)
     if column.kind in ("category", "text"):
         return _texts(column, values)
-    convert = _number if column.kind == "number" else seconds_of
+    convert = seconds_of
+    if column.kind == "number":
+        convert = _number
     numbers = np.array(
         [convert(column, row, value) for row, value in enumerate(values)], dtype=np.float64
     )
@@ -72,10 +73,12 @@ def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:
 
 def _array(column: Input, values: Any) -> np.ndarray:
     try:
-        given = (
-            np.ma.filled(values.astype(float), np.nan) if np.ma.isMaskedArray(values) else values
-        )
-        array = ids_of(column, list(given)) if has_texts(column, given) else np.asarray(given)
+        if np.ma.isMaskedArray(values):
+            values = np.ma.filled(values.astype(float), np.nan)
+        if has_texts(column, values):
+            array = ids_of(column, list(values))
+        else:
+            array = np.asarray(values)
         if array.dtype.kind not in "biuf":
             raise ValueError(f"numbers are needed, and these are of type {array.dtype}")
         if (
@@ -129,12 +132,16 @@ def _texts(column: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]
     missing = missing_text_of(column)
     texts = [category_in(categories, value, missing) for value in values]
     array = np.array(texts, dtype=object)
-    known = {*categories, *((missing, *MISSING_TEXTS) if column.has_missing else ())}
+    known = set(categories)
+    if column.has_missing:
+        known |= {missing, *MISSING_TEXTS}
     unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
     if not len(unknown):
         return array, []
     row = int(unknown[0])
-    first = "a missing value" if texts[row] == missing else repr(texts[row])
+    first = repr(texts[row])
+    if texts[row] == missing:
+        first = "a missing value"
     return array, [
         f"column {column.name!r} holds values that training never saw in {_rows(unknown)}, such as"
         f" {first}: they count as none of the known categories"
@@ -149,7 +156,10 @@ def _number(column: Input, row: int, value: Any) -> float:
     if hasattr(value, "total_seconds"):
         return value.total_seconds()
     try:
-        number = number_in(column, value) if isinstance(value, str) else float(value)
+        if isinstance(value, str):
+            number = number_in(column, value)
+        else:
+            number = float(value)
     except (TypeError, ValueError):
         raise DataError(
             f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
@@ -163,9 +173,7 @@ def _number(column: Input, row: int, value: Any) -> float:
 
 
 def number_in(column: Input, text: str) -> float:
-    """Return the number that a text means, as the training data wrote numbers.
-
-    NaN if it is missing.
+    """Return the number that a text means in the notation of the training data, NaN if missing.
 
     Args:
         column: The input that the number is for.
@@ -175,14 +183,16 @@ def number_in(column: Input, text: str) -> float:
         ValueError: If it is not a number.
     """
     truth = _TRUTH.get(text.strip().lower())
+    if truth is not None:
+        return truth
     form = NumberText(
         column.has_thousands, column.missing_texts, column.unit, column.has_decimal_comma
     )
-    return form.parse(text) if truth is None else truth
+    return form.parse(text)
 
 
 def seconds_of(column: Input, row: int, value: Any) -> float:
-    """Return a date as seconds since 1970; NaN if it is missing.
+    """Return a date as seconds since 1970, or NaN if it is missing.
 
     Args:
         column: The input that the date is for.
@@ -205,15 +215,15 @@ def seconds_of(column: Input, row: int, value: Any) -> float:
         if not isinstance(when, datetime):
             raise ValueError
     except ValueError:
-        form = column.date_format
-        shown = (
-            "such as 2026-01-31 or 2026-01-31T12:00" if form in (None, "ISO8601") else f"as {form}"
-        )
+        shown = f"as {column.date_format}"
+        if column.date_format in (None, "ISO8601"):
+            shown = "such as 2026-01-31 or 2026-01-31T12:00"
         raise DataError(
             f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
         ) from None
-    aware = when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)
-    return (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=timezone.utc)
+    return (when - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
 
 
 def _read_date(text: str, form: str) -> datetime:
@@ -222,13 +232,13 @@ def _read_date(text: str, form: str) -> datetime:
             return datetime.strptime(text, form)
         except ValueError:
             pass
-    return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+    if text.endswith("Z"):  # Python 3.10 does not read it
+        text = f"{text[:-1]}+00:00"
+    return datetime.fromisoformat(text)
 
 
 def missing_text_of(column: Input) -> str:
-    """Return the text by which a graph takes a missing value of a category.
-
-    An empty one if that is none.
+    """Return the text of a missing category in a graph: empty, unless that is a category.
 
     Args:
         column: An input of categories.
@@ -240,8 +250,8 @@ def missing_text_of(column: Input) -> str:
 def category_in(categories: Container[str], value: Any, missing: str = "") -> str:
     """Return the text of a category as training wrote it.
 
-    A text such as NA is a category where training had it as one. A whole number is the same whether
-    it is written as 1 or 1.0, which gaps in a column exchange.
+    A text such as NA is a category if training had it as one. A whole number is the same whether it
+    is written as 1 or 1.0, because gaps in a column turn one into the other.
 
     Args:
         categories: The known categories.
@@ -260,10 +270,7 @@ def category_in(categories: Container[str], value: Any, missing: str = "") -> st
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell holds no value.
-
-    Nothing, not a number, or a text that means nothing.
-    """
+    """Return whether a cell has no value: None, not a number, or a marker of missing values."""
     if value is None or (isinstance(value, str) and value in MISSING_TEXTS):
         return True
     try:
@@ -273,6 +280,7 @@ def is_missing(value: Any) -> bool:
 
 
 def _rows(rows: np.ndarray) -> str:
-    named = ", ".join(str(int(row)) for row in rows[:_NUM_NAMED])
-    more = f" and {len(rows) - _NUM_NAMED} more" if len(rows) > _NUM_NAMED else ""
-    return f"{counted_noun(len(rows), 'row')} {named}{more} (from 0)"
+    listed = ", ".join(str(int(row)) for row in rows[:_NUM_NAMED])
+    if len(rows) > _NUM_NAMED:
+        listed += f" and {len(rows) - _NUM_NAMED} more"
+    return f"{counted_noun(len(rows), 'row')} {listed} (from 0)"

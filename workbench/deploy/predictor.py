@@ -45,9 +45,17 @@ class Answers:
     notes: tuple[str, ...] = field(default=())
     files: tuple[str, ...] = ()
 
+    @property
+    def numbers(self) -> np.ndarray | None:
+        """The probabilities of classes, or else the values."""
+        if self.probabilities is not None:
+            return self.probabilities
+        return self.values
+
     def __len__(self) -> int:
-        answered = self.values if self.probabilities is None else self.probabilities
-        return 0 if answered is None else len(answered)
+        if self.numbers is None:
+            return 0
+        return len(self.numbers)
 
 
 class Predictor:

@@ -1,8 +1,6 @@
-"""Samples as users have them, as values by input: files, data frames, arrays, rows.
+"""Samples as users have them: files, data frames, arrays and rows as values by input.
 
-And answers as a table.
-
-Checking the values is left to `feeds`, image files to `image_files`.
+Also answers as a table. `feeds` checks the values, and `image_files` reads image files.
 """
 
 from __future__ import annotations
@@ -78,7 +76,7 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
 def _from_frame(card: Card, frame: Any) -> Mapping[str, Any]:
     check_repeated("the table", list(map(str, frame.columns)))
-    if hasattr(frame, "iloc"):  # of pandas, and of whatever types
+    if hasattr(frame, "iloc"):  # a data frame of pandas
         frame = plain_frame(frame).table
     columns = {str(name): frame[name].to_numpy() for name in frame.columns}
     array = card.inputs[0]
@@ -117,11 +115,13 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
         return ["prediction"], [[json.dumps(boxes)] for boxes in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
-    names = (
-        ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
-    )
-    targets = card.outputs[0].targets
-    return list(targets) if len(targets) == values.shape[1] > 1 else names, values.tolist()
+    if values.shape[1] == 1:
+        names = ["prediction"]
+    elif len(card.outputs[0].targets) == values.shape[1]:
+        names = list(card.outputs[0].targets)
+    else:
+        names = [f"output {number}" for number in range(values.shape[1])]
+    return names, values.tolist()
 
 
 def _takes_array(card: Card) -> bool:
@@ -142,11 +142,10 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
 
             return columns_from(card, read_table(path))
         if endings[-1] not in SIGNS:
-            images = sorted(ENDINGS) if card.inputs[0].is_image else []
-            raise DataError(
-                f"{path.name} has an unknown file extension",
-                allowed=[*SIGNS, *PARQUET_ENDINGS, ".npy", *images],
-            )
+            allowed = [*SIGNS, *PARQUET_ENDINGS, ".npy"]
+            if card.inputs[0].is_image:
+                allowed += sorted(ENDINGS)
+            raise DataError(f"{path.name} has an unknown file extension", allowed=allowed)
         with path.open(newline="", encoding="utf-8-sig") as opened:
             separator, names = _head(opened, SIGNS[endings[-1]])
             if _takes_array(card) and not _has_header(card, names):
@@ -157,30 +156,32 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
-        if card.inputs[0].is_image:
-            raise DataError(
-                f"the model takes pictures, and {path} is not one",
-                allowed=(
-                    f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels"
-                    " (.npy)"
-                ),
-            ) from error
-        is_encoding = isinstance(error, UnicodeDecodeError)
-        step = "Save it as UTF-8." if is_encoding else "Open it in an editor."
-        raise DataError(
-            f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step
-        ) from error
+        raise _unreadable(card, path, error) from error
     columns = {name: [row[name] for row in listed] for name in names}
     columns |= _with_decimal_points(card, columns, separator)
-    return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
+    if _takes_array(card) and card.inputs[0].columns:
+        return _windows(card, columns)
+    return columns
+
+
+def _unreadable(card: Card, path: Path, error: Exception) -> DataError:
+    if card.inputs[0].is_image:
+        return DataError(
+            f"the model takes pictures, and {path} is not one",
+            allowed=(
+                f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels (.npy)"
+            ),
+        )
+    step = "Open it in an editor."
+    if isinstance(error, UnicodeDecodeError):
+        step = "Save it as UTF-8."
+    return DataError(f"{path} cannot be read: {str(error).rstrip('.')}", next_step=step)
 
 
 def _with_decimal_points(
     card: Card, columns: Mapping[str, list[Any]], separator: str
 ) -> dict[str, list[Any]]:
-    """Return the columns of numbers that had decimal commas in training, and have points in this
-    file.
-    """
+    """Return columns of numbers with decimal commas in training but decimal points in this file."""
     written = [
         column for column in card.inputs if column.has_decimal_comma and column.name in columns
     ]
@@ -198,13 +199,15 @@ def _with_decimal_points(
 
 def _number_or_text(form: NumberText, cell: Any) -> Any:
     try:
-        return form.parse(cell) if "." in cell else cell
-    except (TypeError, ValueError):  # checking the values refuses it with its row
+        if "." in cell:
+            return form.parse(cell)
+        return cell
+    except (TypeError, ValueError):  # the check of the values reports its row
         return cell
 
 
 def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
-    """Return what separates the columns of a file, and its first row.
+    """Return the separator of the columns of a file, and its first row.
 
     Afterwards the file is at its start again.
     """
@@ -217,9 +220,7 @@ def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _has_header(card: Card, names: Sequence[str]) -> bool:
-    """Return whether the first row of a file names columns that the model's array or text is made
-    of.
-    """
+    """Return whether the first row of a file has columns of the model's array or text."""
     column = card.inputs[0]
     if column.tokens is not None:
         return column.name in names

@@ -1,5 +1,4 @@
-"""The stages of a model with early exits as graphs of their own, calibrated and with thresholds, in
-a bundle.
+"""The calibrated stages of a model with early exits, each as a graph, with thresholds in a bundle.
 
 Temperatures and thresholds are chosen on the validation split. The test split is not read. The
 graph of the whole model, and the card, are left to `exported_bundle`.
@@ -48,7 +47,7 @@ class _Part(nn.Module):
 
 
 def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
-    """Return a model as it is with early exits, or None if it has none.
+    """Return a model with early exits, or None if it has none.
 
     Args:
         model: A trained model.
@@ -58,7 +57,9 @@ def exits_of(model: nn.Module) -> EarlyExits | TreeExits | None:
     """
     if isinstance(model, TreeEnsemble) and model.num_exits:
         return TreeExits(model, model.num_exits)
-    return model if isinstance(model, EarlyExits) else None
+    if isinstance(model, EarlyExits):
+        return model
+    return None
 
 
 def add_stages(
@@ -76,7 +77,7 @@ def add_stages(
     Args:
         folder: The bundle.
         model: The trained model, on the CPU, in evaluation mode.
-        data: What it was trained on.
+        data: The data that it was trained on.
         member: How the inputs of the first stage are converted.
         inputs: What the first stage takes.
         feeds: Samples as the first stage takes them.
@@ -87,18 +88,25 @@ def add_stages(
     """
     outputs, targets = _validation_outputs(model, data)
     calibration = Calibration.of(outputs, targets)
+    make: Callable[..., onnx.ModelProto] = _graph
+    if isinstance(model, TreeExits):
+        make = _graph_of_trees
     values, stages = example, []
     for number in range(model.num_stages):
         temperature = calibration.temperatures[number]
-        make: Callable[..., onnx.ModelProto] = (
-            _graph_of_trees if isinstance(model, TreeExits) else _graph
-        )
         made = make(model, number, member, inputs=inputs, example=values, temperature=temperature)
         name = f"stage_{number}.onnx"
         onnx.save(made, str(folder / name))
-        shape = inputs[0].shape if number == 0 and len(inputs) == 1 else tuple(values.shape[1:])
-        dtype = inputs[0].dtype if number == 0 and inputs[0].dtype != "string" else "float32"
-        num_tokens = data.vocabulary_size if number == 0 else None
+        shape = tuple(values.shape[1:])
+        dtype = "float32"
+        num_tokens = None
+        if number == 0:
+            # Only the first stage takes what users have. Later ones take features.
+            num_tokens = data.vocabulary_size
+            if len(inputs) == 1:
+                shape = inputs[0].shape
+            if inputs[0].dtype != "string":
+                dtype = inputs[0].dtype
         stages.append(calibration.stage(number, name, shape, dtype, num_tokens=num_tokens))
         with torch.inference_mode():
             values = model.stage(number, values)
@@ -130,20 +138,24 @@ def _graph(
     example: Tensor,
     temperature: float,
 ) -> onnx.ModelProto:
-    graph, is_last = Graph(), number == model.num_stages - 1
+    graph = Graph()
     part = _Part(model, number)
     with torch.inference_mode():
         after = part(example)
-        num_classes = (after if is_last else model.heads[number](after[:1])).shape[1]
     if number == 0:
         values = add_member(graph, replace(member, model=part), _given(graph, inputs), example)
     else:
         values = _inline(
             graph, part, graph.input(INPUTS, _FLOAT, tuple(example.shape[1:])), example
         )
-    outputs = values if is_last else _inline(graph, model.heads[number], values, after)
-    more = () if is_last else ((values, FEATURES, tuple(after.shape[1:])),)
-    return _calibrated(graph, outputs, temperature, num_classes, more)
+    if number == model.num_stages - 1:
+        return _calibrated(graph, values, temperature, after.shape[1], ())
+    head = model.heads[number]
+    with torch.inference_mode():
+        num_classes = head(after[:1]).shape[1]
+    outputs = _inline(graph, head, values, after)
+    features = ((values, FEATURES, tuple(after.shape[1:])),)
+    return _calibrated(graph, outputs, temperature, num_classes, features)
 
 
 def _graph_of_trees(
@@ -156,12 +168,13 @@ def _graph_of_trees(
     temperature: float,
 ) -> onnx.ModelProto:
     graph, num_outputs = Graph(), model.num_outputs
-    num_features = int(np.prod(example.shape[1:])) - (num_outputs if number else 0)
+    num_features = int(np.prod(example.shape[1:]))
     if number == 0:
-        # What encodes the inputs is that of the whole model.
+        # The inputs are encoded as for the whole model.
         rows = graph.add("Flatten", encode_inputs(graph, member, _given(graph, inputs))[0], axis=1)
         total = add_trees(graph, model.parts[0], rows)
     else:
+        num_features -= num_outputs  # the total of the trees before
         passed = graph.input(INPUTS, _FLOAT, (num_features + num_outputs,))
         begin, middle, end, last = (
             graph.constant(np.array([place], dtype=np.int64))
@@ -180,18 +193,15 @@ def _graph_of_trees(
             "Add", total, graph.constant(model.trees.start.numpy().astype(np.float32))
         )
     passed_on = graph.add("Concat", rows, total, axis=1)
-    is_last = number == model.num_stages - 1
-    more = () if is_last else ((passed_on, FEATURES, (num_features + num_outputs,)),)
-    return _calibrated(graph, outputs, temperature, num_outputs, more)
+    if number == model.num_stages - 1:
+        return _calibrated(graph, outputs, temperature, num_outputs, ())
+    features = ((passed_on, FEATURES, (num_features + num_outputs,)),)
+    return _calibrated(graph, outputs, temperature, num_outputs, features)
 
 
 def _given(graph: Graph, inputs: Sequence[Input]) -> dict[str, str]:
     return {
-        column.name: graph.input(
-            column.name,
-            np.dtype(object if column.dtype == "string" else column.dtype),
-            column.shape if column.kind == "array" else (1,),
-        )
+        column.name: graph.input(column.name, np.dtype(column.numpy_dtype), column.graph_shape)
         for column in inputs
     }
 
@@ -222,7 +232,7 @@ def _compare(
     feeds: dict[str, Any],
     example: Tensor,
 ) -> None:
-    """Compare what the stages answer one after another with the exits of the model."""
+    """Compare the answers of the stages, one after another, with the exits of the model."""
     with torch.inference_mode():
         expected = model.exit_outputs(example)
     given = feeds

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from pydantic import JsonValue
 
-from workbench.data import Datasets, load
+from workbench.data import Datasets, Split, load
+from workbench.data.batches import Groups
+from workbench.data.ordered import OrderedSplit
 from workbench.data.own import takes_training_seed
-from workbench.data.shares import with_share
+from workbench.data.splits import ArraySplit
 from workbench.data.targets import with_targets_as_inputs
 from workbench.experiment import Component, Experiment
+from workbench.foundation.errors import ExperimentError
 
 _last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None
 _last_read: tuple[str, Callable[..., Any]] | None = None
@@ -64,3 +70,60 @@ def _read(component: Component) -> Callable[..., Any]:
         _last_read = None
         _last_read = (component.name, component.load(field="data"))
     return _last_read[1]
+
+
+def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
+    """Return data of which only a share of the training samples is used.
+
+    The first samples of one random order are used, so a smaller share is a part of a larger one.
+
+    Args:
+        datasets: The data. Validation and test stay as they are.
+        share: In (0, 1]. At least one sample is used.
+        seed: Decides which samples are used.
+
+    Raises:
+        ExperimentError: If a sampler or a stream orders the samples, so none can be skipped.
+    """
+    if share == 1.0:
+        return datasets
+    split = datasets.train
+    if isinstance(split, OrderedSplit):
+        raise ExperimentError(
+            "data that orders its samples itself always uses all of them",
+            field="training.samples",
+            allowed="1.0",
+            next_step="Remove it, or let the data take a parameter that makes it smaller.",
+        )
+    order = np.random.default_rng(seed).permutation(len(split))
+    indices = np.sort(order[: max(1, round(share * len(split)))])
+    return dataclasses.replace(datasets, train=_chosen(split, indices))
+
+
+def _chosen(split: Split, indices: np.ndarray) -> Split:
+    if isinstance(split, ArraySplit) and not isinstance(split.inputs, np.memmap):
+        return ArraySplit(split.inputs[indices], split.targets[indices])
+    return _ChosenSplit(split, indices)
+
+
+@dataclass(frozen=True)
+class _ChosenSplit:
+    split: Any
+    indices: np.ndarray = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def draws_samples(self) -> bool:
+        return getattr(self.split, "draws_samples", False)
+
+    @property
+    def shuffle_groups(self) -> Groups | None:
+        groups = getattr(self.split, "shuffle_groups", None)
+        if groups is None:
+            return None
+        return groups._replace(of_sample=groups.of_sample[self.indices])
+
+    def batch(self, indices: np.ndarray, **how: Any) -> tuple[Any, Any]:
+        return self.split.batch(self.indices[indices], **how)

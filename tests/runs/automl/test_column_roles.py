@@ -165,7 +165,7 @@ def test_numbers_with_decimal_commas_are_read_and_noted(num_values: int) -> None
 
 def test_numbers_with_decimal_commas_beside_others_are_texts_and_a_note_says_what_to_do() -> None:
     _, notes = told(table(price=["1.5", "2.5", *(f"-{row},5" for row in range(2, NUM_ROWS))]))
-    assert "decimal commas: price (such as '-2,5'); write them with points" in notes
+    assert "decimal commas: price (such as '-2,5'). To have them read" in notes
 
 
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:
@@ -204,9 +204,8 @@ def test_a_unit_that_only_some_numbers_have_is_noted() -> None:
     columns, notes = told(table(**{"area m2": area}))
     assert columns == ["size", "area m2"]
     assert (
-        notes
-        == "read as numbers without their unit: area m2 (such as '1.5 m²'; 15 of 60 cells have"
-        " none)"
+        notes == "read as numbers without their unit: area m2 (such as '1.5 m²', but 15 of 60"
+        " cells have none)"
     )
     columns, notes = told(table(area=[*area[:30], *(f"{row}.5 ft" for row in range(30))]))
     assert columns == ["size", "area"]

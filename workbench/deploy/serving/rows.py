@@ -1,7 +1,7 @@
 """Rows as a client sends them, checked value by value, and answers as it receives them.
 
-What is wrong is named by row and column. Values that training never saw are accepted, as offline:
-the model has an answer for them, and the answer has a note. The types are those of the card.
+Problems are reported by row and column. Values that training never saw are accepted with a note, as
+offline, because the model has an answer for them. The types are the card's.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ class RowsError(Exception):
     def to_json(self) -> dict[str, Any]:
         """Return the problems as plain values: the first one in words, and a list of them."""
         first = self.problems[0]
-        place = f"row {first.row}" + ("" if first.column is None else f", column {first.column!r}")
-        field = f"rows.{first.row}" + ("" if first.column is None else f".{first.column}")
+        place, field = f"row {first.row}", f"rows.{first.row}"
+        if first.column is not None:
+            place += f", column {first.column!r}"
+            field += f".{first.column}"
         return {
             "problem": f"{place}: {first.problem}",
             "field": field,
             "allowed": first.allowed,
-            "next_step": "Correct the rows; /openapi.json describes them.",
+            "next_step": "Correct the rows. /openapi.json describes them.",
             "problems": [asdict(problem) for problem in self.problems],
         }
 
@@ -80,20 +82,21 @@ def parse_rows(body: bytes) -> list[Any]:
     """
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise RequestError(f"the body is not JSON: {reason}") from error
+    except RecursionError as error:
+        raise RequestError("the body is not JSON: it is nested too deeply") from error
+    except ValueError as error:
+        raise RequestError(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
         raise RequestError('the body is not {"rows": [...]}')
     if unknown := sorted(document.keys() - {"rows"}):
-        raise RequestError(f"the body has {unknown[0]!r} beside rows")
+        raise RequestError(f"the body has {unknown[0]!r} next to rows")
     if not document["rows"]:
         raise RequestError("there are no rows")
     return document["rows"]
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number in JSON; a missing value is null")
+    raise ValueError(f"{name} is not a number in JSON. Write a missing value as null")
 
 
 class RowReader:
@@ -101,7 +104,9 @@ class RowReader:
 
     def __init__(self, card: Card) -> None:
         """Prepare for the inputs of a card."""
-        self.image = card.inputs[0].name if takes_images(card) else None
+        self.image = None
+        if takes_images(card):
+            self.image = card.inputs[0].name
         """The name of the input that takes images, or None if the model takes something else."""
         self._inputs = card.inputs
         self._names = [column.name for column in card.inputs]
@@ -175,8 +180,10 @@ class RowReader:
                 allowed = self._arrays.get(name, "null or a value")
                 refuse(name, "the value is missing from the row", allowed)
             except _WrongValueError as error:
-                shown = f"{_shown(row[name])} " if error.is_of_value else ""
-                refuse(name, f"{shown}{error.problem}", error.allowed)
+                problem = error.problem
+                if error.is_of_value:
+                    problem = f"{_shown(row[name])} {problem}"
+                refuse(name, problem, error.allowed)
         if len(row) > len(self._readers):
             unknown = next(name for name in row if name not in self._names)
             refuse(unknown, "there is no such column", ", ".join(self._names))
@@ -185,18 +192,20 @@ class RowReader:
 
 class _WrongValueError(Exception):
     def __init__(self, problem: str, allowed: str, *, is_of_value: bool = True) -> None:
-        """Describe a problem, whose subject is the value unless the problem has one of its own."""
+        """Describe a problem, whose subject is the value unless `is_of_value` is False."""
         super().__init__(problem)
         self.problem, self.allowed, self.is_of_value = problem, allowed, is_of_value
 
 
 def _reader(column: Input) -> Callable[[Any], Any]:
-    """Return what checks and converts one value of an input."""
+    """Return a function that checks and converts one value of an input."""
     if column.kind == "number":
-        read = _number_or_truth if takes_truth_values(column) else _number
-        return (
-            (lambda value: read(_read_number(column, value))) if column.is_written_as_text else read
-        )
+        read = _number
+        if takes_truth_values(column):
+            read = _number_or_truth
+        if column.is_written_as_text:
+            return lambda value: read(_read_number(column, value))
+        return read
     if column.kind == "date":
         return lambda value: _date(column, value)
     if column.kind == "array":
@@ -209,21 +218,23 @@ def _reader(column: Input) -> Callable[[Any], Any]:
 
 def _read_number(column: Input, value: Any) -> Any:
     """Return the number that a text means in the notation of the training table."""
+    if not isinstance(value, str):
+        return value
     try:
-        return number_in(column, value) if isinstance(value, str) else value
+        return number_in(column, value)
     except ValueError:
         return value
 
 
 def takes_truth_values(column: Input) -> bool:
-    """Return whether a column of numbers held true and false in training, which count as 1 and
-    0.
-    """
+    """Return whether a column of numbers had true and false in training, which are 1 and 0."""
     return isinstance(column.example, bool)
 
 
 def _number_or_truth(value: Any) -> float:
-    return float(value) if isinstance(value, bool) else _number(value)
+    if isinstance(value, bool):
+        return float(value)
+    return _number(value)
 
 
 def _number(value: Any) -> float:
@@ -241,7 +252,9 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else str(_checked_text(value))
+    if value is None:
+        return ""
+    return str(_checked_text(value))
 
 
 def _checked_text(value: Any) -> Any:
@@ -276,8 +289,9 @@ def _array(column: Input, value: Any) -> np.ndarray:
             "is not an array: its parts have different lengths", allowed
         ) from error
     if array.dtype.kind not in "iuf" or _has_truth_value(value):
-        kind = "neither an image nor an" if column.is_image else "not an"
-        raise _WrongValueError(f"is {kind} array of numbers", allowed)
+        if column.is_image:
+            raise _WrongValueError("is neither an image nor an array of numbers", allowed)
+        raise _WrongValueError("is not an array of numbers", allowed)
     if not column.takes(array.shape):
         raise _WrongValueError(f"has shape {list(array.shape)}", allowed)
     array = array.reshape(column.shape)
@@ -294,7 +308,9 @@ def _array(column: Input, value: Any) -> np.ndarray:
 
 def _image(column: Input, text: str, allowed: str) -> np.ndarray:
     """Return the pixels of an image in base64, with or without the start of a data URL."""
-    encoded = text.partition(",")[2] if text.startswith("data:") else text
+    encoded = text
+    if text.startswith("data:"):
+        encoded = text.partition(",")[2]
     try:
         content = base64.b64decode("".join(encoded.split()), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -316,28 +332,35 @@ def _has_truth_value(value: Any) -> bool:
 
 
 def _array_in_words(column: Input) -> str:
-    flat = f" or a flat list of {math.prod(column.shape)}" if len(column.shape) > 1 else ""
-    numbers = f"numbers of shape {list(column.shape)}{flat}"
+    numbers = f"numbers of shape {list(column.shape)}"
+    if len(column.shape) > 1:
+        numbers += f" or a flat list of {math.prod(column.shape)}"
     if column.is_image:
         return f"an image file in base64, or {numbers}"
-    return f"{numbers}, or a text" if column.tokens else numbers
+    if column.tokens:
+        return f"{numbers}, or a text"
+    return numbers
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    text = repr(value)
+    if value is None or isinstance(value, bool):
+        text = json.dumps(value)  # null, true and false, as the client wrote them
+    if len(text) > _SHOWN_CHARS:
+        return f"{text[:_SHOWN_CHARS]}..."
+    return text
 
 
 def feeds_of_rows(card: Card, rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return what the graph takes for rows that were checked."""
     return {
-        column.name: np.array(values, dtype=object if column.dtype == "string" else column.dtype)
+        column.name: np.array(values, dtype=column.numpy_dtype)
         for column, values in zip(card.inputs, zip(*rows, strict=True), strict=True)
     }
 
 
 def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
-    """Return answers as plain values, one for each row. What is not finite is null."""
+    """Return answers as plain values, one for each row. Numbers that are not finite are null."""
     output = card.outputs[0]
     if answers.classes is not None and answers.probabilities is not None:
         names = output.classes

@@ -336,7 +336,7 @@ def _take_apart(
         return samples, pd.Series(values), None, ()
     if isinstance(data, str | Path):
         try:
-            data, converted = read_noted_table(existing_path(Path(data)))
+            data, converted = read_noted_table(existing_path(Path(data), other_names=_NAMED))
         except DataError as error:
             raise error.about("data") from error
     if isinstance(data, pd.DataFrame):

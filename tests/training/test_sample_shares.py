@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from workbench.data import load
-from workbench.data.shares import with_share
 from workbench.data.splits import ArraySplit, Datasets, TokenSplit
 from workbench.foundation.errors import ExperimentError
+from workbench.training.loading import with_share
 
 
 def make(num: int) -> Datasets:
@@ -50,7 +50,7 @@ def test_samples_in_an_order_of_their_own_are_all_used() -> None:
             return indices, indices
 
     ordered = Datasets("stream", "regression", Ordered(), Ordered(), (1,), 1)
-    with pytest.raises(ExperimentError, match="order of their own"):
+    with pytest.raises(ExperimentError, match="orders its samples itself"):
         with_share(ordered, 0.5, seed=0)
 
 
