@@ -501,7 +501,7 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
         Predictor.open(tmp_path)
     (tmp_path / CARD).write_text(json.dumps(content | {"version": 99}))
     with pytest.raises(
-        RunError, match="format version 99, and this workbench reads versions up to 1"
+        RunError, match="format version 99, but this workbench reads versions up to 1"
     ):
         Predictor.open(tmp_path)
     (tmp_path / CARD).unlink()

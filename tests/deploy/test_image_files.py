@@ -228,10 +228,10 @@ def test_other_models_refuse_image_files_and_still_take_texts(tmp_path: Path) ->
         for one in (array, text)
     )
     with pytest.raises(
-        DataError, match=r"takes an array, and cat\.png is a file; allowed: one file of rows"
+        DataError, match=r"takes an array, but cat\.png is a file; allowed: one file of rows"
     ):
         image_files_of(of_arrays, "cat.png")
-    with pytest.raises(DataError, match=r"a\.csv is a file beside others"):
+    with pytest.raises(DataError, match=r"a\.csv is one of several files"):
         image_files_of(of_texts, (Path("a.csv"), Path("b.csv")))
     with pytest.raises(DataError, match="is a folder"):
         image_files_of(of_arrays, tmp_path)

@@ -120,18 +120,18 @@ def test_a_missing_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("kind", "rows", "problem"),
     [
-        ("table", "colour,size\nred,3\n", "there is no column 'age'; the file has: colour, size"),
+        ("table", "colour,size\nred,3\n", "there is no column 'age'. The file has: colour, size"),
         (
             "table",
             "age,age,size\n1,2,3\n",
             "more than one column is named 'age': rename or remove all but one",
         ),
-        ("table", "", "there is no column 'age'; the file has: nothing"),
+        ("table", "", "there is no column 'age'. The file has: nothing"),
         ("table", "age\nold\n", "'old' in the column age is not a number"),
-        ("series", "rain\n1\n", "there is no column 'sold'; the file has: rain"),
-        ("series", "sold\n1\n", "the model takes 8 rows at once; the file has 1"),
-        ("text", "text\nwords\n", "there is no column 'inputs'; the file has: text"),
-        ("counted text", "text\nwords\n", "there is no column 'review'; the file has: text"),
+        ("series", "rain\n1\n", "there is no column 'sold'. The file has: rain"),
+        ("series", "sold\n1\n", "the model takes 8 rows at once, but the file has 1"),
+        ("text", "text\nwords\n", "there is no column 'inputs'. The file has: text"),
+        ("counted text", "text\nwords\n", "there is no column 'review'. The file has: text"),
         ("pixels", "a,b\n1,2\n", "could not convert string 'a' to float64 at row 0, column 1."),
     ],
 )

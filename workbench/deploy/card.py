@@ -290,24 +290,7 @@ def read_card(folder: Path) -> Card:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError) as error:
-        if (folder / "configuration.json").exists():
-            if not (folder / "weights.safetensors").exists():
-                raise RunError(
-                    f"{folder} holds no model: it was exported without weights, or only the code of"
-                    " its train function or command knows the model",
-                    next_step="Load what the trial wrote, in `files`, with that code.",
-                ) from error
-            raise RunError(
-                f"{folder} was exported without --format onnx, so its model runs only in Python",
-                next_step=(
-                    "Export the run again with --format onnx, or load the model with"
-                    " wb.load_bundle."
-                ),
-            ) from error
-        raise RunError(
-            f"{folder} has no {CARD}, so it is not a bundle with a model to run",
-            next_step="Export the run again with --format onnx.",
-        ) from error
+        raise _without_card(folder) from error
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(
             f"{path} cannot be read: {error}", next_step="Export the model again."
@@ -315,7 +298,7 @@ def read_card(folder: Path) -> Card:
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or not 1 <= version <= VERSION:
         raise RunError(
-            f"{path} has the format version {version!r}, and this workbench reads versions up to"
+            f"{path} has the format version {version!r}, but this workbench reads versions up to"
             f" {VERSION}",
             next_step="Read it with a newer workbench, or export the model again with this one.",
         )
@@ -328,3 +311,27 @@ def read_card(folder: Path) -> Card:
             field=".".join(map(str, first["loc"])) or None,
             next_step="Export the model again.",
         ) from error
+
+
+def _without_card(folder: Path) -> RunError:
+    """Return the error for a folder without a card, which says how to get one."""
+    if not folder.exists():
+        return RunError(
+            f"there is no folder {folder}",
+            next_step="Export a run first: workbench export RUN --to FOLDER --format onnx.",
+        )
+    if not (folder / "configuration.json").exists():
+        return RunError(
+            f"{folder} has no {CARD}, so it is not a bundle with a model to run",
+            next_step="Export the run again with --format onnx.",
+        )
+    if not (folder / "weights.safetensors").exists():
+        return RunError(
+            f"{folder} holds no model: it was exported without weights, or only the code of its"
+            " train function or command knows the model",
+            next_step="Load what the trial wrote, in `files`, with that code.",
+        )
+    return RunError(
+        f"{folder} was exported without --format onnx, so its model runs only in Python",
+        next_step="Export the run again with --format onnx, or load the model with wb.load_bundle.",
+    )

@@ -117,7 +117,7 @@ def add_format(
             )
     guarantee = (
         f"{name}: within {_TOLERANCE:g} of model.onnx for batches of"
-        f" {' and '.join(map(str, SIZES))}, where it was exported"
+        f" {' and '.join(map(str, SIZES))}, on the exporting machine"
     )
     return card.model_copy(
         update={

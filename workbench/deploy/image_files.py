@@ -90,16 +90,16 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
     if not paths or not (several or paths[0].is_dir() or paths[0].suffix.lower() in ENDINGS):
         return None
     if not takes_images(card):
+        given = "a file"
+        if several:
+            given = "one of several files"
+        elif paths[0].is_dir():
+            given = "a folder"
         takes = "an array" if card.inputs[0].kind == "array" else "the columns of a table"
         raise DataError(
-            f"the model takes {takes}, and {paths[0]} is"
-            f" {'a folder' if paths[0].is_dir() else 'a file'}"
-            f"{' beside others' if several else ''}",
-            allowed="one file of rows; images only for a model that was trained on image files",
-            next_step=(
-                "Export the model again if it was trained on image files, and by an earlier"
-                " version."
-            ),
+            f"the model takes {takes}, but {paths[0]} is {given}",
+            allowed="one file of rows. Images need a model that was trained on image files",
+            next_step="If it was trained on image files, export the model again.",
         )
     return [file for path in paths for file in _files_at(path)]
 

@@ -169,7 +169,7 @@ def rows_of(path, columns):
         if missing := [name for name in columns if name not in names]:
             known = ", ".join(names)
             problem = f"there is no column {missing[0]!r}"
-            raise ValueError(f"{problem}; the file has: {known or 'nothing'}")
+            raise ValueError(f"{problem}. The file has: {known or 'nothing'}")
         return list(table)
 
 
@@ -205,7 +205,7 @@ def read_series(path):
     rows = [[float(row[name]) for name in names] for row in rows_of(path, names)]
     table = np.array(rows, taken["dtype"])
     if len(table) < size:
-        raise ValueError(f"the model takes {size} rows at once; the file has {len(table)}")
+        raise ValueError(f"the model takes {size} rows at once, but the file has {len(table)}")
     return {taken["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
 
 

@@ -174,12 +174,12 @@ def _check_graph(card: Card, session: Any) -> None:
     output = card.outputs[0]
     if taken.keys() != described:
         names = ", ".join(sorted(taken))
-        problem = f"its inputs are {', '.join(sorted(described))}, and those of {MODEL} are {names}"
+        problem = f"it lists the inputs {', '.join(sorted(described))}, but {MODEL} takes {names}"
     elif card.terms and taken[COUNTS][-1] != len(card.terms):
-        problem = f"it lists {len(card.terms)} terms, and {MODEL} takes {taken[COUNTS][-1]}"
+        problem = f"it lists {len(card.terms)} terms, but {MODEL} takes {taken[COUNTS][-1]}"
     elif output.kind == "boxes" and output.shape[-1:] != (NUM_EDGES + len(output.classes),):
         problem = (
-            f"{len(output.classes)} classes are named, and {MODEL} answers {output.shape} for a"
+            f"it lists {len(output.classes)} classes, but {MODEL} answers {output.shape} for a"
             " sample"
         )
     else:
@@ -194,22 +194,19 @@ def _check_graph(card: Card, session: Any) -> None:
 def _difference_of_shapes(
     card: Card, taken: Mapping[str, Sequence[Any]], answered: Sequence[Any]
 ) -> str | None:
-    """Return in which sizes a card and its graph differ.
-
-    Sizes that a graph leaves open are not compared.
-    """
+    """Return how the sizes of a card and its graph differ. Open sizes are not compared."""
     arrays = [] if card.terms else [array for array in card.inputs if array.kind == "array"]
     output = card.outputs[0]
-    stated = [(array.name, array.shape, taken[array.name][1:]) for array in arrays]
-    stated.append((output.name, output.shape, answered[1:]))
-    for name, shape, actual in stated:
+    shapes = [(array.name, array.shape, taken[array.name][1:]) for array in arrays]
+    shapes.append((output.name, output.shape, answered[1:]))
+    for name, shape, actual in shapes:
         is_same = len(shape) == len(actual) and all(
             size == known
             for size, known in zip(shape, actual, strict=True)
             if isinstance(known, int)
         )
         if not is_same:
-            return f"{name} has the shape {tuple(shape)}, and that of {MODEL} is {tuple(actual)}"
+            return f"{name} has the shape {tuple(shape)}, but in {MODEL} it is {tuple(actual)}"
     return None
 
 

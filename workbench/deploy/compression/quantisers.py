@@ -139,8 +139,8 @@ def check_products(path: Path) -> None:
         largest = int(np.abs(numpy_helper.to_array(weight).astype(np.int32)).max(initial=0))
         if largest > MAX_WEIGHT:
             raise ValueError(
-                f"the weight {weight.name} reaches {largest}: two of its products with values up to"
-                f" 255 exceed 16 bits, so processors differ; up to {MAX_WEIGHT} they agree"
+                f"the weight {weight.name} reaches {largest}, but processors only agree up to"
+                f" {MAX_WEIGHT}: two products with values up to 255 then fit into 16 bits"
             )
 
 

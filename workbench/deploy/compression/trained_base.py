@@ -133,8 +133,8 @@ def make_base(
     """
     if experiment.makes_own_steps:
         raise RunError(
-            "a class with steps of its own cannot be compressed, because only it knows how to call"
-            " its model"
+            "a class that makes its own steps cannot be compressed, because only it knows how to"
+            " call its model"
         )
     model, datasets = read_model(experiment, params, weights)
     _refuse(model, datasets)

@@ -62,8 +62,8 @@ _FOR_PYRIGHT = "# pyright: reportMissingImports=false\n"
 _TEXTS = {"pyproject.toml": "project.toml", "README.md": "README.md"}
 """Further files of the application, by the name of their template."""
 _DRAWS = """
-Failures, stragglers and a timeout of clients were those of the trial. Here nothing is drawn: a
-device that does not answer is left out.
+The trial drew failures, stragglers and timeouts of clients. Here nothing is drawn: a device that
+does not answer is skipped.
 """
 _AS_IT_IS = "Export it without --format flower."
 
@@ -134,7 +134,7 @@ def _check(experiment: Experiment) -> None:
     searched = set(experiment.search.root)
     reasons = {
         "the trial is not a federation": federated is None,
-        "secure aggregation is not written; Flower has its own, SecAgg+": (
+        "secure aggregation is not exported, because Flower has its own (SecAgg+)": (
             federated is not None and federated.secure
         ),
         "training.gradient_hook is code that devices do not have": (

@@ -368,7 +368,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    return respond(describe_problem("the server failed; its log has the reason"), 500)
+    return respond(describe_problem("the server failed. Its log has the reason"), 500)
 
 
 def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:

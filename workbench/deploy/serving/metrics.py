@@ -146,7 +146,7 @@ class _ModelState(Collector):
     def _drift(self) -> Iterator[GaugeMetricFamily]:
         of_columns = _gauge(
             "workbench_drift",
-            "Population stability index of a column; 0.2 and more is notable.",
+            "Population stability index of a column. 0.2 and more is notable.",
             "model",
             "column",
         )

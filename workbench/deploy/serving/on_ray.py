@@ -151,7 +151,7 @@ def _replace(
             return served
         application.deploy(Copy.of(bundles, limits, token).build)
     except WorkbenchError as error:
-        notify(f"{error}; the models that were served continue to be")
+        notify(f"{str(error).rstrip('.')}. The current models stay in service")
         return served
     notify(
         ", ".join(f"{name}: now version {version.sha256[:12]}" for name, version in newer.items())

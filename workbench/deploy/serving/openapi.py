@@ -90,9 +90,7 @@ def _value_schema(column: Input) -> dict[str, Any]:
         schema = {"type": "integer" if column.dtype == "int64" else "number"}
         for size in reversed(column.shape):
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
-        schema["description"] = (
-            f"Numbers of shape {list(column.shape)}; a flat list of them is taken, too."
-        )
+        schema["description"] = f"Numbers of shape {list(column.shape)}, or a flat list of them."
         if column.is_image:
             schema = {
                 "anyOf": [{"type": "string", "contentEncoding": "base64"}, schema],
@@ -153,7 +151,7 @@ def answer_schema(output: Output) -> dict[str, Any]:
         boxes = {
             "type": "array",
             "items": numbers,
-            "description": "The best first; shares of the image.",
+            "description": "The boxes, the best first, as shares of the image.",
         }
         return {
             "type": "object",
@@ -196,7 +194,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
         "type": "object",
         "properties": {
             "model": {"type": "string"},
-            "version": {"type": "string", "description": "The beginning of the model's SHA-256."},
+            "version": {"type": "string", "description": "The start of the model's SHA-256."},
             "answers": many("Answer"),
         },
         "required": ["model", "version", "answers"],
@@ -213,7 +211,7 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
             "400": _problem("The body is not JSON of this form."),
             "413": _problem("The body or the number of rows is too large."),
             "415": _problem("The body is of another type."),
-            "422": _problem("A value is wrong; its row and column are named."),
+            "422": _problem("A value is wrong. The problem shows its row and column."),
             "429": _problem("The queue is full.") | {"headers": _RETRY_AFTER},
             "503": _problem("The server is stopping."),
         },

@@ -69,7 +69,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise ArgumentError(
             f"cannot listen on {host}:{port}: {error.strerror}",
             field="--port",
-            next_step="Name another port; --port 0 takes any that is free.",
+            next_step="Choose another port, or --port 0 for any free port.",
         ) from error
     listener.setblocking(False)
     return listener
@@ -223,18 +223,15 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def swap_all(models: list[ServedModel], notify: Callable[[str], None]) -> None:
-    """Open all bundles again, and state what came of it."""
+    """Open all bundles again, and report the result for each."""
     for model in models:
         try:
             swapped = await model.swap()
         except WorkbenchError as error:
-            notify(f"{model.name}: {error}; the model that was served continues to be")
+            notify(f"{model.name}: {str(error).rstrip('.')}. The current model stays in service")
             continue
-        version = model.version.sha256[:12]
-        notify(
-            f"{model.name}:"
-            f" {f'now version {version}' if swapped else f'nothing newer than {version}'}"
-        )
+        result = "now version" if swapped else "nothing newer than"
+        notify(f"{model.name}: {result} {model.version.sha256[:12]}")
 
 
 def address_of(listener: socket.socket) -> tuple[str, int]:

@@ -228,7 +228,7 @@ def check_same_interface(served: Card, newer: Card) -> None:
                 f" {', '.join(names[:5])}",
                 field=what,
                 allowed=", ".join(before),
-                next_step="Serve it under a name of its own: NAME=BUNDLE.",
+                next_step="Serve it under another name: NAME=BUNDLE.",
             )
 
 
