@@ -64,7 +64,9 @@ class DesignSampler(BaseSampler):
         if self.memory is not None:
             chances = self.memory.log_chance(self.encoding.features(points, exists))
             fitting = np.flatnonzero(chances > _EVEN)
-            chosen = fitting[trial.number % len(fitting)] if len(fitting) else int(chances.argmax())
+            chosen = int(chances.argmax())
+            if len(fitting):
+                chosen = fitting[trial.number % len(fitting)]
         return self.encoding.params(points[chosen], exists[chosen])
 
     def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:

@@ -106,8 +106,9 @@ def copy_to_storage(
 
     Raises:
         ExperimentError: If the storage has a study of that name.
-        StoreError: If the storage cannot be opened or written.
+        StoreError: If the storage cannot be opened or written, or `url` is neither of the two.
     """
+    _check_storage(url)
     with quiet(), _writing(url, name):
         study = optuna.create_study(
             storage=_open(url),
@@ -131,6 +132,7 @@ def copy_study_file(path: Path, url: str) -> None:
         ExperimentError: If the storage has a study of that name.
         StoreError: If the storage cannot be opened or written.
     """
+    _check_storage(url)
     with quiet():
         source = f"sqlite:///{path}"
         [name] = optuna.get_all_study_names(source)
@@ -157,6 +159,15 @@ def _writing(url: str, name: str) -> Iterator[None]:
         ) from error
 
 
+def _check_storage(url: str) -> None:
+    """Reject a mistyped word, which would become the name of a journal file."""
+    if "://" not in url and not Path(url).suffix:
+        raise StoreError(
+            f"{url} is neither the URL of a database nor a journal file",
+            next_step="Write a URL such as sqlite:///study.db, or a file such as study.log.",
+        )
+
+
 def _open(url: str) -> BaseStorage:
     if "://" in url:
         return RDBStorage(name_driver(url))
@@ -168,14 +179,14 @@ def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) 
     outcome = trial.outcome(metrics)
     state = _state(outcome)
     params = trial.proposal.params
-    violations = outcome.violations(experiment.constraints) if outcome is not None else None
+    violations, values = None, None
+    if outcome is not None:
+        violations = outcome.violations(experiment.constraints)
+        if state == TrialState.COMPLETE:
+            values = [outcome.values[metric] for metric in metrics]
     frozen = create_trial(
         state=state,
-        values=(
-            [outcome.values[metric] for metric in metrics]
-            if outcome is not None and state == TrialState.COMPLETE
-            else None
-        ),
+        values=values,
         params=parameters.to_optuna(params),
         distributions=parameters.distributions(params),
         intermediate_values=dict(trial.reports),

@@ -105,19 +105,18 @@ class Promotions:
             levels: The levels of its fidelity.
         """
         self.levels = levels
-        self._sign = 1.0 if experiment.objectives[0].goal == "maximize" else -1.0
+        self._sign = _sign(experiment)
         self._values: list[dict[int, float]] = [{} for _ in levels.values]
         self._reached: dict[int, int] = {}
 
     def begin(self, configuration: int) -> LowFidelity | None:
-        """Begin the next level of a configuration.
-
-        Return what makes it cheaper, None at the last one.
-        """
+        """Start the next level of a configuration, and return its fidelity if it is reduced."""
         level = self._reached.get(configuration, -1) + 1
         self._reached[configuration] = level
         value, full = self.levels.values[level], self.levels.full
-        return None if value == full else LowFidelity(name=self.levels.name, value=value, full=full)
+        if value == full:
+            return None
+        return LowFidelity(name=self.levels.name, value=value, full=full)
 
     def finish(self, configuration: int, value: float) -> int:
         """Learn the value of a configuration at its current level, and return its rung."""
@@ -190,4 +189,6 @@ class Recording:
 
 def _source(proposal: TrialProposed) -> int | None:
     """Return the trial from whose checkpoint a trial continues."""
-    return proposal.resumes if proposal.segment is None else proposal.segment.continues
+    if proposal.segment is None:
+        return proposal.resumes
+    return proposal.segment.continues

@@ -59,7 +59,9 @@ class Grid:
             and key_of(self._space, self._points[self._next]) in tried
         ):
             self._next += 1
-        return self._points[self._next] if self._next < len(self._points) else None
+        if self._next == len(self._points):
+            return None
+        return self._points[self._next]
 
 
 def key_of(space: Space, params: Params) -> str:

@@ -82,7 +82,9 @@ def _as_list(experiment: Experiment, violations: Mapping[str, float]) -> list[fl
     named = [describe_limit(constraint) for constraint in experiment.constraints]
     others = [value for limit, value in violations.items() if limit not in named]
     listed = [violations.get(limit, 0.0) for limit in named]
-    return listed if experiment.sampler.kind.needs_every_limit else [*listed, sum(others)]
+    if experiment.sampler.kind.needs_every_limit:
+        return listed
+    return [*listed, sum(others)]
 
 
 def _stored_limits(trial: FrozenTrial) -> list[float]:

@@ -183,8 +183,11 @@ def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndar
         middle: A usual value, or None for their median.
     """
     best = float(values.max())
-    middle = float(np.median(values)) if middle is None else middle
-    return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
+    if middle is None:
+        middle = float(np.median(values))
+    if best <= middle:
+        return values
+    return np.maximum(values, best - _FARTHEST * (best - middle))
 
 
 def result_values(

@@ -241,7 +241,9 @@ class Projection:
         if not chances or not isinstance(self._pruner, CurvePruner):
             return None
         number = max(chances, key=chances.__getitem__)
-        return number if self._pruner.may_resume(chances[number]) else None
+        if not self._pruner.may_resume(chances[number]):
+            return None
+        return number
 
     def _chances(self) -> dict[int, float]:
         """Return the probability of each stopped configuration to end as the best.
@@ -295,7 +297,9 @@ class Projection:
         with quiet():
             self._study.add_trial(result.trial)
         knowledge = self._knowledge
-        known = knowledge.results if run_id is None else knowledge.earlier.setdefault(run_id, [])
+        known = knowledge.results
+        if run_id is not None:
+            known = knowledge.earlier.setdefault(run_id, [])
         known.append(result)
         if outcome.state == "complete":
             knowledge.priors.append(result.trial)
@@ -308,7 +312,7 @@ class Projection:
 
         Args:
             params: A configuration of the space.
-            outcome: Its outcome; complete only with finite values of all objectives.
+            outcome: Its outcome, which may only be complete with finite values of all objectives.
             name: The name of the function.
         """
         self._knowledge.earlier.setdefault(name, []).append(self._result_of(params, outcome, ()))

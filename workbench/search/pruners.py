@@ -274,4 +274,6 @@ def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 def _longest_epochs(experiment: Experiment) -> int | str:
     """Return the most rungs of a trial; `auto` makes Optuna wait for the first to end."""
     epochs = longest_training(experiment)
-    return "auto" if epochs is None else max(epochs, experiment.early_stop.grace)
+    if epochs is None:
+        return "auto"
+    return max(epochs, experiment.early_stop.grace)

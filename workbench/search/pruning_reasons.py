@@ -56,7 +56,9 @@ def explain(
                     f"worse than {place.num_better} of"
                     f" {format_count(place.num_others, 'other trial')}"
                 )
-                return f"{_last(trial, metric, at)} is {worse}; too few are complete for forecasts"
+                return (
+                    f"{_last(trial, metric, at)} is {worse}, and too few are complete for forecasts"
+                )
             chance = _compare_chances(pruner.chance_of_best(study, trial), pruner.chance)
             return f"{_last(trial, metric, at)} left a chance of {chance} to end as the best"
         case PatiencePruner():

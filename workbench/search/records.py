@@ -84,7 +84,7 @@ class TrialRecord:
 
     proposal: Proposal
     value: TrialValue | None
-    """What it is worth so far; None once it has ended."""
+    """Its value so far, or None once it has ended."""
     num_epochs: float | None = None
     """How many epochs it trains unless it is stopped, or None if only the function knows."""
     proposed_unix_s: float | None = None
@@ -273,14 +273,7 @@ class ConfigurationRecord:
         if not complete:
             return ended[0]
         shared = [metric for metric in complete[0] if all(metric in values for values in complete)]
-        means = {
-            metric: (
-                math.fsum(values[metric] for values in complete) / len(complete)
-                if all(math.isfinite(values[metric]) for values in complete)
-                else math.nan
-            )
-            for metric in shared
-        }
+        means = {metric: _mean([values[metric] for values in complete]) for metric in shared}
         fits = all(outcome.fits for outcome in ended)
         shares = [outcome.memory_share for outcome in ended if outcome.memory_share is not None]
         return Outcome(
@@ -294,13 +287,25 @@ class ConfigurationRecord:
 
 def num_epochs(experiment: Experiment, params: Params) -> float | None:
     """Return how many epochs a training of `params` takes, or None if only its function knows."""
-    epochs = params.get("epochs", experiment.training.epochs) if experiment.trains_model else None
-    return float(epochs) if isinstance(epochs, int | float) else None
+    if not experiment.trains_model:
+        return None
+    epochs = params.get("epochs", experiment.training.epochs)
+    if not isinstance(epochs, int | float):
+        return None
+    return float(epochs)
+
+
+def _mean(values: Sequence[float]) -> float:
+    if not all(map(math.isfinite, values)):
+        return math.nan  # fsum would raise for inf and -inf together
+    return math.fsum(values) / len(values)
 
 
 def better(experiment: Experiment, first: float, second: float) -> bool:
     """Return whether `first` is strictly better than `second` for the first objective."""
-    return first > second if experiment.objectives[0].goal == "maximize" else first < second
+    if experiment.objectives[0].goal == "maximize":
+        return first > second
+    return first < second
 
 
 def describe_limit(constraint: Constraint) -> str:

@@ -149,8 +149,8 @@ def _check_priors(experiment: Experiment) -> None:
                 "only the samplers auto, pbt and pb2 read it, and only with one objective",
                 field=f"search.{name}.prior",
                 next_step=(
-                    "Remove it, or begin with a configuration that you add to the run: "
-                    "workbench enqueue."
+                    "Remove it, or start with a configuration that you add to the run: workbench"
+                    " enqueue."
                 ),
             )
 

@@ -129,8 +129,10 @@ class Study:
 
     @property
     def has_waiting_repeats(self) -> bool:
-        """Whether `ask` has further trainings of configurations that were begun."""
-        return bool(self._waiting_repeats) if self._recording is None else self._recording.repeats
+        """Whether `ask` has further trainings of configurations that were started."""
+        if self._recording is None:
+            return bool(self._waiting_repeats)
+        return self._recording.repeats
 
     @property
     def has_confirmations(self) -> bool:
@@ -239,7 +241,9 @@ class Study:
     def _resume_best(self, *, is_searching: bool) -> Proposal | None:
         """Continue the stopped trial that may end as the best by what is known now, if any."""
         number = self._to_resume(is_searching=is_searching)
-        return None if number is None else self._resume(self._configurations[number])
+        if number is None:
+            return None
+        return self._resume(self._configurations[number])
 
     def _to_resume(self, *, is_searching: bool) -> int | None:
         """Return the configuration to continue from its checkpoint, or at a higher fidelity."""
@@ -304,7 +308,8 @@ class Study:
         params, low = configuration.params, None
         if self._promotions is not None and repeat == 0:
             low = self._promotions.begin(configuration.number)
-            params = params if low is None else {**params, low.name: low.value}
+            if low is not None:
+                params = {**params, low.name: low.value}
         proposal = Proposal(
             trial=len(self._trials),
             params=params,
@@ -350,7 +355,9 @@ class Study:
         }
         if self._population is not None:
             needed |= self._population.needed()
-        return needed if self._recording is None else needed | self._recording.needed()
+        if self._recording is not None:
+            needed |= self._recording.needed()
+        return needed
 
     # What trials report, and how they end.
 

@@ -296,11 +296,10 @@ class _Likelihood:
         rows = [observed.kinds == kind for kind in range(int(observed.kinds.max()) + 1)]
         pairs = [np.empty((0, 2)), *(pair.astype(float) for pair in observed.pairs)]
         for mine, pair in zip(rows[1:], pairs[1:], strict=True):
-            gap = (
-                (pair[:, 0] - pair[:, 1]).mean()
-                if len(pair)
-                else values[mine].mean() - values[rows[0]].mean()
-            )
+            gap = values[mine].mean() - values[rows[0]].mean()
+            if len(pair):
+                # Differences within a trial have none of the spread between trials.
+                gap = (pair[:, 0] - pair[:, 1]).mean()
             values[mine] -= gap
             pair[:, 0] -= gap
         middle, spread = values.mean(), max(float(values.std()), _LEAST)
