@@ -148,7 +148,8 @@ def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> No
     reason = drive.study.why_pruned(trials[2])
     assert (
         reason
-        == "loss 3 at step 2 is worse than 2 of 2 other trials, and too few are complete for forecasts"
+        == "loss 3 at step 2 is worse than 2 of 2 other trials, and too few are complete for"
+        " forecasts"
     )
 
 

@@ -545,12 +545,12 @@ def test_a_run_that_nothing_ended_early_says_what_was_tried(
 @pytest.mark.parametrize(
     ("num_enqueued", "message"),
     [
-        (0, "its budget was lowered to 2 when 3 configurations had begun, which were tried"),
+        (0, "its budget was lowered to 2 when 3 configurations had already started"),
         (
             1,
             (
-                "its budget was lowered to 2 when 3 configurations had begun, which were tried; 1"
-                " that was enqueued was not"
+                "its budget was lowered to 2 when 3 configurations had already started. 1"
+                " enqueued configuration was not tried"
             ),
         ),
     ],

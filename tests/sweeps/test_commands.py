@@ -132,8 +132,8 @@ def test_a_limit_below_what_has_begun_states_what_becomes_of_that_and_of_the_que
     sweep.wait("complete")
     assert (
         sweep.history.message
-        == "its budget was lowered to 1 when 2 configurations had begun, which were tried; 1 that"
-        " was enqueued was not"
+        == "its budget was lowered to 1 when 2 configurations had already started. 1 enqueued"
+        " configuration was not tried"
     )
 
 

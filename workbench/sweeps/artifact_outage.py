@@ -63,7 +63,7 @@ class Pause:
         """Continue the run once a file was written."""
         if self._problem is not None and any(_shows_success(event) for event in events):
             self._problem, self.holds = None, False
-            self._note("info", "files can be written again; the run continues")
+            self._note("info", "files can be written again, and the run continues")
 
     def tick(self) -> None:
         """Check the storage, and let trials start again once it seems to work.

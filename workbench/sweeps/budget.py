@@ -128,7 +128,9 @@ def _nothing_left(history: History) -> ExperimentError:
             "every combination of its space has been tried",
             next_step="Start a run with more values in `search`, or with `repeats`.",
         )
-    longer = "training.epochs" if history.experiment.trains_model else "sampler.options.length"
+    longer = "sampler.options.length"
+    if history.experiment.trains_model:
+        longer = "training.epochs"
     return ExperimentError(
         f"its population was trained to its end, with {format_count(needed, 'trial')}",
         next_step=(
@@ -186,7 +188,7 @@ def extended(
             raise ExperimentError(
                 f"the run would end at once: its {path} of {limit} is used up",
                 field=path,
-                next_step=f"Extend {path} as well.",
+                next_step=f"Also give {_option_of(path)}.",
             )
     if history.target_reached():
         raise ExperimentError(
@@ -207,10 +209,10 @@ def _check_extensible(history: History, more: Mapping[str, float], *, has_new_co
     if history.reason == "exhausted" and not has_new_code:
         raise _nothing_left(history)
     if not more:
+        options = ", ".join(map(_option_of, LIMITS))
         raise ExperimentError(
             "there is nothing to extend the run by",
-            next_step="Give at least one of --more-trials, --more-time, --more-gpu-time,"
-            " --more-energy, --more-money, --more-plateau, --search and --param.",
+            next_step=f"Give at least one of {options}, --search and --param.",
         )
     if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(
@@ -218,3 +220,8 @@ def _check_extensible(history: History, more: Mapping[str, float], *, has_new_co
             field="budget.trials",
             next_step="Start a run that searches something, or that has repeats.",
         )
+
+
+def _option_of(path: str) -> str:
+    """Return the option of `extend` for a limit, such as --more-gpu-time."""
+    return f"--more-{path.rpartition('.')[2].replace('_', '-')}"

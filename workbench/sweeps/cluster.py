@@ -70,8 +70,8 @@ class Share:
             text += f", once {num_over} of the {num_running} running ones {have} ended"
         if wanted > self.num_fitting:
             text += (
-                f"; the hardware has room for {self.describe_room()}, so no more run until it has"
-                " more"
+                f", but the hardware has room for {self.describe_room()}, so no more run until it"
+                " has more"
             )
         return text
 

@@ -202,7 +202,7 @@ class Commands:
             now = self._ledger.study.experiment
             descriptions += [describe_change(now, name) for name in changed]
             descriptions.append(
-                f"the search goes on from {format_count(num_kept, 'earlier configuration')}"
+                f"the search continues from {format_count(num_kept, 'earlier configuration')}"
             )
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
@@ -228,7 +228,9 @@ class Commands:
             left = format_count(left_out, "enqueued configuration")
             exceptions.append(f"{left} will not be tried")
         described = f"at most {format_count(limit, 'configuration')}"
-        return f"{described}, but {' and '.join(exceptions)}" if exceptions else described
+        if not exceptions:
+            return described
+        return f"{described}, but {' and '.join(exceptions)}"
 
 
 HANDLERS: dict[str, Callable[[Commands, Arguments, list[Event]], str]] = {

@@ -49,10 +49,10 @@ def natural_end(
         reason, message = "exhausted", _why_exhausted(history, is_stopped_by_sampler)
     else:
         reason, message = "trials", _what_was_tried(history)
-    if num_enqueued == 1:
-        message += "; 1 that was enqueued was not"
-    elif num_enqueued:
-        message += f"; {num_enqueued} that were enqueued were not"
+    if num_enqueued:
+        were = "was" if num_enqueued == 1 else "were"
+        enqueued = format_count(num_enqueued, "enqueued configuration")
+        message += f". {enqueued} {were} not tried"
     return RunStateChanged(state="complete", reason=reason, message=message)
 
 
@@ -66,23 +66,19 @@ def _why_exhausted(history: History, is_stopped_by_sampler: bool) -> str:
 
 
 def _what_was_tried(history: History) -> str:
-    """Return what a run has tried whose budget allows no further configuration."""
-    num_tried, needed = (
-        history.num_configurations(),
-        num_parts(history.experiment.sampler, history.experiment.training.epochs),
-    )
+    """Return what a run has tried if its budget allows no further configuration."""
+    num_tried = history.num_configurations()
+    needed = num_parts(history.experiment.sampler, history.experiment.training.epochs)
     if needed is not None and num_tried < needed:
         missing = f"{num_tried} of the {needed} trials that train the population to its end"
         return f"its budget ended after {missing}: the best may be trained in part only"
     allowed = history.in_force.max_configurations()
     tried = format_count(num_tried, "configuration")
     if allowed is not None and num_tried > allowed:
-        return f"its budget was lowered to {allowed} when {tried} had begun, which were tried"
-    return (
-        "its only configuration was tried"
-        if num_tried == 1
-        else f"all {tried} of its budget were tried"
-    )
+        return f"its budget was lowered to {allowed} when {tried} had already started"
+    if num_tried == 1:
+        return "its only configuration was tried"
+    return f"all {tried} of its budget were tried"
 
 
 def result_of(

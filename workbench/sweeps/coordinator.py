@@ -266,12 +266,16 @@ class Coordinator:
     def _left_s(self) -> float:
         """Return how long the trial may still take, in seconds."""
         limit_s = self._order.time_limit_s
-        return math.inf if limit_s is None else limit_s - self._spent_s - self._attempt_s()
+        if limit_s is None:
+            return math.inf
+        return limit_s - self._spent_s - self._attempt_s()
 
     def _stop_grace_s(self) -> float:
-        """Return how long a trial out of time may take to stop: little beside a short limit."""
+        """Return how long a trial out of time may take to stop: little if its limit is short."""
         grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
-        return grace_s if limit_s is None else min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
+        if limit_s is None:
+            return grace_s
+        return min(grace_s, max(MIN_GRACE_S, GRACE_SHARE * limit_s))
 
     def _describe_grace(self) -> str:
         """Return why a trial had less time to stop than `resources.stop_grace`, if it had."""
@@ -296,7 +300,9 @@ class Coordinator:
 
     def _attempt_s(self) -> float:
         """Return how long the attempt has trained, in seconds."""
-        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
+        if self._started_s is None:
+            return 0.0
+        return time.monotonic() - self._started_s
 
     def _failed(self, reason: Reason, message: str, trace: str | None = None) -> TrialEnded:
         return TrialEnded(

@@ -212,7 +212,7 @@ class Driver:
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
-            "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them"
+            "driving %s on %g CPUs and %g GPUs, %d trials at once. %d trials so far, %d of them"
             " unfinished",
             self.run_id,
             cluster.num_cpus,
@@ -225,7 +225,7 @@ class Driver:
     # Called by the adapters of Tune.
 
     def next_order(self) -> Order | None:
-        """Return the next trial to start, or None where there is none now."""
+        """Return the next trial to start, or None if there is none now."""
         if self._ending or self._fatal or self._pause.holds:
             return None
         if len(self._running) >= self._share.at_once:

@@ -257,7 +257,7 @@ def _resized(
     )
     message = (
         f"grows from {before} to {after} workers: {format_rate(speed)} -> about"
-        f" {format_rate(faster)} samples/s; the rest takes"
+        f" {format_rate(faster)} samples/s. The rest takes"
         f" {format_duration(gain.left_s - gain.saving_s)} instead of"
         f" {format_duration(gain.left_s)}"
     )

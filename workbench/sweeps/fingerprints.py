@@ -82,7 +82,9 @@ class Fingerprints:
         if stamp is None:
             return ""
         known = self.hashes.get(path)
-        return known if known is not None and stamp == self.stamps.get(path) else hash_of(path)
+        if known is not None and stamp == self.stamps.get(path):
+            return known
+        return hash_of(path)
 
 
 def store_content(artifacts: Artifacts, path: str, sha256: str) -> None:

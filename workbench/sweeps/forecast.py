@@ -60,10 +60,13 @@ class Forecast:
             f"one takes about {format_duration(self.trial_s.value)} "
             f"({format_range(self.trial_s.low, self.trial_s.high, format_duration)}) of steps"
         )
-        disk = "" if self.checkpoints_bytes is None else f"; checkpoints take {self._disk()}"
+        disk = ""
+        if self.checkpoints_bytes is not None:
+            disk = f"; checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
-            end = "; the run ends by its time" if self.ends_by == "time" else ""
-            return text + disk + end
+            if self.ends_by == "time":
+                return f"{text}{disk}; the run ends by its time"
+            return text + disk
         return (
             f"{text}; {self.num_trainings} of them without early stopping take about "
             f"{format_duration(self.run_s.value)} "
@@ -75,7 +78,9 @@ class Forecast:
     def _disk(self) -> str:
         assert self.checkpoints_bytes is not None
         written = format_bytes(self.checkpoints_bytes)
-        return f"{written} per trial" if self.checkpoints_of == "trial" else f"up to {written}"
+        if self.checkpoints_of == "trial":
+            return f"{written} per trial"
+        return f"up to {written}"
 
 
 def num_epochs_of(experiment: Experiment) -> int:
@@ -107,16 +112,22 @@ def forecast_of(
         state_bytes: Size of a checkpoint, or None if unknown.
     """
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * num_epochs)
-    most = experiment.resources.concurrency
     at_once = max(1, num_places // plan.workers)
-    at_once = at_once if most == "auto" else min(most, at_once)
-    trainings = experiment.max_trainings()
-    run_s = None if trainings is None else trial_s.times(math.ceil(trainings / at_once))
+    if (most := experiment.resources.concurrency) != "auto":
+        at_once = min(most, at_once)
     budget_s = experiment.budget.time
-    if run_s is None:
-        ends_by = None if budget_s is None else "time"
-    else:
-        ends_by = "trials" if budget_s is None or run_s.value < budget_s else "time"
+    ends_by: Literal["trials", "time"] | None = None
+    if budget_s is not None:
+        ends_by = "time"
+    run_s, worker_hours, checkpoints_bytes = None, None, None
+    trainings = experiment.max_trainings()
+    if trainings is not None:
+        run_s = trial_s.times(math.ceil(trainings / at_once))
+        worker_hours = trainings * plan.workers * trial_s.value / 3600.0
+        if budget_s is None or run_s.value < budget_s:
+            ends_by = "trials"
+    if state_bytes is not None:
+        checkpoints_bytes = _disk(experiment, trainings, at_once, state_bytes)
     is_endless = trainings is None and experiment.resources.keep_best == "all"
     return Forecast(
         plan=plan.batch_text,
@@ -124,12 +135,8 @@ def forecast_of(
         trial_s=trial_s,
         num_trainings=trainings,
         run_s=run_s,
-        worker_hours=(
-            None if trainings is None else trainings * plan.workers * trial_s.value / 3600.0
-        ),
-        checkpoints_bytes=(
-            None if state_bytes is None else _disk(experiment, trainings, at_once, state_bytes)
-        ),
+        worker_hours=worker_hours,
+        checkpoints_bytes=checkpoints_bytes,
         checkpoints_of="trial" if is_endless else "run",
         ends_by=ends_by,
         on_gpu=on_gpu,

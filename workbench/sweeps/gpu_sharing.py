@@ -33,7 +33,7 @@ from workbench.training.probes.measurements import NeighbourProbe
 
 _MEMORY_PROBE_S = 0.5
 _PART_OF_TIME = 0.2
-"""Of the run's time, after which no further number of trials is measured."""
+"""The part of the run's time after which no further number of trials is measured."""
 
 
 def decide_sharing(

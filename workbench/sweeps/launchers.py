@@ -48,7 +48,7 @@ ANSWER_S = 0.02
 """How long a launch waits for an actor that may not have started yet."""
 
 _NOWHERE = logging.NullHandler()
-"""Without a handler, Python would print the warnings of a driver beside the lines of its run."""
+"""Without a handler, Python would print the warnings of a driver between the lines of its run."""
 
 LAUNCHERS = Registry(
     "launcher",

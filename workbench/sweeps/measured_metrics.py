@@ -92,16 +92,19 @@ def check_what_is_reported(experiment: Experiment) -> None:
     if experiment.federated is not None and experiment.federated.target is not None:
         wanted.append(("federated.target.metric", experiment.federated.target.metric))
     followed = followed_metric(experiment.training)
-    wanted += [] if followed is None else [("training.schedule_options.metric", followed)]
+    if followed is not None:
+        wanted.append(("training.schedule_options.metric", followed))
     for field, metric in wanted:
         if metric not in reported:
-            because = "" if task is None else f": the task of the data is {TASKS[task].title}"
-            raise unknown(field, f"nothing reports {metric!r}{because}", reported)
+            problem = f"nothing reports {metric!r}"
+            if task is not None:
+                problem += f": the task of the data is {TASKS[task].title}"
+            raise unknown(field, problem, reported)
     _check_targets(experiment)
 
 
 def _check_targets(experiment: Experiment) -> None:
-    """Refuse values of a share that no training can reach: 95 where 0.95 is meant."""
+    """Reject values of a share that no training can reach: 95 if 0.95 is meant."""
     own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
     wanted = [
         (f"objectives.{index}.target", objective.metric, objective.target)
@@ -139,6 +142,10 @@ def reported_metrics(
             returned.
         is_federated: Whether clients train the model.
     """
-    usual = METRICS.names() if task is None else TASKS[task].metrics
-    metrics = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
-    return metrics + (client_metrics(named or usual) if is_federated else [*MODEL_COSTS])
+    metrics = named or METRICS.names()
+    if not named and task is not None:
+        metrics = list(TASKS[task].metrics)
+    reported = [*LOOP_METRICS, *(f"val_{name}" for name in metrics)]
+    if is_federated:
+        return reported + client_metrics(metrics)
+    return [*reported, *MODEL_COSTS]

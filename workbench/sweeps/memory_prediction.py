@@ -29,7 +29,7 @@ _NUM_DRAWN = 24
 _DECIDING = frozenset(
     {"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"}
 )
-"""The settings that change how much memory a training needs; parameters of the model may, too."""
+"""Settings that change how much memory a training needs, as parameters of the model also may."""
 
 
 def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:

@@ -70,11 +70,15 @@ class Orders:
             plan=decided,
             patterns=self._ledger.alerts.patterns,
         )
-        before = trial.resumes if trial.segment is None else trial.segment.continues
+        before = trial.resumes
+        if trial.segment is not None:
+            before = trial.segment.continues
         if experiment.fidelity is not None:  # each level is trained again
             before = None
         if trial.segment is not None or before is not None:
-            continued = None if before is None else self._artifacts.below(trial_folder(before)).url
+            continued = None
+            if before is not None:
+                continued = self._artifacts.below(trial_folder(before)).url
             task = dataclasses.replace(task, segment=trial.segment, continued=continued)
         limit_s, version = settings.trial_time, self._program.version_of(trial)
         plan = known_plan(experiment, trial.params, decided)

@@ -90,7 +90,7 @@ class OtherWays:
         return ended.model_copy(update={"message": message}), changes
 
     def _describe_unchanged(self) -> str:
-        """State what could have been tried, had the experiment left it open."""
+        """Return what could have been tried if the experiment had left it open."""
         kept = [name for name in WAYS if name not in self._changeable and name in self.plan]
         possible = [name for name in kept if self._next_way([name])]
         words = "" if self._divides_batch else _KEPT_WHOLE

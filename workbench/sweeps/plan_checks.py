@@ -114,7 +114,7 @@ def check_sharing(experiment: Experiment) -> None:
         problem = "elastic trials grow onto further GPUs instead"
     elif resources.per_gpu == "auto" and not experiment.trains_model:
         problem, allowed = (
-            "trainings beside each other are measured only where a model is named",
+            "trainings that share a GPU are only measured if a model is given",
             "a number",
         )
     elif resources.per_gpu == "auto" and resources.autoscaling:

@@ -165,8 +165,9 @@ def _check_loggers(experiment: Experiment, *, on_this_machine: bool) -> None:
 
 def _names_in_configuration(experiment: Experiment) -> set[str]:
     """Return the names of what a train function finds in its configuration."""
-    options = experiment.train.options if experiment.train is not None else {}
-    return {*experiment.search.root, *options}
+    if experiment.train is None:
+        return set(experiment.search.root)
+    return {*experiment.search.root, *experiment.train.options}
 
 
 def _check_takes_worker(experiment: Experiment) -> None:
@@ -203,7 +204,7 @@ def _check_model(experiment: Experiment) -> None:
             raise ExperimentError(
                 "a train function reads its data itself",
                 field="data",
-                next_step="Remove data; or name a class with steps of its own.",
+                next_step="Remove data, or use a class that makes its own steps.",
             )
         return
     assert experiment.model is not None
@@ -308,7 +309,9 @@ def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None
 def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     """Refuse an optimizer that torch does not have, or that cannot train the model."""
     assert experiment.model is not None
-    field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
+    field = "training.optimizer"
+    if "optimizer" in experiment.search.root:
+        field = "search.optimizer"
     if ":" in optimizer:
         _check_reference(Component(name=optimizer), field)
         return
@@ -336,7 +339,9 @@ def optimizers() -> list[str]:
 def _torch_optimizers() -> frozenset[str]:
     """Return the names of torch's optimizers, by its source: importing it takes longer."""
     source = find_source("torch.optim")
-    names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
+    if source is None:
+        return frozenset()
+    names = bound_names(ast.parse(source.read_text(encoding="utf-8")))
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
 
 
@@ -399,8 +404,8 @@ def _check_resources(experiment: Experiment) -> None:
             "nothing here meters energy, so this budget can never end the run",
             field="budget.energy",
             allowed=(
-                "where the GPUs count their energy, or the processors' counters can be read "
-                "(/sys/class/powercap)"
+                "machines whose GPUs count their energy, or whose processor counters can be read"
+                " (/sys/class/powercap)"
             ),
             next_step="Limit the run by budget.time or budget.trials.",
         )
@@ -428,15 +433,10 @@ def _check_reference(component: Component, field: str) -> None:
     module_name, _, qualified_name = component.name.partition(":")
     source = find_source(module_name)
     if source is None:
-        raise ExperimentError(
-            f"there is no module {module_name!r}",
-            field=field,
-            next_step=(
-                f"Name it as Python imports it: {_as_import(component.name)}."
-                if _as_import(component.name) != component.name
-                else "Start from the folder that contains it, or install its package."
-            ),
-        )
+        step = "Start from the folder that contains it, or install its package."
+        if _as_import(component.name) != component.name:
+            step = f"Write it as Python imports it: {_as_import(component.name)}."
+        raise ExperimentError(f"there is no module {module_name!r}", field=field, next_step=step)
     if source.suffix != ".py":
         return
     try:
@@ -504,15 +504,10 @@ def check_program(experiment: Experiment) -> None:
         if path.is_file():
             problem, step = f"{program} is not a program", f"Write python {program}."
         raise ExperimentError(problem, field="command", next_step=step)
-    raise ExperimentError(
-        f"there is no program {program!r}",
-        field="command",
-        next_step=(
-            f"Make it executable: chmod +x {program}."
-            if path.is_file()
-            else "Install it, or write its path."
-        ),
-    )
+    step = "Install it, or write its path."
+    if path.is_file():
+        step = f"Make it executable: chmod +x {program}."
+    raise ExperimentError(f"there is no program {program!r}", field="command", next_step=step)
 
 
 def check_paths(experiment: Experiment) -> None:

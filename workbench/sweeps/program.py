@@ -161,12 +161,12 @@ class Program:
             "resume", self._ledger.run_id, code="current", lead="To use it as it is now"
         )
         return (
-            f"{self._named(changed)} changed on the disk since the run kept its code; trials run"
+            f"{self._named(changed)} changed on the disk since the run kept its code. Trials run"
             f" the kept code. {current}"
         )
 
     def explain_failure(self, ended: TrialEnded) -> TrialEnded:
-        """Return a failure with the remark that the code has changed since, where that is so.
+        """Return a failure, with a remark if the code has changed since it started.
 
         Args:
             ended: How a trial ended.
@@ -176,8 +176,8 @@ class Program:
         if not self._is_served or not (changed := self.changed_code()):
             return ended
         remark = (
-            f"{self._named(changed)} changed since the run kept its code, which the trial ran; "
-            "resume or extend with --code current uses it as it is now"
+            f"{self._named(changed)} changed since the run kept its code, which the trial ran. To"
+            " use the new code, resume or extend with --code current"
         )
         # On the first line, which is all that short lists show.
         first, newline, rest = (ended.message or "failed").partition("\n")
@@ -192,8 +192,10 @@ class Program:
         return f"{shown} {'has' if is_one else 'have'}"
 
     def _relative(self, path: str) -> str:
-        directory = Path(self._origin.directory if self._here is None else self._here.directory)
-        return os.path.relpath(path, directory) if Path(path).is_relative_to(directory) else path
+        directory = Path((self._here or self._origin).directory)
+        if not Path(path).is_relative_to(directory):
+            return path
+        return os.path.relpath(path, directory)
 
     # What does not run the kept code.
 
@@ -331,15 +333,17 @@ class Program:
         self._ledger.study.change_program(version)
         self._record(version)
         running = [trial.number for trial in self._history.in_state("running")]
-        unsure = f"; {format_trials(running)} may have read either" if running else ""
+        unsure = ""
+        if running:
+            unsure = f". {format_trials(running)} may have read either version"
         self._note(
-            f"{self._named(named)} changed since the run began and could not be kept: trials from"
+            f"{self._named(named)} changed since the run began and could not be kept. Trials from"
             f" here on are version {version.version}, and are not compared with those"
             f" before{unsure}"
         )
 
     def _describe_packages(self, before: str | None) -> str:
-        """Name the packages that changed, as far as the list before is known."""
+        """Return the packages that changed, as far as the list before is known."""
         with contextlib.suppress(WorkbenchError, OSError):
             first = stored_content(self._artifacts, before or "")
             second = stored_content(self._artifacts, self._fingerprints.hashes[PACKAGES])
@@ -348,8 +352,10 @@ class Program:
                 and second is not None
                 and (names := changed_packages(first, second))
             ):
-                more = f", {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-                return f"{PACKAGES} ({', '.join(names[:_MAX_NAMED])}{more})"
+                shown = ", ".join(names[:_MAX_NAMED])
+                if len(names) > _MAX_NAMED:
+                    shown += f", {len(names) - _MAX_NAMED} more"
+                return f"{PACKAGES} ({shown})"
         return PACKAGES
 
     def _note(self, message: str) -> None:
@@ -405,7 +411,7 @@ class Program:
         self._ledger.study.change_program(version)
         events.append(version)
         named = f": {self._named(changed)} changed" if changed else ""
-        return f"trials that begin from here on run version {version.version} of the code{named}"
+        return f"trials that start from here on run version {version.version} of the code{named}"
 
     def _next_version(self, why, changed: list[str], sha256: str, num_files: int) -> ProgramKept:
         history = self._history

@@ -127,7 +127,9 @@ class Retention:
         if not too_many and not self._is_too_large():
             return
         ordered, num_front = self._order(held)
-        num_kept = len(ordered) if self._keep_best is None else max(self._keep_best, num_front)
+        num_kept = len(ordered)
+        if self._keep_best is not None:
+            num_kept = max(self._keep_best, num_front)
         for trial in ordered[num_kept:]:
             self._delete(trial, "keep_best")
         del ordered[num_kept:]
@@ -141,7 +143,9 @@ class Retention:
         """Return trials, the most valuable first, and how many of them no other trial beats."""
         history = self._ledger.history
         ranked = history.ranked(held)
-        front = history.front(among=ranked) if len(history.objectives) > 1 else ranked[:1]
+        front = ranked[:1]
+        if len(history.objectives) > 1:
+            front = history.front(among=ranked)
         first = {trial.number for trial in front}
         behind = [trial for trial in ranked if trial.number not in first]
         seen = first | {trial.number for trial in behind}
@@ -169,8 +173,8 @@ class Retention:
         message = (
             "the checkpoints of the best trial and of unfinished ones take"
             f" {format_bytes(sum(self._sizes_bytes.values()))}, more than"
-            f" resources.max_checkpoints_size = {format_bytes(self._limit_bytes or 0)}; they are"
-            " kept all the same"
+            f" resources.max_checkpoints_size = {format_bytes(self._limit_bytes or 0)}. They are"
+            " kept anyway"
         )
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))

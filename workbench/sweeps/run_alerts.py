@@ -40,10 +40,7 @@ from workbench.sweeps.monitor import Round
 logger = logging.getLogger(__name__)
 
 CLOSE_PATIENCE_S = 2.0
-"""How long a driver that ends waits for sinks, in seconds.
-
-What is left is delivered after a resume.
-"""
+"""How long a driver that ends waits for sinks. The rest is delivered after a resume."""
 READ_S = 10.0
 MAX_SAMPLES = 10_000
 

@@ -42,7 +42,7 @@ def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]
 
     Args:
         experiment: The experiment.
-        num_gpus: The GPUs that there are, >= 0; None where that is not known yet.
+        num_gpus: The number of GPUs, >= 0, or None if it is not known yet.
     """
     of_trials = (describe_same_trials(experiment), describe_short_budget(experiment))
     notes = [f"budget.trials: {note}" for note in of_trials if note is not None]
@@ -50,14 +50,14 @@ def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]
     resources = experiment.resources
     if resources.per_gpu != 1 and num_gpus == 0 and not resources.autoscaling:
         notes.append(
-            "resources.per_gpu: there is no GPU here that trials could share, so it has no effect; "
-            "resources.concurrency has"
+            "resources.per_gpu: there is no GPU here that trials could share, so it has no effect."
+            " Set resources.concurrency instead"
         )
     return notes
 
 
 def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
-    """Return everything that is notable before a run starts; arguments as of `notes_of_limits`."""
+    """Return everything that is notable before a run starts, as `notes_of_limits` does."""
     return [
         *notes_of_limits(experiment, num_gpus),
         *_notes_of_few_whole_numbers(experiment.search.root),
@@ -66,7 +66,7 @@ def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
 
 
 def _notes_of_goals(experiment: Experiment) -> Iterator[str]:
-    """Name the objectives that look for the worst value of a metric, as it is declared."""
+    """Yield a note for each objective that looks for the worst value of a metric."""
     for index, objective in enumerate(experiment.objectives):
         declared = computed_goal(experiment, objective.metric)
         if declared is not None and declared != objective.goal:

@@ -98,8 +98,8 @@ class AdvisedPlans:
             )
         if slower is not None and not 1 / _EXPECTED < slower / (slower_before or 1.0) < _EXPECTED:
             return (
-                f"steps take {slower:.2f} times as long in trials as alone; the run may take"
-                " longer, too"
+                f"steps take {slower:.2f} times as long in trials as alone, so the run may take"
+                " longer"
             )
         return None
 
@@ -109,9 +109,9 @@ class AdvisedPlans:
         Args:
             params: The configuration of the trial.
         """
-        makes_steps = fitted_of(self._experiment, params) is None
-        fastest = self.fastest(params) if makes_steps else None
-        decided = PartialPlan.of(workers=1) if fastest is None else PartialPlan.of_plan(fastest[0])
+        decided = PartialPlan.of(workers=1)
+        if fitted_of(self._experiment, params) is None and (fastest := self.fastest(params)):
+            decided = PartialPlan.of_plan(fastest[0])
         return decided.only(
             [name for name in PLAN_DIMENSIONS if _is_open(self._experiment, params, name)]
         )
@@ -147,7 +147,9 @@ def measure_before_trials(
     if ledger.history.trials:
         return read_advised_plans(store, ledger)
     question, budget_s = _question(experiment), experiment.budget.time
-    measuring_s = _MAX_MEASURING_S if budget_s is None else min(_MAX_MEASURING_S, _PART * budget_s)
+    measuring_s = _MAX_MEASURING_S
+    if budget_s is not None:
+        measuring_s = min(_MAX_MEASURING_S, _PART * budget_s)
     around = measurement_context_of(store, ledger.run_id, question)
     num_places = around.capacity.num_workers
     bench = bench_for(store, ledger.run_id, question, around, sink=ledger.record, poll=poll)

@@ -70,7 +70,9 @@ class TrialPlans:
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> PartialPlan:
         """Return what the advisor decided of the plan of a trial, given its configuration."""
-        return PartialPlan() if self._advised is None else self._advised.plan_for(params)
+        if self._advised is None:
+            return PartialPlan()
+        return self._advised.plan_for(params)
 
     def record_speeds(self) -> None:
         """Store how fast the plans of attempts were that have ended, and learn from it."""
@@ -104,7 +106,9 @@ class TrialPlans:
             return
         self._known.add(_key(measured))
         self._ledger.record(measured)
-        changed = None if self._advised is None else self._advised.learn(measured)
+        if self._advised is None:
+            return
+        changed = self._advised.learn(measured)
         if changed is not None:
             self._ledger.record(Noted(level="info", message=changed))
 

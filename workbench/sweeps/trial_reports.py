@@ -157,8 +157,8 @@ class Referee:
                     "state": "failed",
                     "reason": "error",
                     "message": (
-                        f"the trial did not report {missing[0]}; it reported: {reported}"
-                        + f"; {other}" * bool(other)
+                        f"the trial did not report {missing[0]}. It reported: {reported}"
+                        + f". {other}" * bool(other)
                     ),
                     "values": values,
                 }

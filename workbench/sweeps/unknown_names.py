@@ -14,6 +14,8 @@ def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
         problem: What is wrong.
         known: The names that exist.
     """
-    name = problem.split("'")[-2] if "'" in problem else field.rpartition(".")[2]
+    name = field.rpartition(".")[2]
+    if "'" in problem:
+        name = problem.split("'")[-2]
     allowed, meant = closest(name, known)
     return ExperimentError(problem, field=field, allowed=allowed, next_step=meant)
