@@ -1,4 +1,4 @@
-"""What a run notes about its table, once."""
+"""A run notes what is notable about its table, once."""
 
 from __future__ import annotations
 

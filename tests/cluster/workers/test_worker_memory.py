@@ -1,6 +1,4 @@
-"""Memory that a training thread frees is used again instead of being fetched from the system
-anew.
-"""
+"""Freed memory is used again, and a worker notices when its memory grows."""
 
 from __future__ import annotations
 
@@ -8,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from workbench.cluster.workers.worker_memory import Baseline
 
 COUNT_FAULTS = """
 import ctypes, resource, sys, threading
@@ -63,3 +64,17 @@ def test_steps_in_a_thread_reuse_what_they_free_until_it_is_given_back() -> None
     assert faults_usually > 1000
     assert faults < 50
     assert returned_bytes > 8 * 2**20
+
+
+def test_a_gpu_on_which_a_kernel_has_failed_is_of_no_use_to_another_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def synchronize() -> None:
+        raise RuntimeError(
+            "CUDA error: device-side assert triggered\nCompile with TORCH_USE_CUDA_DSA"
+        )
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    found = Baseline().excess("r")
+    assert found == "can no longer use its GPU: CUDA error: device-side assert triggered"

@@ -1,4 +1,4 @@
-"""Files that code names as text."""
+"""Files that code refers to as text are found."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The log of a trial is watched, and a crash in it is found."""
+
 from __future__ import annotations
 
 import os
@@ -6,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.cluster.workers import trial_log
-from workbench.cluster.workers.trial_log import LINE_CHARS, LogWatch, TrialLog
+from workbench.cluster.workers.trial_log import LINE_CHARS, LogWatch, TrialLog, crash_in
 
 
 class Log:
@@ -116,3 +118,18 @@ def test_a_trial_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     finally:
         log.end()
     assert found == [("hello", "hello from the trial")]
+
+
+def test_the_signal_of_a_crash_is_read_from_the_log_and_earlier_crashes_are_not(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log.txt"
+    assert crash_in(log, since_unix_s=0.0) is None
+    log.write_text("*** SIGSEGV received at time=1000 on cpu 1 ***\n" + "    @ frame\n" * 100)
+    assert crash_in(log, since_unix_s=1000.7) == "SIGSEGV"
+    with log.open("a") as file:
+        file.write(
+            "epoch 1\n[2026 E 1] logging.cc:474: *** SIGABRT received at time=2000 on cpu 0 ***\n"
+        )
+    assert crash_in(log, since_unix_s=1500.0) == "SIGABRT"
+    assert crash_in(log, since_unix_s=3000.0) is None
