@@ -1,8 +1,9 @@
-"""Nodes that come, are lost, or fall silent while a run goes on: real raylets, and real signals."""
+"""Nodes that come, are lost or fall silent during a run, and runs that wait for workers."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,25 @@ from typing import Any
 import pytest
 
 from tests.services.clusters import ROOT, Cluster, Node
-from tests.services.sweeps import Sweep, start_on
+from tests.services.sweeps import Driving, Sweep, start_on
 from tests.services.waiting import wait_until
+from workbench.advisor import bench
+from workbench.advisor.recommend import bench_for, measurement_context_of
+from workbench.cluster.workers.admission import Request
+from workbench.cluster.workers.gang import Gang
 from workbench.experiment import Experiment
-from workbench.foundation.events import AttemptEnded, Noted, TrialReported, TrialStarted
+from workbench.foundation.events import (
+    AttemptEnded,
+    Event,
+    Noted,
+    RunStateChanged,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.runs import Run
+from workbench.store.database import Store
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = pytest.mark.ray
 SILENT_WITHIN_S = 45.0  # on a busy machine
 STEPS = 40
 
@@ -83,6 +97,7 @@ def check_all_went_on(sweep: Sweep) -> None:
         assert trial.values["loss"] == pytest.approx(undisturbed_loss(trial.params))
 
 
+@pytest.mark.slow
 def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, store, tmp_path):
     sweep = start_on(cluster, store, descend(), tmp_path)
     for trial in (0, 1):
@@ -98,6 +113,7 @@ def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, s
     check_all_went_on(sweep)
 
 
+@pytest.mark.slow
 def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(
     cluster, store, tmp_path
 ):
@@ -122,6 +138,7 @@ def _pids(node: Node) -> set[int]:
     return {process.pid for process in node.processes()}
 
 
+@pytest.mark.slow
 def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(
     cluster, store, tmp_path
 ):
@@ -150,6 +167,7 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(
     first.wait("stopped")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tmp_path, store):
     experiment = descend(name="head")
     first = Cluster(tmp_path / "first")
@@ -176,3 +194,94 @@ def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tm
     assert sweep.state == "complete"
     assert {event.reason for event in sweep.of(AttemptEnded)} == {"lost"}
     check_all_went_on(sweep)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("free_pool")
+def test_a_run_that_gets_no_workers_says_once_who_has_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.sweeps.cluster_watch.REPORT_AFTER_S", 0.3)
+    held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
+    try:
+        sweep = Sweep.create(store, "curve", budget={"trials": 2}, resources={"concurrency": 2})
+        driving = Driving(sweep)
+        noted = sweep.wait_for(Noted)
+        assert (noted.level, noted.trial) == ("info", None)
+        assert (
+            noted.message == "waits for workers: run somebody-elses has 2 workers, this run is next"
+        )
+        assert sweep.of(TrialStarted) == []
+    finally:
+        held.release()
+    assert driving.join() is None
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    assert sweep.of(Noted) == [noted]
+
+
+@pytest.mark.usefixtures("free_pool")
+def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "NOTE_AFTER_S", 0.2)
+    experiment = Experiment(
+        model="mlp",
+        data="breast_cancer",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        search={"lr": {"low": 1e-4, "high": 0.3, "log": True}},
+    )
+    run = Run(store, store.create_run(experiment))
+    events: list[Event] = []
+    times_s: list[float] = []
+    with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+
+        def keep(event: Event) -> None:
+            events.append(event)
+            writer.append(event)
+
+        def look() -> None:
+            """Look at the clock of the advice while it waits.
+
+            Give it the workers once it has said so.
+            """
+            times_s.append(place.clock_s())
+            if any(isinstance(event, Noted) for event in events):
+                assert (
+                    run.waits_for == "workers: run somebody-elses has 2 workers, this run is next"
+                )
+                held.release()
+
+        keep(RunStateChanged(state="running"))
+        around = measurement_context_of(store, run.run_id, experiment)
+        place = bench_for(store, run.run_id, experiment, around, sink=keep, poll=look)
+        held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
+        place.start_workers(1)
+        assert len(times_s) >= 2
+        assert len(set(times_s)) == 1, "the clock stands still"
+        notes = [event.message.split(" for ")[0] for event in events if isinstance(event, Noted)]
+        assert notes == ["waits", "waited"]
+        assert run.waits_for is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("free_pool")
+def test_a_run_of_a_higher_priority_keeps_its_workers_between_its_trials(store: Store) -> None:
+    everything = {"concurrency": 1, "cpus_per_worker": 2}
+    low = Sweep.create(
+        store, "curve", budget={"trials": 6}, options={"pause_s": 0.3}, resources=everything
+    )
+    high = Sweep.create(
+        store,
+        "curve",
+        budget={"trials": 4},
+        options={"pause_s": 0.3},
+        resources={**everything, "priority": 1},
+    )
+    for run in (low, high):
+        run.launch()
+    for run in (low, high):
+        run.wait("complete")
+    began, *_, ended = sorted(event.time_unix_s for event in high.of(TrialStarted))
+    between = [event for event in low.of(TrialStarted) if began < event.time_unix_s < ended]
+    assert between == []
+    assert low.trials[-1].state == "complete"
