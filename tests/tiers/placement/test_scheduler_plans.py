@@ -53,7 +53,7 @@ def test_a_plan_without_steady_times_names_what_is_full_and_its_limit() -> None:
         assert times in about[0]
     # 12 / s of 0.1 s each.
     assert any(
-        "its limit is 10 requests per second" in line for line in verdict(given, expected, None)
+        "Its limit is 10 requests per second" in line for line in verdict(given, expected, None)
     )
     quiet = system(arrivals_per_s=1e-3)
     assert not any("is full" in line for line in verdict(quiet, expected_plans(quiet, 0.0), None))
@@ -70,7 +70,7 @@ def test_the_limit_of_a_link_is_what_it_carries_beside_heartbeats() -> None:
     # Of the 0.6 that heartbeats leave, 12 / s of 0.1 s each take 1.2 times as much: in all 0.4 +
     # 0.6 x 1.2.
     assert "the link end-cloud is full (load 112%)" in about[0]
-    assert "its limit is 10 requests per second" in about[0]
+    assert "Its limit is 10 requests per second" in about[0]
 
 
 def test_where_no_scheduler_keeps_up_the_closest_is_named_and_what_it_needs() -> None:

@@ -240,7 +240,7 @@ def _check_reachable(address: str) -> None:
         raise RunError(
             f"nothing answers at {address}: {error}",
             field="address",
-            next_step="Check the address; without one, the local Ray head is used.",
+            next_step="Check the address. Without one, the local Ray head is used.",
         ) from error
 
 

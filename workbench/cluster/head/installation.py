@@ -86,7 +86,7 @@ def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
             f" {own}",
             next_step=(
                 "Wait until the runs of the other environment have ended, or set WORKBENCH_HOME to "
-                "another folder for a head of its own."
+                "another folder, which gets its own head."
             ),
         )
     return False

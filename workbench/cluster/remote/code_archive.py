@@ -65,9 +65,9 @@ class CodeArchive:
     names: tuple[str, ...] = ()
     """The files that it holds, by relative name."""
     secrets: tuple[str, ...] = ()
-    """The files of the folder that were left out because they are known secrets."""
+    """The files of the folder that were skipped because they are known secrets."""
     links: tuple[str, ...] = ()
-    """The links in the folder, which were left out."""
+    """The links in the folder, which were skipped."""
 
 
 def pack(

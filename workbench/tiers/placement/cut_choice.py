@@ -64,13 +64,18 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
             and _fits(measured.graph, is_there, sending)
         )
     ]
-    is_there = ways[min(possible, key=alone_s.__getitem__) if at is None else "cut"]
-    is_mixed = bool(is_there.any() and not is_there.all())
-    if is_mixed:
+    way = "cut"
+    if at is None:
+        way = min(possible, key=alone_s.__getitem__)
+    is_there = ways[way]
+    parts = [np.ones(num_nodes, bool)]
+    if is_there.all():
+        scheduler = "cloud"
+    elif is_there.any():
         scheduler = "end-cloud"
+        parts = [~is_there, is_there]
     else:
-        scheduler = "cloud" if is_there.all() else "end"
-    parts = [~is_there, is_there] if is_mixed else [np.ones(num_nodes, bool)]
+        scheduler = "end"
     sent = sending.frame(_bytes_of(measured.graph, is_there, sending))
     return Cut(
         scheduler,

@@ -149,7 +149,9 @@ def played_link_waits_s(
         device: The device that sends it.
     """
     waits_s, at_s = np.zeros(len(ready_s)), ready_s
-    sent_per_s = len(ready_s) / max(1e-12, float(np.ptp(ready_s))) if len(ready_s) else 0.0
+    sent_per_s = 0.0
+    if len(ready_s):
+        sent_per_s = len(ready_s) / max(1e-12, float(np.ptp(ready_s)))
     for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
         if sent_per_s * link_s / number < _NEGLIGIBLE_LOAD:
             continue

@@ -17,7 +17,7 @@ from workbench.tiers.placement.tiers_file import Link, TiersFile
 
 _COLUMNS = ("time_s", "bits_per_s")
 HEADER_BYTES = 56
-"""Bytes of a frame beside its tensor."""
+"""Bytes of a frame without its tensor."""
 ALIVE_BYTES = HEADER_BYTES + 88
 """Bytes of the frame that answers a heartbeat, which is an empty frame."""
 HEARTBEAT_SHARE = 0.02

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 WARM_UP = 0.1
-"""The share of the requests that is played first and not counted, because the queues begin
-empty.
+"""The share of the requests that is played first and not counted, because the queues start empty.
 """
 
 

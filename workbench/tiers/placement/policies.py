@@ -360,7 +360,9 @@ def _map(
         for tier in places
         if tier > 0
     ]
-    here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
+    here_s = [np.inf] * system.stage_s.shape[1]
+    if 0 in places:
+        here_s = system.rest_s[0].tolist()
     num_requests = len(requests.arrival_s)
     ends, where = np.empty(num_requests), np.zeros(num_requests, dtype=np.int64)
     devices = requests.device.tolist()

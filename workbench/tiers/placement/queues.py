@@ -135,7 +135,8 @@ def wait_of_times(
         num_servers: Number of servers.
         weights: The share of each time. All have the same by default.
     """
-    weights = np.full(len(times_s), 1 / len(times_s)) if weights is None else weights
+    if weights is None:
+        weights = np.full(len(times_s), 1 / len(times_s))
     mean_s = float(times_s @ weights)
     if mean_s <= 0 or arrivals_per_s <= 0:
         return Wait(0.0, 0.0)

@@ -226,13 +226,15 @@ def about_full(system: System, outcome: Outcome, times_s: Sequence[float]) -> st
     has_steady_times = bool(np.isfinite(times_s).all())
     if loads[busiest] < 1.0 and has_steady_times:
         return None
-    what = "is full" if loads[busiest] >= 1.0 else "may be full within the interval"
+    what = "may be full within the interval"
+    if loads[busiest] >= 1.0:
+        what = "is full"
     times = f"there are no steady times ({MISSING})"
     if has_steady_times:
         times = "times grow with the requests"
     return (
         f"{busiest} {what} (load {format_percent(loads[busiest])}), so that its queue grows without"
-        f" end and {times}; its limit is {format_rate(_limits_per_s(system, outcome)[busiest])}"
+        f" end and {times}. Its limit is {format_rate(_limits_per_s(system, outcome)[busiest])}"
         f" requests per second and machine of {system.names[0]}."
     )
 
@@ -244,8 +246,8 @@ def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | Non
             return _about_too_many(system, plans)
         fastest = min(keeping_up, key=lambda plan: plan.p95_s)
         return (
-            f"No scheduler meets place.objective; the fastest is {fastest.scheduler}, with p95 "
-            f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
+            f"No scheduler meets place.objective. The fastest is {fastest.scheduler}, with p95"
+            f" {format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
         )
     cut, what = system.cut, recommended.scheduler
     if what == "cut" and cut is not None and cut.scheduler != "end-cloud":
@@ -339,7 +341,7 @@ def _about_changes(system: System) -> list[str]:
     of_requests = without_heartbeats(system, loads)[busiest]
     if of_requests > 0:
         lines.append(
-            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}; its"
+            f"With end-cloud, the link {busiest} has the load {format_percent(loads[busiest])}. Its"
             f" limit is {format_rate(system.arrivals_per_s / of_requests)} requests per second and"
             f" machine of {system.names[0]}."
         )
@@ -349,7 +351,7 @@ def _about_changes(system: System) -> list[str]:
         if saved_s > 0:
             lines.append(
                 "Sending pays for a request while the link takes less than"
-                f" {format_duration(saved_s)} there and back; it takes {format_duration(link_s)}."
+                f" {format_duration(saved_s)} there and back. It takes {format_duration(link_s)}."
             )
         else:
             slower, faster = system.names[last], system.names[0]
@@ -366,9 +368,9 @@ def _about_groups(system: System) -> list[str]:
         return [f"{share} are answered by their group before they are sent on."]
     right = system.evidence.by_group().is_correct[is_early, 0].mean()
     return [
-        f"{share} are answered by their group before they are sent on, after the first stage "
-        f"({format_duration(float(system.stage_s[0, 0]))}); it is right in "
-        f"{format_percent(float(right))} of these."
+        f"{share} are answered by their group before they are sent on, after the first stage"
+        f" ({format_duration(float(system.stage_s[0, 0]))}). The group is right in"
+        f" {format_percent(float(right))} of these."
     ]
 
 

@@ -170,7 +170,9 @@ class System:
 
     def with_times(self, factors: np.ndarray) -> Self:
         """Return it with the times of stages multiplied by a factor for each tier, (tiers, 1)."""
-        cut = None if self.cut is None else replace(self.cut, stage_s=self.cut.stage_s * factors)
+        cut = self.cut
+        if cut is not None:
+            cut = replace(cut, stage_s=cut.stage_s * factors)
         return replace(self, stage_s=self.stage_s * factors, cut=cut)
 
     def sending(self) -> Self:

@@ -97,7 +97,7 @@ class Tier(Section):
     )
     power: Power | None = Field(default=None, description="Power of one machine while it computes.")
     arrivals: Arrivals | None = Field(
-        default=None, description="Requests that begin at one machine; of the first tier only."
+        default=None, description="Requests that start at one machine, in the first tier only."
     )
     batch: PositiveInt = Field(
         default=1, description="Largest number of requests that are computed at once."
@@ -251,7 +251,7 @@ class TiersFile(Section):
                 )
             if (self.tiers[name].arrivals is None) == (name == names[0]):
                 raise ExperimentError(
-                    "requests begin at the first tier only",
+                    "requests start at the first tier only",
                     field=f"tiers.{name}.arrivals",
                     next_step=(
                         f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier."
@@ -259,14 +259,12 @@ class TiersFile(Section):
                 )
         wanted = [f"{first}-{second}" for first, second in pairwise(names)]
         for name in (*self.links, *wanted):
-            if name not in wanted or name not in self.links:
-                is_known = name in wanted
+            if name not in wanted:
                 raise ExperimentError(
-                    "missing" if is_known else "it does not join neighbouring tiers",
-                    field=f"links.{name}",
-                    allowed=None if is_known else wanted,
-                    next_step="Add it." if is_known else None,
+                    "it does not join neighbouring tiers", field=f"links.{name}", allowed=wanted
                 )
+            if name not in self.links:
+                raise ExperimentError("missing", field=f"links.{name}", next_step="Add it.")
         for name in self.place.models:
             if name not in self.tiers:
                 raise ExperimentError(
@@ -275,10 +273,10 @@ class TiersFile(Section):
         wrong = set(self.place.models) - {names[0], names[-1]}
         if self.place.models and (wrong or len(self.models_of_ends()) < 2):
             raise ExperimentError(
-                "what the model of the first tier is not sure of goes to that of the last",
+                "requests that the first tier's model is not sure of go to the last tier's model",
                 field="place.models",
                 allowed=f"a model for {names[0]} and one for {names[-1]}",
-                next_step="Name these two, or one of them and the other as place.from.",
+                next_step="Give both models, or one of them and the other as place.from.",
             )
         return self
 

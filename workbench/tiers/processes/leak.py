@@ -110,8 +110,8 @@ def measure_leak(
         )
     if np.issubdtype(known.inputs.dtype, np.integer):
         raise RunError(
-            "what can be recovered of texts is not measured: words with close numbers have nothing"
-            " in common",
+            "a leak of texts is not measured, because words with close numbers have nothing in"
+            " common",
             next_step="Remove privacy.report_leak, and regard what is sent of a text as readable.",
         )
     first = StageModel(_settings(bundle, stages)[0], threads=1)

@@ -344,9 +344,9 @@ async def _measure(
         measure_hops_s(tiers[0], near_s, identity=running.identity),
         measure_hops_s(running.far, far_s, identity=running.identity),
     )
-    replies, alone, hops_s, over_links_s = await (
-        steps if on_status is None else _watched(steps, tiers, running.identity, on_status)
-    )
+    if on_status is not None:
+        steps = _watched(steps, tiers, running.identity, on_status)
+    replies, alone, hops_s, over_links_s = await steps
     waited_s = _processor_wait_s(running) - waited_s
     after = [
         await _status_after(tier, early, running) for tier, early in zip(tiers, before, strict=True)

@@ -46,7 +46,9 @@ def placed(
         WorkbenchError: If a trial cannot be exported, or the data of a model cannot be read.
     """
     place = file.place
-    given = file.models_of_ends() if place.models else {next(iter(file.tiers)): place.source or ""}
+    given = {next(iter(file.tiers)): place.source or ""}
+    if place.models:
+        given = file.models_of_ends()
     bundles = [
         _bundle(
             model,

@@ -237,7 +237,9 @@ class Tier:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
         self.counts["num_fallbacks"] += is_left or (is_cut_off and self._sends(result))
-        kind = Kind.FALLBACK if (is_left or is_cut_off) and not result.is_final else Kind.ANSWER
+        kind = Kind.ANSWER
+        if (is_left or is_cut_off) and not result.is_final:
+            kind = Kind.FALLBACK
         return self._frame(kind, frame, result.probabilities, result.stage)
 
     def _frame(self, kind: Kind, request: Frame, values: np.ndarray, stage: int) -> Frame:
@@ -270,10 +272,16 @@ class Tier:
             default=None,
         )
         here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting) + self.settings.charge_s
-        return None if best is None or here_s <= best.expected_s() else best
+        if best is None or here_s <= best.expected_s():
+            return None
+        return best
 
     async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
-        """Send a request further; raises NotAnsweredError if it is not answered there."""
+        """Send a request further.
+
+        Raises:
+            NotAnsweredError: If it is not answered there.
+        """
         if further.num_waiting >= self.settings.queue:
             raise NotAnsweredError(f"the queue of {further.route.name} is full")
         self.counts["num_sent"] += 1
