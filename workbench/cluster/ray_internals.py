@@ -17,20 +17,20 @@ PRIVATE_NAMES = {
     "ray._private.state.jobs": "tells whether the job that holds a lease has ended",
     "ray._private.state.actors": "tells whether the actor that holds a lease has ended",
     "ray._private.state.available_resources_per_node": (
-        "is what each node has free; the documented function adds all nodes up"
+        "is what each node has free, whereas the documented function adds all nodes up"
     ),
     "ray._private.state.state._connect_and_get_accessor": (
         "gives access to the table of processes, which says why one has ended"
     ),
     "ray.core.generated.gcs_pb2.WorkerTableData": "is a row of that table",
-    "ray.core.generated.gcs_pb2.ActorTableData": "names the states of actors",
+    "ray.core.generated.gcs_pb2.ActorTableData": "defines the states of actors",
     "ray.core.generated.common_pb2.NODE_OUT_OF_MEMORY": "is Ray's reason where memory ran out",
     "ray.core.generated.common_pb2.Language": "is a part of the request for processes ahead",
     "ray.core.generated.node_manager_pb2.PrestartWorkersRequest": "is that request",
     "ray.core.generated.node_manager_pb2_grpc.NodeManagerServiceStub": "sends it to a node",
     "ray._private.grpc_utils.init_grpc_channel": "connects to the node with the cluster's token",
     "ray.actor.ActorHandle._get_local_state": (
-        "is what this process knows of an actor; asking the cluster would take a round trip"
+        "is what this process knows of an actor, whereas asking the cluster takes a round trip"
     ),
     "ray.experimental.internal_kv._internal_kv_put": "keeps variables that no disk should hold",
     "ray.experimental.internal_kv._internal_kv_get": "reads them",
@@ -38,7 +38,7 @@ PRIVATE_NAMES = {
     "ray._raylet.AuthenticationTokenLoader": "reads the token of the local head again",
     "ray._private.ray_constants.ENABLE_RAY_CLUSTER": "makes a process of the head bind to loopback",
     "ray._private.worker._global_node": (
-        "names the folder of the session; `ray.init` tells it, too, but replaces what SIGTERM does"
+        "knows the folder of the session. `ray.init` returns it, but replaces the SIGTERM handler"
     ),
     "ray._private.worker.listen_error_messages": (
         "prints messages about dead workers in spite of log_to_driver=False"

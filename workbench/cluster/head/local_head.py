@@ -402,12 +402,16 @@ def replenish_processes(number: int | None = None) -> None:
 def idle_processes() -> list[psutil.Process]:
     """Return the processes of the local head that have no work."""
     head = status()
-    processes = [] if head is None else psutil.Process(head.pid).children(recursive=True)
+    if head is None:
+        return []
+    processes = psutil.Process(head.pid).children(recursive=True)
     return [process for process in processes if _title(process).startswith(_IDLE_TITLE)]
 
 
 def _number_of_user() -> int:
     given = os.environ.get(SPARE_PROCESSES, "")
-    if given and not given.isdecimal():
-        logger.warning("%s is not a number: %r; %d is used", SPARE_PROCESSES, given, DEFAULT_SPARE)
-    return int(given) if given.isdecimal() else DEFAULT_SPARE
+    if given.isdecimal():
+        return int(given)
+    if given:
+        logger.warning("%s is not a number: %r. Using %d", SPARE_PROCESSES, given, DEFAULT_SPARE)
+    return DEFAULT_SPARE

@@ -60,12 +60,14 @@ def given_environment() -> Mapping[str, str]:
 
 
 def job_folder() -> Path | None:
-    """Return the folder into which Ray unpacked submitted files; None outside of such a job."""
+    """Return the folder into which Ray unpacked submitted files, or None outside of such a job."""
     here = Path.cwd()
     if _JOB_VARIABLE not in os.environ or _JOB_FOLDERS not in here.parts:
         return None
     depth = here.parts.index(_JOB_FOLDERS) + 2
-    return Path(*here.parts[:depth]) if len(here.parts) >= depth else None
+    if len(here.parts) < depth:
+        return None
+    return Path(*here.parts[:depth])
 
 
 def drop_job_folder() -> None:

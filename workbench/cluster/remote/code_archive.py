@@ -275,8 +275,8 @@ def _check_size(folder: Path, names: Iterable[str]) -> None:
         f"{folder} exceeds the {format_bytes(MAX_BYTES)} that can be sent with a run:"
         f" {largest_parts}",
         next_step=(
-            "Submit from a folder that contains only code, or list what is not needed in"
-            " .gitignore; put data where the cluster can read it."
+            "Submit from a folder that contains only code, or list other files in .gitignore. Put"
+            " data where the cluster can read it."
         ),
     )
 

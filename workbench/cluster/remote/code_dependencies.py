@@ -315,12 +315,10 @@ class _Names:
 def _groups(path: Path, directory: Path) -> list[list[Path]]:
     """Return what belongs to a name: a folder, or a file and the modules that a script imports."""
     try:
+        if path.is_file() and path.suffix != ".py":
+            return [[path]]
         if path.is_file():
-            modules = (
-                files_of(parse_code(path).imports, [str(path.parent)])
-                if path.suffix == ".py"
-                else {}
-            )
+            modules = files_of(parse_code(path).imports, [str(path.parent)])
             return [[path, *(file for file in modules.values() if file.is_relative_to(directory))]]
         below = sorted(itertools.islice(path.rglob("*"), _MAX_FILES + 1)) if path.is_dir() else []
     except OSError:

@@ -33,7 +33,7 @@ _REST_FACTOR = 10.0
 """A log is requested whole each time. The pause after an answer is this many times its duration."""
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 _DASHBOARD_PORT = "8265"
-_ALLOWED = f"such as http://HOST:{_DASHBOARD_PORT}, where Ray serves its dashboard"
+_ALLOWED = f"such as http://HOST:{_DASHBOARD_PORT}, the address of Ray's dashboard"
 _ALL_ALLOWED = (
     f"http://HOST:{_DASHBOARD_PORT}, which takes jobs, or HOST:6379 of a cluster that this machine"
     " is in"
@@ -350,7 +350,9 @@ def read_token(file: str | Path | None = None) -> str | None:
         if token := environment.get("RAY_AUTH_TOKEN", "").strip():
             return token
     named = file or environment.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(named).expanduser() if named else Path.home() / ".ray" / "auth_token"
+    path = Path.home() / ".ray" / "auth_token"
+    if named:
+        path = Path(named).expanduser()
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -45,12 +45,9 @@ from workbench.training.programs import kept_imports
 MAX_BYTES = 100 * 2**20
 """Most that is kept of the code itself."""
 MAX_BESIDE_BYTES, MAX_BESIDE_FILES = 20 * 2**20, 2000
-"""Most that is kept of what lies beside the code and is not known to be needed."""
+"""Most that is kept of files next to the code that are not known to be needed."""
 MAX_OTHERS = 2000
-"""Of larger folders of data only the first files are compared.
-
-Looking at all would delay each trial.
-"""
+"""Only the first files of larger folders of data are compared, which delays trials less."""
 MAX_HASHED_BYTES = 8 * 2**30
 """Larger data is compared by size and time of change only."""
 SOURCE_SUFFIXES = frozenset(
@@ -120,14 +117,11 @@ class RunFiles:
     path.
     """
     unserved: set[Path] = field(default_factory=set)
-    """What of the sources is not Python, and is not started by its own name.
-
-    Its copy is never used.
-    """
+    """Sources other than Python that are not started by name. Their copies are never used."""
     beside: set[Path] = field(default_factory=set)
-    """What of the sources only lies beside the code, and may not be needed."""
+    """Sources that are only next to the code, and may not be needed."""
     tops: dict[str, str] = field(default_factory=dict)
-    """Paths of modules that only a finder of their own finds, such as editable packages."""
+    """Paths of modules that only their own finder finds, such as editable packages."""
 
     def add(self, path: Path) -> None:
         """Add a file that is kept if it is source, and compared if it is not."""

@@ -86,7 +86,9 @@ def read_line(line: str) -> tuple[Stream, str] | None:
         stream, text = json.loads(line.removeprefix(_MARK))
     except ValueError:
         return None
-    return (stream, text) if stream in ("stdout", "stderr", "piece", "place") else None
+    if stream not in ("stdout", "stderr", "piece", "place"):
+        return None
+    return stream, text
 
 
 def join_pieces(pieces: Iterable[str]) -> bytes:
@@ -141,8 +143,8 @@ class RemoteCluster:
             and not _is_loopback(self.address)
         ):
             self.notes.append(
-                f"the token is sent to {self.address} unencrypted; "
-                "use a tunnel (ssh -L 8265:localhost:8265 HEAD) or https:// to protect it"
+                f"the token is sent to {self.address} unencrypted. To protect it, use a tunnel"
+                " (ssh -L 8265:localhost:8265 HEAD) or https://"
             )
 
     def submit(
@@ -306,7 +308,7 @@ def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
         if hides:
             notes.append(
                 "the password of the store is not sent, because everyone with the cluster's token"
-                " could read it; set it on the cluster's nodes, in PGPASSWORD or ~/.pgpass"
+                " could read it. Set it on the cluster's nodes, in PGPASSWORD or ~/.pgpass"
             )
     environment = {"WORKBENCH_STORE": shown}
     if place := os.environ.get("WORKBENCH_ARTIFACTS"):
@@ -315,7 +317,7 @@ def _environment(store: str | None) -> tuple[dict[str, str], list[str]]:
             environment["WORKBENCH_ARTIFACTS"] = artifacts.url
         else:
             notes.append(
-                "WORKBENCH_ARTIFACTS is not sent, because it contains keys or options; "
-                "set it on the cluster's nodes"
+                "WORKBENCH_ARTIFACTS is not sent, because it contains keys or options. Set it on"
+                " the cluster's nodes"
             )
     return environment, notes

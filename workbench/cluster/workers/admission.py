@@ -253,4 +253,6 @@ def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) 
 
 
 def _count(free: float, needed: float) -> int:
-    return 10**9 if needed == 0 else max(0, int((free + _ROUNDING) / needed))
+    if needed == 0:
+        return 10**9  # no limit
+    return max(0, int((free + _ROUNDING) / needed))

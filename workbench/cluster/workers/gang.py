@@ -300,7 +300,9 @@ class Gang:
             rank = self._running.index(done[0])
             self._take(rank, progress)
             if rank == 0:
-                return self._end(progress.events) if progress.ended is not None else progress
+                if progress.ended is None:
+                    return progress
+                return self._end(progress.events)
             if progress.events:  # of the other ranks only matches in their logs are reported
                 return Progress(progress.events)
 
@@ -355,11 +357,13 @@ class Gang:
     def _end_lost(self, rank: int, error: RayError) -> Progress:
         """End the trial because a worker died. The others can be used again if they notice."""
         info = self.workers[rank]
-        reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
-        by_itself = (
-            "its node was lost" if _NODE_DIED in str(error) else "its process ended (exit or crash)"
-        )
-        cause = "memory ran out" if reason == "oom" else by_itself
+        reason: Reason = "lost"
+        cause = "its process ended (exit or crash)"
+        if self._ran_out_of_memory(info, error):
+            reason = "oom"
+            cause = "memory ran out"
+        elif _NODE_DIED in str(error):
+            cause = "its node was lost"
         logger.info("worker %d on %s died: %s", info.pid, info.host, error)
         self._unhealthy.add(rank)
         self._ended = Progress(

@@ -355,7 +355,7 @@ class Pool:
         silent = self._nodes.find_silent()
         if not silent:
             return
-        logger.warning("nodes %s are silent; their workers are given up", ", ".join(sorted(silent)))
+        logger.warning("nodes %s are silent. Giving up their workers", ", ".join(sorted(silent)))
         for worker in self._leased_workers():
             if worker.node_id in silent:
                 ray.kill(worker.actor)  # pending calls to it fail at once
@@ -390,11 +390,13 @@ class Pool:
 
 def _idle_s_of_user() -> float:
     given = os.environ.get(IDLE_VARIABLE, "")
-    if given and not given.isdecimal():
+    if given.isdecimal():
+        return float(given)
+    if given:
         logger.warning(
-            "%s is not a number of seconds: %r; %g is used", IDLE_VARIABLE, given, WORKER_IDLE_S
+            "%s is not a number of seconds: %r. Using %g", IDLE_VARIABLE, given, WORKER_IDLE_S
         )
-    return float(given) if given.isdecimal() else WORKER_IDLE_S
+    return WORKER_IDLE_S
 
 
 def connect_pool() -> Any:

@@ -205,7 +205,7 @@ class LogWatch:
                 if time.monotonic() - began_s > SLOW_S:
                     del self._patterns[pattern]
                     print(
-                        f"workbench: searching for {pattern!r} is too slow; it is dropped",
+                        f"workbench: searching for {pattern!r} is too slow, so it is dropped",
                         flush=True,
                     )
                     break

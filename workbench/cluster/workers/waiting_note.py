@@ -42,4 +42,6 @@ def read_waiting_note(message: str) -> str | None:
     Args:
         message: The message of any note.
     """
-    return message.removeprefix(_PREFIX) if message.startswith(_PREFIX) else None
+    if not message.startswith(_PREFIX):
+        return None
+    return message.removeprefix(_PREFIX)

@@ -75,7 +75,7 @@ class Progress:
     events: list[Event] = field(default_factory=list)
     ended: TrialEnded | None = None
     lost: Reason | None = None
-    """Why a worker died: "oom" where memory ran out, else "lost". The trial is over, too."""
+    """Why a worker died: "oom" if memory ran out, else "lost". The trial is then over as well."""
     message: str | None = None
     unfit: str | None = None
     """Why the worker must not be used again after the trial, although it is alive."""
