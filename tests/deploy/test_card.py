@@ -91,7 +91,7 @@ def test_a_card_that_names_other_inputs_than_the_graph_is_refused(tmp_path: Path
     card = changed(json.loads((folder / CARD).read_text()), "inputs/0/name", "years")
     card["statistics"] = {}
     (folder / CARD).write_text(json.dumps(card))
-    with pytest.raises(RunError, match=r"those of model\.onnx are age, animal, born, note"):
+    with pytest.raises(RunError, match=r"but model\.onnx takes age, animal, born, note"):
         Predictor.open(folder)
 
 

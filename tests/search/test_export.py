@@ -79,3 +79,12 @@ def test_a_storage_that_cannot_be_opened_is_named_without_its_password() -> None
     with pytest.raises(StoreError) as caught:
         recorded().study.export("nosuch://me:secret@host/db", "digits")
     assert "secret" not in str(caught.value)
+
+
+def test_a_bare_word_is_neither_a_database_nor_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="neither the URL of a database nor a journal file"):
+        recorded().rebuilt().export("nonsense", "digits")
+    assert not list(tmp_path.iterdir())

@@ -160,8 +160,8 @@ def _writing(url: str, name: str) -> Iterator[None]:
 
 
 def _check_storage(url: str) -> None:
-    """Reject a mistyped word, which would become the name of a journal file."""
-    if "://" not in url and not Path(url).suffix:
+    """Reject a bare word, which is a mistyped URL rather than the path of a journal file."""
+    if url == Path(url).stem:
         raise StoreError(
             f"{url} is neither the URL of a database nor a journal file",
             next_step="Write a URL such as sqlite:///study.db, or a file such as study.log.",

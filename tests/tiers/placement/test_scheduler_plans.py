@@ -98,7 +98,7 @@ def test_a_plan_that_is_full_is_never_called_the_fastest() -> None:
     plans = played_plans(given, 2_000)
     about = verdict(given, plans, None)[0]
     keeping_up = [plan.scheduler for plan in plans if plan.outcome.highest_load < 1.0]
-    assert any(f"the fastest is {name}," in about for name in keeping_up)
+    assert any(f"The fastest is {name}," in about for name in keeping_up)
 
 
 def test_nothing_is_recommended_beyond_the_limits() -> None:
