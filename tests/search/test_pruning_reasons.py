@@ -147,8 +147,7 @@ def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> No
             drive.report(trial, rung, loss=loss)
     reason = drive.study.why_pruned(trials[2])
     assert (
-        reason
-        == "loss 3 at step 2 is worse than 2 of 2 other trials, and too few are complete for"
+        reason == "loss 3 at step 2 is worse than 2 of 2 other trials, and too few are complete for"
         " forecasts"
     )
 
