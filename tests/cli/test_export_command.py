@@ -364,7 +364,7 @@ def test_the_doctor_looks_at_each_gpu(
     )
     assert found["GPU 1"]["state"] == "broken"
     assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["message"]
-    assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"
+    assert found["GPU driver"]["message"] == "NVML cannot describe GPU 2: GPU is lost"
 
 
 def test_shutting_down_without_a_head_is_done_already(

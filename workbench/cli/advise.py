@@ -47,9 +47,11 @@ def advise(
 ) -> int:
     """Recommend a plan and a learning rate for an experiment file.
 
-    What the file leaves auto, or searches, is recommended: batch size, workers, precision,
-    strategy. What it fixes stays. Measurements are kept and
-    used again.
+    You get values for everything that FILE searches or leaves as auto: batch size, workers,
+    precision, strategy. Fixed values do not change. Measurements are stored, and later advice uses
+    them again.
+
+    Some plans are always measured, so this may take longer than --time.
     """
     from workbench import runs
     from workbench.advisor.advice_lines import lines_of
@@ -71,7 +73,7 @@ def advise(
             listener=MeasurementPrinter(),
         )
     except KeyboardInterrupt:
-        print_note("stopped; the measurements are kept, and the next advise uses them")
+        print_note("stopped. The measurements are stored, and the next advise uses them")
         return INTERRUPTED
     if as_json:
         print_json(advice.to_json())

@@ -29,8 +29,8 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
 
     Exits with 1 if a sink cannot be used.
 
-    Settings hold for the models that their machine serves, and for the runs whose driver lives
-    there: --address shows those of a cluster.
+    The settings apply to the models that this machine serves, and to the runs whose driver runs
+    here. Use --address to see the settings of a cluster.
     """
     from workbench.store.alerts import JUPYTER, read_settings, settings_path
 

@@ -24,8 +24,10 @@ from workbench.cli.parameters import FOLDER, FORCE, STORED, TO
 def backup(to: Path, force: bool | None, as_json: bool) -> None:
     """Back up the store and the files of all runs.
 
-    Runs may be under way: each is kept up to some event. A backup that is interrupted is continued
-    by the same command, and has its name only when it is complete.
+    Runs may be under way. If the backup is interrupted, the same command continues it. The folder
+    gets its name only when the backup is complete.
+
+    With --force, an earlier backup in the folder is replaced once this one is complete.
     """
     from workbench.store.database.backup import back_up
 
@@ -55,8 +57,10 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
 def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     """Add the runs of a backup to a store.
 
-    A store that is missing is created. All files are checked before anything is written. A run that
-    was under way can be resumed.
+    The store is created if it does not exist. All files are checked before anything is written. You
+    can resume runs that were under way.
+
+    With --force, runs and files that are there already are replaced.
     """
     from workbench.store.database.backup import read_backup
     from workbench.store.database.backup import restore as restore_backup

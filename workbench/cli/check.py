@@ -54,9 +54,9 @@ def check(
 ) -> int:
     """Check an experiment file, with the first step of some trials.
 
-    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or
-    a train function until it first reports. A sample of the search space is tried, then both of its
-    ends.
+    Your code runs in a child process for at most 30 s: one optimizer step of a model, or a train
+    function until its first report. First a sample of the search space is tried, then the largest
+    and the smallest values.
     """
     if schema:
         from workbench.experiment import Experiment
@@ -64,7 +64,7 @@ def check(
         print_json(Experiment.model_json_schema())
         return 0
     if file is None:
-        raise click.UsageError("Name an experiment file.")
+        raise click.UsageError("give an experiment file, or --schema")
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))

@@ -72,9 +72,11 @@ def plan(
 ) -> None:
     """Compare machines to rent for an experiment file: time, cost and risk, the best first.
 
-    Predictions are based on what `workbench advise FILE` or a sweep measured; lines for another
-    device, or for more workers than were measured, are marked. Nothing is rented. A catalogue is
-    YAML: devices, interruptions and machines, each number with its source and date.
+    Predictions use what `workbench advise FILE` or a sweep has measured. Lines for another device,
+    or for more workers than were measured, are marked. Nothing is rented.
+
+    --time and --money are limits for the run. A catalogue is a YAML file with devices,
+    interruptions and machines, each number with its source and date.
     """
     from workbench.runs import read_experiment
     from workbench.runs.provisioning.catalogue import SHIPPED, read_catalogue

@@ -27,9 +27,8 @@ _TIMEOUT_S = 30
 def drift(served: str, token_file: Path | None, as_json: bool) -> int:
     """Compare what a model receives with its training data.
 
-    BUNDLE is one that was served with --keep; URL is a server that keeps samples. The shift of a
-    column is its population stability index; it counts as drift above 0.2, if chance does not
-    explain it.
+    BUNDLE was served with --keep. URL is a server that keeps samples. The shift of a column is its
+    population stability index. Above 0.2 it counts as drift, unless chance explains it.
 
     Exits with 1 if something has drifted.
     """

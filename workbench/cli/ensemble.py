@@ -32,8 +32,8 @@ def ensemble(
 ) -> None:
     """Combine trials, and compare that with the best one.
 
-    The weights of the trials are chosen on one half of the validation samples and judged on the
-    other.
+    By default from the 20 best. The weights of the trials are chosen on one half of the validation
+    samples and tested on the other half.
     """
     from workbench.foundation.errors import ArgumentError
 

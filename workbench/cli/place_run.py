@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from workbench.tiers.processes.prediction import Expected
 
 NEEDS_MODEL = (
-    "place.from in FILE names the model, a bundle or a trial such as last/best, which must exist."
+    "place.from in TIERS says which model to place: a bundle, or a trial such as last/best. It must"
+    " exist."
     " docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains"
     " and exports one."
 )
@@ -53,7 +54,7 @@ def placing(file: Path) -> Iterator[TiersFile]:
             tiers.place.source is not None
             and tiers.place.source not in tiers.models_of_ends().values()
         ):
-            print_note("place.from is not used: place.models names the models of both tiers")
+            print_note("place.from is not used: place.models lists the models of both tiers")
         yield placed(tiers, file.parent, Path(temporary), export=_export)
 
 

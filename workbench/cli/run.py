@@ -49,8 +49,8 @@ def _launches(command: Callable[..., int]) -> Callable[..., int]:
 @takes(EXPERIMENT(is_required=False), options_of("sweep"), ADDRESS, LAUNCH)
 @described(
     ACTIONS["sweep"],
-    """Without FILE the run has the experiment of the first run that --warm-start names, and
-    reads its data again.""",
+    """Without FILE, the run repeats the experiment of the first --warm-start run and reads
+    its data again.""",
 )
 def sweep(
     *,
@@ -122,9 +122,7 @@ def _find_earlier(warm_start: tuple[str, ...], experiment: Experiment, store: St
 
     earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
     if runs.SIMILAR_RUNS in warm_start:
-        print_note(
-            f"learning from {', '.join(earlier)}" if earlier else "no similar run to learn from"
-        )
+        print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run was found")
     return earlier
 
 
@@ -143,7 +141,7 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
     if missing := missing_warm_starts(run, warm_start):
         print_note(
             f"run {run.run_id} was started without --warm-start {' '.join(missing)} and does not"
-            " learn from it; to start a run that does, give another --run-id"
+            " learn from it. To start a run that does, give another --run-id."
         )
     if run.state != "complete":
         return _continue(run, **options)
@@ -166,10 +164,9 @@ def follow(run_id: str, as_json: bool) -> int:
 @takes(options_of("resume"))
 @described(
     ACTIONS["resume"],
-    """A run that is under way is only followed. The run has the experiment and the code with
-    which it was started. With --code current, trials that begin from here on run your
-    code as it is now; for a corrected experiment, start a new run with `workbench sweep
-    FILE`.""",
+    """If the run is under way, it is only followed. It keeps the experiment and the code
+    with which it was started. With --code current, trials that start from now on run your
+    current code. To correct the experiment, start a new run: `workbench sweep FILE`.""",
 )
 def resume(
     *,
@@ -190,7 +187,7 @@ def resume(
 @click.command()
 @_launches
 @takes(options_of("extend"))
-@described(ACTIONS["extend"], "With --detach, and where the run is under way, it is not followed.")
+@described(ACTIONS["extend"], "The run is not followed if it is under way, or with --detach.")
 def extend(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
 ) -> int:

@@ -49,7 +49,7 @@ NO_CELL = "-"
 def compare(runs: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     """Compare the results of runs, and what differs between them.
 
-    Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
+    RUN is a run id, a name, or a pattern such as 'digits-*' that selects all runs it matches.
     """
     from workbench.runs.comparison import Side, comparison_rows, find_runs, labels_of, legend_of
 

@@ -80,8 +80,8 @@ def what_if_batch(
 ) -> None:
     """Rank global batches by the time that a training takes to the same accuracy.
 
-    Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a
-    training, quantifies this. Measure it again as the training continues: it grows.
+    A larger batch needs fewer steps, but each sample contributes less. The gradient noise measures
+    how much less. It grows during a training, so measure it again from time to time.
 
     The measured file has the columns of `what-if step-time`.
 
@@ -137,7 +137,7 @@ def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None
 
     left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
     if left_out:
-        print_note(f"left out, with less than one sample per GPU: {', '.join(map(str, left_out))}")
+        print_note(f"skipped, with less than one sample per GPU: {', '.join(map(str, left_out))}")
     best = ranking[0]
     if best.noise_scales > MAX_NOISE_SCALES:
         print_note(
@@ -181,8 +181,8 @@ def what_if_budget(
 ) -> None:
     """Recommend the most informative next full run, and the batch that reaches the target first.
 
-    A batch whose run never reached the target is not chosen, nor is one beyond it until a run there
-    did.
+    A batch whose run never reached the target is not chosen. Neither is a larger one, until a run
+    with it has reached the target.
     """
     from workbench.advisor.next_run import advise_next_run, read_epoch_times, read_runs
 
@@ -252,9 +252,9 @@ def _describe_choice(advice: NextRun) -> str:
 def what_if_lr(as_json: bool, **arguments: Any) -> None:
     """Scale a learning rate from one global batch to another.
 
-    The warm-up is a fraction of the training: 0.05 is the first 5 %. The rate is extrapolated at
-    more than 32 times the batch, for lamb 64 times, less than the same part of it, or far above the
-    noise scale: there no rule was tried.
+    The warm-up is a share of the training: 0.05 is the first 5 %. The rate is marked as
+    extrapolated if the batch changes by more than a factor of 32 (lamb: 64), or is far above the
+    noise scale. No rule was tested there.
     """
     advice = advise_rate(RateRequest(**arguments))
     if as_json:

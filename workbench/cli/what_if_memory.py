@@ -33,11 +33,12 @@ def memory(measured: Path, points: Path, as_json: bool) -> None:
     replicas, stages, tensor, zero, micro_batch, accumulation and memory_gb. The file of plans has
     the same columns without memory_gb.
 
-    Only memory_gb is required; a column that lacks is 1, 0 for zero, or unknown for the model. zero
-    is what replicas share: 1 the optimizer's state, 2 gradients too, 3 parameters too. feed_forward
-    is the width of the feed-forward part. 90 % of the peaks should be between low and high. A point
-    is extrapolated if a number is more than twice as far as any that was measured, or if no
-    measured plan divides what it divides.
+    Only memory_gb is required. A missing column counts as 1 (zero: 0; columns of the model:
+    unknown). zero says what replicas share: 1 the optimizer state, 2 also gradients, 3 also
+    parameters. feed_forward is the width of the feed-forward part.
+
+    90 % of the peaks should be between low and high. A point is extrapolated if a number is more
+    than twice the largest measured one, or if no measured plan divides the same things.
     """
     from workbench.advisor.plan_tables import predict_peaks
 
@@ -78,11 +79,11 @@ def what_if_capacity(
 ) -> None:
     """Find the deepest network, the longest sequence and the largest batch that fit a device.
 
-    Each is as large as possible while the rest is as in FILE: with nothing recomputed, with all
-    blocks recomputed, and as a loop in plain torch holds it. Steps are traced from shapes alone, on
-    one worker, which takes minutes where the model can be deep. With a size as plan.recompute only
-    some blocks are recomputed: how much of them is shown for the middle between the largest without
-    and with recomputation. Without --memory the device is that of this machine.
+    Each answer changes one size and keeps the rest of FILE. You see it with nothing recomputed,
+    with all blocks recomputed, and for a loop in plain torch.
+
+    Steps are traced from shapes alone, on one worker. This takes minutes if the model can be deep.
+    The last column shows which part of the blocks is recomputed halfway between the two limits.
     """
     from workbench.advisor.capacity import capacity_of
     from workbench.runs import read_experiment
@@ -117,7 +118,7 @@ def what_if_capacity(
             )
     make_console().print(table)
     if any("blocks" not in capacity.largest for fits in fits_of.values() for capacity in fits):
-        print_note("the model has no blocks that could be computed again")
+        print_note("the model has no blocks that can be recomputed")
 
 
 def _written(capacity: Capacity, way: str) -> str:

@@ -51,9 +51,9 @@ def what_if_plan(
 ) -> None:
     """Predict the effect of a plan from the measurements of a run.
 
-    Settings that are not given are chosen.
+    Workbench chooses the settings that you do not give.
 
-    RUN is as in other commands, but "last" is the newest run with advice.
+    "last" is the newest run with advice.
     """
     from workbench.advisor.advice import Goal
     from workbench.advisor.what_if import PlanQuery

@@ -36,12 +36,13 @@ def step_time(measured: Path, points: Path, as_json: bool) -> None:
     batch was measured.
 
     Divided plans have any of the columns replicas, stages, tensor, accumulation, micro_batch,
-    nodes, gpus, and of a transformer layers, hidden, heads, sequence, vocabulary. One that lacks is
-    1, or unknown for the model. gpus = replicas x stages x tensor; micro_batch is samples per
-    replica, and accumulation how many of them make a step. Plans that divide a model in two or
-    three ways are predicted from plans that divide it in one, and models that were not measured
-    from the others. A point is extrapolated if a number is more than twice as far as any that was
-    measured, or if no measured plan divides what it divides.
+    nodes and gpus; a transformer also has layers, hidden, heads, sequence and vocabulary. A missing
+    column counts as 1 (columns of the model: unknown). gpus = replicas x stages x tensor.
+    micro_batch is samples per replica, and accumulation says how many of them make a step.
+
+    Plans that divide a model in two or three ways are predicted from plans that divide it in one,
+    and models that were not measured from the others. A point is extrapolated if a number is more
+    than twice the largest measured one, or if no measured plan divides the same things.
     """
     from workbench.advisor.plan_tables import (
         are_divided_plans,
@@ -97,11 +98,10 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     """Predict the seconds per step of every exchange, from the links that `workbench advise`
     measured.
 
-    All-reduces of a few sizes show what the links between the workers carry; what each exchange
-    sends and computes is known for the model. 90 % of the steps should lie between low and high. A
-    faster step is not a faster training: with an approximate exchange more steps are needed, so
-    race it before you use it. RUN is as in other commands, but "last" is the newest run that
-    measured links.
+    90 % of the steps should be between low and high. A faster step does not mean a faster training:
+    an approximate exchange needs more steps, so test it in a search before you use it.
+
+    "last" is the newest run that measured links.
     """
     from workbench.advisor.exchange_forecast import forecast_exchanges, has_swept_links
     from workbench.runs.what_if import measurements_of, newest_measured
@@ -142,5 +142,6 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
     make_console().print(table)
     click.echo(f"\nIn a step of {forecasts[0].plan.batch_text}.")
     print_note(
-        "an approximate exchange needs more steps to the same loss: search it to have it raced"
+        "an approximate exchange needs more steps to reach the same loss. To compare them, search"
+        " plan.exchange."
     )
