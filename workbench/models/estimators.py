@@ -46,7 +46,7 @@ class EstimatorConfiguration(FittedConfiguration):
 
     model: Component
     values: dict[str, Any]
-    """Its own options and the searched parameters, including those of the training."""
+    """Its own options and all searched parameters, even those of the training."""
     training_names: frozenset[str]
 
     def build(

@@ -54,7 +54,7 @@ _MAX_CLASSES = 64
 EXACT_FORM = "return losses.sum(), len(losses)"
 _SPECIALITY: list[rules.Division] = ["samples", "targets", "next_targets", "counts", "none"]
 _SHIFT = 0.5
-"""By what part of their own size weights are changed, to show what a new model hides."""
+"""Size of the change of weights, relative to them, that shows what a new model hides."""
 
 
 def find_division(parts: Parts) -> None:

@@ -79,7 +79,7 @@ class PlanMeasured(EventHeader):
         default=None, description="Fraction of the device's peak rate in use."
     )
     power_w: float | None = Field(
-        default=None, description="Mean of all devices in use, where metered."
+        default=None, description="Mean power of all devices in use; None if not metered."
     )
     compile_s: float | None = Field(
         default=None, description="Seconds of the first step, in which the model was compiled."
@@ -117,7 +117,7 @@ class SharingMeasured(EventHeader):
     type: Literal["sharing_measured"] = "sharing_measured"
     per_gpu: int = Field(ge=1, description="Trials that share a GPU.")
     samples_per_s: dict[str, float] = Field(
-        default_factory=dict, description="Of all copies together, by their number."
+        default_factory=dict, description="Samples per second of all copies, by their number."
     )
     peak_bytes: int | None = Field(default=None, description="Peak memory of the largest training.")
     message: OutsideText = Field(description="What was decided, and why, as a sentence.")

@@ -39,7 +39,7 @@ class AlertRaised(EventHeader):
     on: str = Field(description="What the rule looks for.")
     rule: str = Field(description="Which rule it is, as a hash of its conditions.")
     cause: OutsideText = Field(
-        description="What it is about; with `rule` it identifies repeated alerts."
+        description="Its cause. Together with `rule` it identifies repeated alerts."
     )
     level: AlertLevel
     message: OutsideText

@@ -55,7 +55,7 @@ class Segment(BaseModel):
 
     member: int = Field(description="The member of the population, from 0.")
     begin: int = Field(
-        default=0, description="The epoch, or the step of a function, at which it begins."
+        default=0, description="The epoch, or the step of a function, at which it starts."
     )
     end: int = Field(description="The epoch, or the step of a function, at which it ends.")
     continues: int | None = Field(

@@ -20,7 +20,7 @@ class DriverStarted(EventHeader):
     versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
     before_unix_s: float | None = Field(
         default=None,
-        description="Until when the driver before counts as alive, where it did not end its run.",
+        description="Until when the previous driver counts as alive, if it did not end its run.",
     )
 
 
@@ -112,7 +112,7 @@ class Noted(EventHeader):
     )
     clock_ahead_s: float | None = Field(
         default=None,
-        description="By how much the machine's clock is ahead of the run's, where it was set.",
+        description="How far the machine's clock is ahead of the run's, if it was set.",
     )
 
 

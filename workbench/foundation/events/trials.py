@@ -97,12 +97,12 @@ class TrialReported(TrialEventHeader):
     compile_s: float | None = Field(
         default=None,
         description=(
-            "Seconds of the steps in which the model was compiled, which the speed leaves out."
+            "Seconds of the steps in which the model was compiled. They do not count for the speed."
         ),
     )
     slowest_rank: int | None = Field(
         default=None,
-        description="Of several replicas, the one that takes longest to load and compute forward.",
+        description="The replica that takes longest to load and compute forward.",
     )
     slowest_rank_factor: float | None = Field(
         default=None,
@@ -116,7 +116,7 @@ class TrialReported(TrialEventHeader):
     )
     gradient_noise: float | None = Field(
         default=None,
-        description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise.",
+        description="tr(Sigma), the variance of the gradient of one sample, also smoothed.",
     )
     memory_share: float | None = Field(
         default=None,
@@ -149,7 +149,7 @@ class TrialTested(TrialEventHeader):
 
     type: Literal["trial_tested"] = "trial_tested"
     attempt: int = 0
-    values: dict[str, float] = Field(description="Metrics by name, each beginning with `test_`.")
+    values: dict[str, float] = Field(description="Metrics by name, each starting with `test_`.")
 
 
 class CheckpointSaved(TrialEventHeader):

@@ -28,7 +28,7 @@ _NUM_TIMED = 3
 _MAX_HANDLED, _HANDLING_S = 10, 0.2
 """How often gradients are handled at most, and for how long if more than a few times."""
 _MAX_VALUES = 4_000_000
-"""Of larger models only a part is handled, because the time per value is the same."""
+"""Only a part of larger models is handled, because the time per value is the same."""
 
 
 @dataclasses.dataclass(frozen=True)
