@@ -110,7 +110,7 @@ def test_the_report_of_a_run_without_a_result_names_the_commands_of_the_terminal
             wb.attach(run_id, store=store).report(tmp_path / "report.html").read_text()
         )
     commands = [f"workbench {step.replace('RUN', run_id)}" for step in steps]
-    assert ("How to go on" in page) == bool(steps)
+    assert ("Next steps" in page) == bool(steps)
     for command in commands:
         assert f"<code>{command}</code>" in page
         assert command in shell("show", run_id)[1]

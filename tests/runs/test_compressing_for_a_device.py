@@ -97,7 +97,7 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
     if found.recommended is not None:
         assert f"on {board.address}" in found.words
     assert f"Latency ratio on {board.address}" in report
-    assert "Where the trial ran" in report
+    assert "On the trial's machine" in report
 
 
 def test_what_was_measured_on_a_device_is_reused_for_the_same_files(

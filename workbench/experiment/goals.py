@@ -28,6 +28,20 @@ Bytes, seconds for a sample.
 """
 
 
+def sign_of(goal: str | None) -> float:
+    """Return the factor that makes higher values better: 1.0 to maximize, else -1.0."""
+    if goal == "maximize":
+        return 1.0
+    return -1.0
+
+
+def better_side(goal: str | None) -> str:
+    """Return the word for better values: "higher" to maximize, else "lower"."""
+    if goal == "maximize":
+        return "higher"
+    return "lower"
+
+
 class MeanLast(Section):
     """The mean of the last reports, for metrics that are noisy."""
 

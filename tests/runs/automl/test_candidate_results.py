@@ -191,13 +191,13 @@ def test_a_candidate_that_was_cut_short_while_it_was_ahead_is_named_with_the_num
     )
     assert (
         describe_cut_short(history)
-        == "candidate 2 (mlp) was cut short after 2 of 3 folds, where its val_loss was 0.3 and that"
-        " of candidate 1, the best complete one, 0.4 on the same folds, the most of 2 such"
-        " candidates: only complete candidates are used, so more time may find a better model"
+        == "candidate 2 (mlp) was cut short after 2 of 3 folds with a val_loss of 0.3. Candidate"
+        " 1, the best complete one, had 0.4 on the same folds, the most of 2 such"
+        " candidates. Only complete candidates are used, so more time may find a better model"
     )
     in_first = describe_cut_short(history_of(("complete", [0.4, 0.4, 0.4]), ("stopped", [0.2])))
     assert in_first is not None
-    assert "cut short in its first fold, where its val_loss was 0.2 and" in in_first
+    assert "cut short in its first fold with a val_loss of 0.2." in in_first
 
 
 def test_a_candidate_that_was_cut_short_behind_the_best_is_not_named() -> None:

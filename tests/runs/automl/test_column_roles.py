@@ -40,7 +40,7 @@ def told(frame: pd.DataFrame) -> tuple[list[str], str]:
 def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object) -> None:
     columns, notes = told(table(**{name: list(values)}))  # type: ignore[call-overload]
     assert columns == ["size"]
-    assert f"left out columns that differ in nearly every row: {name} (such as " in notes
+    assert f"columns that differ in nearly every row are not used: {name} (such as " in notes
 
 
 def test_a_running_number_is_one_also_where_rows_without_a_target_are_left_out() -> None:
@@ -48,7 +48,7 @@ def test_a_running_number_is_one_also_where_rows_without_a_target_are_left_out()
     frame["label"] = frame["label"].astype(object).where(frame.index % 5 > 0)
     columns, notes = told(frame)
     assert columns == ["size"]
-    assert "left out columns that differ in nearly every row: place (such as 8)" in notes
+    assert "columns that differ in nearly every row are not used: place (such as 8)" in notes
 
 
 def test_a_column_is_not_left_out_for_counting_where_it_is_the_only_one() -> None:
@@ -62,7 +62,7 @@ def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
     )
     assert (
         notes
-        == "columns without any value: remark / left out columns that are the same in every row:"
+        == "columns without any value: remark / columns that are the same in every row are not used:"
         " site (always 'Rome'), version (always 3)"
     )
 
@@ -98,7 +98,7 @@ def test_what_might_tell_something_is_kept_without_a_word(name: str, values: obj
 def test_texts_beside_other_columns_are_left_out_with_a_way_to_use_them() -> None:
     columns, notes = told(table(review=[f"it was good for {row} days" for row in range(NUM_ROWS)]))
     assert columns == ["size"]
-    assert "left out texts of several words" in notes
+    assert "texts of several words are not used" in notes
     assert "wb.automl((table['review'], y))" in notes
 
 

@@ -228,7 +228,7 @@ def test_weights_that_training_begins_with_are_copied_or_named(
         assert (folder / "code" / "nets" / "small.pt").exists() is is_copied
         readme = (folder / "README.md").read_text()
         assert (
-            "begins with weights that are not in this folder: " + elsewhere in readme
+            "starts with weights that are not in this folder: " + elsewhere in readme
         ) is not is_copied
         assert "pip install peft" in readme
         assert (elsewhere in (folder / "retrain.sh").read_text()) is not is_copied
@@ -321,7 +321,7 @@ def test_a_bundle_states_where_its_files_are_newer_than_the_best_report(
             "model.bin", b"weights"
         )
         readme = (run.export(tmp_path / "best") / "README.md").read_text()
-    assert ("report at step 2, and its training ended at step 3" in readme) is is_newer
+    assert ("report at step 2, but its training ended at step 3" in readme) is is_newer
 
 
 def test_a_bundle_of_a_function_that_left_nothing_explains_how_to_save_weights(

@@ -87,14 +87,14 @@ def test_names_stay_in_the_picture() -> None:
     ("deadline_s", "budget_usd", "drawn", "said"),
     [
         (10_000.0, 5.0, {"deadline", "budget"}, "this many workers"),
-        (1e6, 5.0, {"budget"}, "this many workers; the deadline (11 d 14 h) lies beyond"),
+        (1e6, 5.0, {"budget"}, "this many workers (the deadline (11 d 14 h) lies beyond)"),
         (
             1e6,
             1e4,
             set(),
-            "this many workers; the deadline (11 d 14 h) and the budget ($10,000) lie beyond",
+            "this many workers (the deadline (11 d 14 h) and the budget ($10,000) lie beyond)",
         ),
-        (10_000.0, 0.01, {"deadline"}, "this many workers; the budget ($0.01) lies beyond"),
+        (10_000.0, 0.01, {"deadline"}, "this many workers (the budget ($0.01) lies beyond)"),
     ],
 )
 def test_a_wish_far_from_all_offers_is_said_and_does_not_squeeze_them(

@@ -139,7 +139,7 @@ def test_curves_say_where_they_leave_what_was_measured(example):
     assert shown.groups[1].fit.y[3] == pytest.approx(128 / step_s(2, 64))
     assert all(shown.groups[2].fit.beyond)
     assert shown.groups[2].measured.x == ()
-    assert shown.subtitle.endswith("dashed: beyond what was measured.")
+    assert shown.subtitle.endswith("(dashed: beyond what was measured).")
     assert shown.choice.x == (128.0,)
 
 
@@ -212,7 +212,7 @@ def test_predictions_meet_probes_and_trials(example):
     assert [text.split(":")[0] for text in shown.trials.texts] == ["trial 1", "trial 2", "trial 0"]
     assert (
         shown.subtitle
-        == "On the diagonal, a prediction was exact; 13 of 13 plans lie within 10% of it."
+        == "On the diagonal, a prediction was exact. 13 of 13 plans lie within 10% of it."
     )
 
 

@@ -102,7 +102,7 @@ def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment
     ]
     page = report_html(recorded_experiment, timed, importance={}, run_id="r-7")
     found = re.search(
-        r"A proposal took 20 ms in the median; workers waited for proposals ([0-9.]+)%", page
+        r"A proposal took 20 ms in the median. Workers waited for proposals ([0-9.]+)%", page
     )
     assert found is not None
     trials = History.of(recorded_experiment, recorded_events).trials.values()

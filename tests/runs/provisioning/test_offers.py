@@ -144,7 +144,7 @@ def test_what_nothing_tells_of_is_not_guessed() -> None:
     t4 = CATALOGUE.device("T4")
     unknown = transfer(None, t4, precision="fp32", measured_name="NVIDIA B900")
     assert unknown.factor is None
-    assert "add it to devices" in unknown.reason
+    assert "Add it to `devices`" in unknown.reason
     assert transfer(t4, None, precision="fp32", measured_name=T4).factor is None
     assert transfer(None, t4, precision="fp32", measured_name="cpu").factor is None
     assert (

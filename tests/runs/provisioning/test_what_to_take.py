@@ -119,10 +119,10 @@ def test_requests_that_exclude_each_other_are_distinguished_from_impossible_ones
     first, reason, *_ = said(known, catalogue, requirements)
     assert first == "nothing can be recommended"
     assert reason.startswith(
-        "deadline and budget can each be met, but not both: within the deadline the cheapest is 8 x"
+        "deadline and budget can each be met, but not both. Within the deadline the cheapest is 8 x"
         " g4dn"
     )
-    assert "within the budget the fastest is 1 x g4dn.xlarge" in reason
+    assert "Within the budget the fastest is 1 x g4dn.xlarge" in reason
 
 
 def said_of(known: list[Evidence], catalogue: Catalogue, max_nodes: int) -> Offer:
@@ -135,7 +135,7 @@ def test_without_any_price_the_fastest_is_named_and_how_to_fill_one_in(
 ) -> None:
     first, reason, fill_in, *_ = said(known, priced("g4dn.xlarge"), Requirements(max_nodes=2))
     assert first == "nothing can be recommended"
-    assert reason.startswith("no machine whose time can be estimated has a price; the fastest is ")
+    assert reason.startswith("no machine whose time can be estimated has a price. The fastest is ")
     assert fill_in.startswith("2 of 2 offers have no price. To add one, copy the.yaml to ours.yaml")
     assert "below type: g4dn.xlarge the line  on_demand: {usd_per_hour: PRICE" in fill_in
     assert fill_in.endswith("--catalogue ours.yaml")
@@ -146,7 +146,7 @@ def test_where_next_to_nothing_is_known_measuring_comes_first(store: Store) -> N
     append(store, store.create_run(experiment()), [*counted, RunStateChanged(state="complete")])
     first, reason, *_ = said(evidence_of(store, experiment()), priced("g4dn.xlarge", 0.5))
     assert first == "nothing can be recommended"
-    assert "over a hundred times the lower ones; run `workbench advise FILE`" in reason
+    assert "over a hundred times the lower ones. Run `workbench advise FILE`" in reason
 
 
 def test_where_no_time_is_known_measuring_comes_first(store: Store) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from workbench.experiment.automl import SHORT_ERRORS, shown_metric, standardises_target
+from workbench.experiment.goals import sign_of
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count
 from workbench.runs.automl.model_selection import describe, family_of
@@ -33,17 +34,17 @@ class CandidateResult:
         number: Its number, from 1.
         family: Its model family.
         params: Its configuration.
-        state: set aside: worse than others after a few folds. Cut short: the run ended before it
-            did.
+        state: "set aside": worse than others after a few folds. "cut short": the run ended before
+            the candidate did.
         num_folds: Folds on which its training is complete.
         has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
-        values: Mean validation metrics over those folds, by name without `val_`. Where there is
-            none, over those that were cut short. Errors (`mae`, `rmse`) are in the unit of the
+        values: Mean validation metrics over those folds, by name without `val_`. If there are
+            none, over the folds that were cut short. Errors (`mae`, `rmse`) are in the unit of the
             target.
         trained_s: Time of training on all folds so far, in seconds.
         message: Why it failed.
-        loss_label: What its loss is called: that of numbers is computed from standardised ones.
+        loss_label: The name of its loss. The loss of numbers is computed from standardised ones.
         optimised: The value by which candidates are compared.
         is_maximized: Whether more of it is better.
     """
@@ -71,12 +72,16 @@ class CandidateResult:
         value = self.values.get(self.optimised, math.nan)
         if math.isnan(value):
             return math.inf
-        return -value if self.is_maximized else value
+        if self.is_maximized:
+            return -value
+        return value
 
     @property
     def optimised_label(self) -> str:
-        """What that value is called."""
-        return self.loss_label if self.optimised == "loss" else self.optimised
+        """The name of that value."""
+        if self.optimised == "loss":
+            return self.loss_label
+        return self.optimised
 
     def line(self, *, is_best: bool) -> str:
         """Describe it in one line.
@@ -96,9 +101,10 @@ class CandidateResult:
         parts.append(", ".join(scores) or "no score yet")
         if self.state != "complete":
             whole = f"{self.num_folds} of {self.of_folds} folds"
-            parts.append(
-                f"{self.state} {f'after {whole}' if self.num_folds else 'in the first fold'}"
-            )
+            after = "in the first fold"
+            if self.num_folds:
+                after = f"after {whole}"
+            parts.append(f"{self.state} {after}")
         if is_best:
             parts.append("(best so far)")
         return "  ".join([*parts, describe(self.params, self.family)])
@@ -140,7 +146,9 @@ def ranked_candidates(history: History) -> list[CandidateResult]:
 def score_labels(candidates: Sequence[CandidateResult]) -> dict[str, str]:
     """Return what tables call the scores of candidates, by the name in `values`."""
     labels = {name: name for candidate in candidates for name in candidate.values}
-    return labels | {"loss": candidates[0].loss_label} if "loss" in labels else labels
+    if "loss" in labels:
+        labels["loss"] = candidates[0].loss_label
+    return labels
 
 
 def _read(history: History, trials: list[Trial]) -> CandidateResult:
@@ -160,10 +168,10 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         trial.last_values for trial in trials if trial.best_checkpoint and trial.state == "stopped"
     ]
     measured = [trial.values for trial in complete] or cut
+    names = [name for name in next(iter(measured), ()) if name.startswith("val_")]
     known = {
         name.removeprefix("val_"): [values[name] for values in measured if name in values]
-        for name in (measured[0] if measured else ())
-        if name.startswith("val_")
+        for name in names
     }
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
@@ -172,6 +180,13 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         means = {SHORT_ERRORS.get(name, name): value for name, value in means.items()}
     objective = history.experiment.objectives[0]
     optimised = objective.metric.removeprefix("val_")
+    loss_label = "loss"
+    if is_standardised:
+        loss_label = "loss (standardised)"
+        optimised = SHORT_ERRORS.get(optimised, optimised)
+    message = None
+    if failed:
+        message = headline(failed[-1].message)
     return CandidateResult(
         number=first.configuration + 1,
         family=family_of(first.params, history.experiment),
@@ -182,9 +197,9 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         of_folds=of_folds,
         values=means,
         trained_s=sum(trial.duration_s or 0.0 for trial in trials),
-        message=headline(failed[-1].message) if failed else None,
-        loss_label="loss (standardised)" if is_standardised else "loss",
-        optimised=SHORT_ERRORS.get(optimised, optimised) if is_standardised else optimised,
+        message=message,
+        loss_label=loss_label,
+        optimised=optimised,
         is_maximized=objective.goal == "maximize",
     )
 
@@ -198,7 +213,9 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
     tried = states["complete"] + states["set aside"] + cut_short
     note = ""
     if cut_short:
-        note = " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
+        note = f" ({cut_short} cut short)"
+        if cut_short == tried:
+            note = " (cut short)"
     counts = {
         f"tried{note}": tried,
         "failed": states["failed"],
@@ -219,25 +236,25 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
     )
     if best is None:
         return None
-    folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
+    folds = ""
+    if best.state != "complete":
+        folds = f" after {best.num_folds} of {best.of_folds} folds"
     value = best.values.get(best.optimised, math.nan)
     return f"best {best.optimised_label} {value:.4g} ({best.family}){folds}"
 
 
 def describe_cut_short(history: History) -> str | None:
-    """Return a sentence about the best candidate that was cut short while it was ahead.
+    """Return a sentence about the best candidate that was cut short while it was ahead, or None.
 
-    None if none was.
-
-    Only candidates with all folds are compared at the end. What another one had reached is compared
-    on its own folds, as a few may be the easy ones.
+    Only candidates with all folds are compared at the end. Another one is compared with them on its
+    own folds, as a few may be the easy ones.
     """
     ranked = ranked_candidates(history)
     best = next((candidate for candidate in ranked if candidate.state == "complete"), None)
     if best is None or best.of_folds == 1:
         return None
     objective = history.experiment.objectives[0]
-    sign = -1.0 if objective.goal == "maximize" else 1.0
+    sign = -sign_of(objective.goal)
     label = shown_metric(history.experiment, objective.metric)
     others = _value_by_fold(history, best, objective.metric)
     leading = []
@@ -253,15 +270,19 @@ def describe_cut_short(history: History) -> str | None:
     if not leading:
         return None
     _, ahead, mean, other = min(leading, key=lambda entry: entry[0])
-    more = "" if len(leading) == 1 else f", the most of {len(leading)} such candidates"
-    on_the_same = "on the same folds" if ahead.num_folds > 1 else "on the same fold"
+    more = ""
+    if len(leading) > 1:
+        more = f", the most of {len(leading)} such candidates"
+    on_the_same = "on the same fold"
+    if ahead.num_folds > 1:
+        on_the_same += "s"
     when = "in its first fold"
     if ahead.num_folds:
         when = f"after {ahead.num_folds} of {ahead.of_folds} folds"
     return (
-        f"candidate {ahead.number} ({ahead.family}) was cut short {when}, where its {label} was"
-        f" {mean:.4g} and that of candidate {best.number}, the best complete one, {other:.4g}"
-        f" {on_the_same}{more}: only complete candidates are used, so more time may find a better"
+        f"candidate {ahead.number} ({ahead.family}) was cut short {when} with a {label} of"
+        f" {mean:.4g}. Candidate {best.number}, the best complete one, had {other:.4g}"
+        f" {on_the_same}{more}. Only complete candidates are used, so more time may find a better"
         " model"
     )
 

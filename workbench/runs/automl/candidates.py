@@ -26,7 +26,7 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
 }
 NUM_ENSEMBLED = 20
 METRIC = "metric"
-"""The option of the data that names what is optimised, where the user chose it."""
+"""The option of the data that holds the metric to optimise, if the user chose one."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
@@ -172,7 +172,13 @@ def experiment_for(
         task: Whether classes or numbers are predicted.
         metric: What is optimised, or None for the loss.
     """
-    measure = None if metric is None else METRICS[task][metric]
+    measure = None
+    data_options: dict[str, Any] = {"held_out": held_out}
+    if task == "regression":
+        data_options[STANDARDISES_TARGET] = True
+    if metric is not None:
+        measure = METRICS[task][metric]
+        data_options[METRIC] = metric
     objective = {"metric": "val_loss", "goal": "minimize"}
     if measure is not None:
         objective = {"metric": measure.objective, "goal": measure.objective_goal}
@@ -184,12 +190,7 @@ def experiment_for(
     return Experiment(
         name=name,
         model="one_of",
-        data={
-            "name": learning,
-            "held_out": held_out,
-            **({STANDARDISES_TARGET: True} if task == "regression" else {}),
-            **({} if metric is None else {METRIC: metric}),
-        },
+        data={"name": learning, **data_options},
         metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
         objectives=[objective],
         search=_search_for(kind, families, _min_samples_leaf(num_train)),
@@ -235,12 +236,11 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def _reported_metrics(task: Task, optimised: str) -> list[str]:
-    """Return the metrics to report where the usual ones lack what is optimised.
-
-    None for the usual ones.
-    """
+    """Return the metrics to report if the usual ones do not include the optimised one, or []."""
     usual = TASKS[task].metrics
-    return [] if optimised in ("loss", *usual) else [*usual, optimised]
+    if optimised in ("loss", *usual):
+        return []
+    return [*usual, optimised]
 
 
 def _early_stop(num_folds: int, epochs: int) -> dict[str, Any]:
@@ -282,7 +282,9 @@ def _batch_for(num_train: int) -> int:
         return max(1, min(32, num_train - 1))
     if num_train < 20_000:
         return 64
-    return 128 if num_train < 100_000 else 256
+    if num_train < 100_000:
+        return 128
+    return 256
 
 
 def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:

@@ -1,7 +1,7 @@
 """Find the columns of a table to learn from: numbers, categories, dates, and prose.
 
-Only the form of a column counts: how its values are written and how many differ. What is omitted
-is noted. Encoders are learnt elsewhere, from train rows only.
+Only the form of a column counts: how its values are written and how many differ. A note says which
+columns are not used. Encoders are learnt elsewhere, from train rows only.
 """
 
 from __future__ import annotations
@@ -71,10 +71,12 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     used = {
         name: column for name, column in columns.items() if name not in texts and name not in named
     }
-    notes = [f"columns without any value: {listed(empty)}"] if empty else []
+    notes = []
+    if empty:
+        notes.append(f"columns without any value: {listed(empty)}")
     if constant := constant_columns({name: columns[name] for name in used}):
         items = [f"{name} (always {value})" for name, value in constant.items()]
-        notes.append(f"left out columns that are the same in every row: {listed(items)}")
+        notes.append(f"columns that are the same in every row are not used: {listed(items)}")
     notes += _notes_of_identifiers(named, columns)
     if texts and not used:
         return UsableColumns(tuple(texts), True, {}, tuple(notes))
@@ -86,8 +88,8 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
         )
     if texts:
         notes.append(
-            f"left out texts of several words, as there are other columns: {listed(texts)}; to "
-            f"learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))"
+            f"texts of several words are not used, as there are other columns: {listed(texts)}. To"
+            f" learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))"
         )
     notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
     notes += [
@@ -95,8 +97,8 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     ]
     if (time := sorted_by_time(columns, forms)) is not None:
         notes.append(
-            f"the rows are sorted by {time}, and those to validate and test are drawn from all of"
-            " them: scores say little about later rows; keep the last rows back to measure that"
+            f"the rows are sorted by {time}, but validation and test rows are drawn from all of"
+            " them. So scores say little about later rows. To measure that, hold the last rows back"
         )
     return UsableColumns(tuple(used), False, forms, tuple(notes))
 
@@ -111,7 +113,7 @@ def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
         names: The columns.
 
     Raises:
-        DataError: If the table lacks one of them.
+        DataError: If the table does not have one of them.
     """
     missing = [name for name in names if name not in table.columns]
     if missing:
@@ -134,15 +136,18 @@ def _notes_of_identifiers(names: Sequence[str], columns: dict[str, pd.Series]) -
     if not names:
         return []
     first = {name: columns[name].dropna().iloc[0] for name in names}
-    items = [
-        f"{name} (such as {value!r})" if isinstance(value, str) else f"{name} (such as {value})"
-        for name, value in first.items()
-    ]
-    return [f"left out columns that differ in nearly every row: {listed(items)}"]
+    items = []
+    for name, value in first.items():
+        if isinstance(value, str):
+            value = repr(value)
+        items.append(f"{name} (such as {value})")
+    return [f"columns that differ in nearly every row are not used: {listed(items)}"]
 
 
 def _notes_of_many(name: str, column: pd.Series) -> list[str]:
-    num_values = column.dropna().astype(str).nunique() if is_text(column) else 0
+    num_values = 0
+    if is_text(column):
+        num_values = column.dropna().astype(str).nunique()
     if num_values <= MAX_CATEGORIES:
         return []
     return [f"{name} has {num_values} distinct texts: only the frequency of each is used"]

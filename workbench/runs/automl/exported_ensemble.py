@@ -1,9 +1,6 @@
-"""The result of an AutoML run as a bundle.
+"""The result of an AutoML run as a bundle: encoders, models of all folds and weights in one graph.
 
-Encoders, models of all folds and their weights in one ONNX graph.
-
-What each part becomes in the graph is left to `workbench.deploy`, the choice of models to
-`model_selection`.
+`workbench.deploy` writes each part as ONNX, and `model_selection` chooses the models.
 """
 
 from __future__ import annotations
@@ -80,7 +77,9 @@ def write_ensemble(
 
     def expected(places: np.ndarray) -> np.ndarray:
         answers = chosen.outputs(take(samples, places))
-        return answers if output.kind == "classes" else answers[:, 0]
+        if output.kind == "classes":
+            return answers
+        return answers[:, 0]
 
     num_train = held_out.num_samples[0]
     origin = Exported(

@@ -41,7 +41,7 @@ class TestAnalysis:
         ['column', 'loss_of_accuracy', 'low', 'high']
     """
 
-    __test__ = False  # not a test, whatever its name begins with
+    __test__ = False  # pytest would take a class called Test... for tests
 
     found: Mapping[str, Any]
     """As `analyse` returned it, or as it was stored."""
@@ -82,7 +82,9 @@ class TestAnalysis:
 
         part = self.found.get("importance") or {"score": "score", "columns": []}
         table = pd.DataFrame(part["columns"], columns=["column", "mean", "low", "high"])
-        verb = "gain_of" if part["score"] == "mae" else "loss_of"
+        verb = "loss_of"
+        if part["score"] == "mae":
+            verb = "gain_of"  # an error grows
         return table.rename(columns={"mean": f"{verb}_{part['score']}"})
 
 
@@ -103,18 +105,19 @@ def analyse(
 
     Args:
         predict: Returns (samples, classes) probabilities, or (samples, 1) numbers.
-        samples: Test samples as they were given. Columns are shuffled where they are a data frame.
+        samples: Test samples as they were given. Columns are shuffled if they are a data frame.
         targets: Class numbers, or numbers in their own unit.
         task: Whether classes or numbers are predicted.
         labels: The classes.
         target_name: The name of the target, which is the unit of errors.
-        target_unit: The sign or word beside its numbers, such as CHF, or "" for none.
+        target_unit: The sign or word after its numbers, such as CHF, or "" for none.
         seed: Seed of the shuffling, and of the points that are kept.
-        predicted: The predictions for the samples, where they are known.
+        predicted: The predictions for the samples, if they are known.
         longest_s: For how many seconds columns are shuffled, at most. The first is always shuffled
             once.
     """
-    predicted = predict(samples) if predicted is None else predicted
+    if predicted is None:
+        predicted = predict(samples)
     until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
     importance = None
     if hasattr(samples, "columns"):
@@ -134,15 +137,21 @@ def analyse(
         }
     else:
         analysis = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
-    return analysis | ({"importance": importance} if importance else {})
+    if importance:
+        analysis["importance"] = importance
+    return analysis
 
 
 def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
     """Return what stands out, in sentences."""
     lines = []
     if errors := analysis.get("errors"):
-        of = f" of {errors['unit']}" if errors["unit"] else ""
-        written = f" {unit}" if (unit := errors.get("written_unit")) else ""
+        of = ""
+        written = ""
+        if errors["unit"]:
+            of = f" of {errors['unit']}"
+        if errors.get("written_unit"):
+            written = f" {errors['written_unit']}"
         half, most = (f"{format_number(errors[key])}{written}" for key in ("median", "p90"))
         lines.append(f"errors{of}: half are below {half}, nine in ten below {most}")
     if confusion := analysis.get("confusion"):
@@ -233,7 +242,9 @@ def _importance(
     if not any(row["mean"] for row in rows):  # the simplest guess reads no column
         return None
     rows.sort(key=lambda row: -row["mean"])
-    score = "accuracy" if task == "classification" else "mae"
+    score = "mae"
+    if task == "classification":
+        score = "accuracy"
     return {"score": score, "columns": rows, "num_left_out": len(table.columns) - len(rows)}
 
 

@@ -39,24 +39,22 @@ def automl(
     address: str | None = None,
     wait: bool = False,
 ) -> AutoML:
-    """Find a good model for a data set within a time budget, and test it once.
+    """Find a good model for a data set within a time budget, and test it once on held-out samples.
 
-    The test is done on held-out samples.
-
-    Returns as soon as the run has been started. The run continues without this process.
+    This returns as soon as the run has been started. The run continues without this process.
 
     Args:
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
             height, width[, channels]) or texts. A data frame or the path of a .csv, .tsv or
-            .parquet file, with `target`; or the name of a bundled data set.
-        target: The column to predict, where data is a table.
+            .parquet file, with `target`. Or the name of a bundled data set.
+        target: The column to predict, if data is a table.
         time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
             least 8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing
             and testing.
         task: classification or regression, or None to detect it from the target.
-        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc. Of
-            numbers rmse, mae or r2. None for log_loss, or the squared error.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc for
+            classes, rmse, mae or r2 for numbers. None for log_loss, or the squared error.
         drop: Columns of a table that must not be used, such as those that are not known when a
             prediction is made.
         seed: Seed of the split into train, validation and test, and of everything random in the
@@ -81,7 +79,7 @@ def automl(
         True
     """
     began_s = monotonic()
-    found = create(
+    handle = create(
         data,
         target,
         time=time,
@@ -94,11 +92,14 @@ def automl(
         launcher=launcher,
         address=address,
     )
-    with (
-        waiting_for(found.run.stored, lambda: found.progress) if wait else contextlib.nullcontext()
-    ):
-        start(found, began_s=began_s, launcher=launcher, address=address)
-        return found.wait() if wait else found
+    shown: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if wait:
+        shown = waiting_for(handle.run.stored, lambda: handle.progress)
+    with shown:
+        start(handle, began_s=began_s, launcher=launcher, address=address)
+        if wait:
+            handle.wait()
+        return handle
 
 
 def create(
@@ -133,9 +134,9 @@ def create(
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression"
         )
-    problem = read_problem(
-        data, target, task=task, drop=(drop,) if isinstance(drop, str) else tuple(drop)
-    )
+    if isinstance(drop, str):
+        drop = (drop,)
+    problem = read_problem(data, target, task=task, drop=tuple(drop))
     check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)
@@ -208,6 +209,8 @@ def _check_time(given: float | str) -> float:
 
 
 def _name_of(data: Any, problem: Problem) -> str:
-    source = Path(data).name.split(".")[0] if isinstance(data, str | Path) else problem.target_name
+    source = problem.target_name
+    if isinstance(data, str | Path):
+        source = Path(data).name.split(".")[0]
     text = re.sub(r"[^A-Za-z0-9_-]+", "-", source or problem.kind).strip("-")
     return f"automl-{text or problem.kind}"[:80]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.experiment.actions import suggest
+from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
@@ -151,14 +152,14 @@ def choose(
     if not can_choose(run.history):
         why = f": it {run.history.state}"
         if failed := run.history.in_state("failed"):
-            why = f"; the last failed: {headline(failed[-1].message)}"
+            why = f" (the last failed: {headline(failed[-1].message)})"
         raise RunError(
             f"no model of run {run.run_id} was trained{why}",
             next_step=suggest(
                 "extend",
                 run.run_id,
                 time="5m",
-                lead=f"Read its logs in {run.folder}; to give it more time",
+                lead=f"Read its logs in {run.folder}. To give it more time",
             ),
         )
     folds = list(
@@ -181,7 +182,9 @@ def choose(
     loss = functools.partial(
         loss_of, targets=targets, task=interpreter.task, metric=metric_of(run.experiment)
     )
-    weights = [float(weight) for weight in select(predictions, loss)] if predictions else []
+    weights = []
+    if predictions:
+        weights = [float(weight) for weight in select(predictions, loss)]
     candidates = []
     for (candidate, trials), weight in zip(pairs, weights, strict=True):
         if weight > 0.0:  # only what is used is kept in memory
@@ -200,16 +203,18 @@ def can_choose(history: History) -> bool:
 def _trained(run: Run) -> list[dict[int, Trial]]:
     """Return the trials of each configuration by fold, the best configuration first.
 
-    Trials that were cut short come after complete ones: their best weights are used as they are, so
-    that a short run has a result, too.
+    Trials that were cut short come after complete ones. Their best weights are used as they are, so
+    that a short run has a result as well.
     """
     history = run.history
     objective = run.experiment.objectives[0]
-    sign = -1.0 if objective.goal == "maximize" else 1.0
+    sign = -sign_of(objective.goal)
 
     def loss(trial: Trial) -> float:
         value = (trial.values or trial.last_values).get(objective.metric, math.nan)
-        return math.inf if math.isnan(value) else sign * value
+        if math.isnan(value):
+            return math.inf
+        return sign * value
 
     cut_short = sorted(
         history.in_state("stopped", "pruned"), key=lambda trial: (loss(trial), trial.number)
@@ -287,8 +292,9 @@ def metric_of(experiment: Experiment) -> str | None:
     Args:
         experiment: The experiment of an AutoML run.
     """
-    chosen = None if experiment.data is None else experiment.data.options.get(METRIC)
-    return None if chosen is None else str(chosen)
+    if experiment.data is None or METRIC not in experiment.data.options:
+        return None
+    return str(experiment.data.options[METRIC])
 
 
 def family_of(params: Mapping[str, object], experiment: Experiment) -> str:
@@ -300,7 +306,9 @@ def family_of(params: Mapping[str, object], experiment: Experiment) -> str:
         params: The configuration.
         experiment: The experiment of its run.
     """
-    model = "model" if experiment.model is None else experiment.model.short_name
+    model = "model"
+    if experiment.model is not None:
+        model = experiment.model.short_name
     return str(params.get("family", model))
 
 

@@ -41,8 +41,8 @@ class Fold:
         train_inputs: Encoded train samples.
         train_targets: Class numbers, or standardised numbers as float32.
         validation_inputs: Encoded validation samples.
-        validation_targets: As those of train.
-        target_scale: What numbers to predict were divided by, in their unit.
+        validation_targets: As `train_targets`.
+        target_scale: The divisor of the numbers to predict, in their unit.
     """
 
     train_inputs: np.ndarray = field(repr=False)
@@ -73,8 +73,9 @@ class LearningData:
 
     def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
         """Return the fold of a training as a data set. The first where nothing is trained."""
-        seeds = self.training_seeds
-        fold = self.folds[seeds.index(training_seed) if training_seed in seeds else 0]
+        fold = self.folds[0]
+        if training_seed in self.training_seeds:
+            fold = self.folds[self.training_seeds.index(training_seed)]
         return Datasets(
             name="automl",
             task="classification" if self.class_names else "regression",
@@ -120,9 +121,9 @@ class Interpreter:
         task: Whether a class or a number is predicted.
         readers: One for each fold.
         labels: The value of each class as it was given, by number.
-        target_name: The name of the target, where it has one.
+        target_name: The name of the target, if it has one.
         text_columns: The columns of a table that texts are read from.
-        target_unit: The sign or word beside the numbers of the target, such as CHF, or "" for none.
+        target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
     """
 
     kind: SampleKind
@@ -165,7 +166,9 @@ def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Sorted sample numbers: disjoint, complete, none empty.
     """
-    classes = problem.targets if problem.task == "classification" else None
+    classes = None
+    if problem.task == "classification":
+        classes = problem.targets
     return split_indices(
         len(problem), validation_fraction=TEST_FRACTION, seed=seed, classes=classes
     )
@@ -224,7 +227,9 @@ def prepare(
     learning, test = divide(problem, seed)
     samples = take(problem.samples, learning)
     targets = problem.targets[learning]
-    classes = targets if problem.task == "classification" else None
+    classes = None
+    if problem.task == "classification":
+        classes = targets
     parts = fold(len(learning), 1, seed, classes)
     made = [_encode(problem, samples, targets, part) for part in parts]
     num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))

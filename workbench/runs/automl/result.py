@@ -53,8 +53,8 @@ class AutoML:
     """An AutoML run and its result.
 
     Example:
-        >>> found = wb.automl("breast_cancer", time="10s")
-        >>> found.wait().has_result
+        >>> automl = wb.automl("breast_cancer", time="10s")
+        >>> automl.wait().has_result
         True
     """
 
@@ -112,10 +112,10 @@ class AutoML:
         if best := describe_best(candidates):
             parts.append(best)
         if not self.finished and progress.part is not None:
-            left = progress.describe_left()
-            parts.append(
-                f"{format_percent(progress.part)} of the budget" + (f", {left}" if left else "")
-            )
+            part = f"{format_percent(progress.part)} of the budget"
+            if left := progress.describe_left():
+                part += f", {left}"
+            parts.append(part)
         return "; ".join(parts)
 
     def wait(self, timeout_s: float | None = None) -> Self:
@@ -159,7 +159,9 @@ class AutoML:
             joined = {**self._validated(chosen.predicted), **self._test}
             rows.append({"model": self._label, "trial": None, "weight": 1.0, **joined})
         for candidate, weight in zip(chosen.candidates, chosen.weights, strict=True):
-            tested = self._test if weight == 1.0 and not is_joined else {}
+            tested = {}
+            if weight == 1.0 and not is_joined:
+                tested = self._test
             row = {"model": candidate.family, "trial": candidate.trial, "weight": weight}
             row |= {
                 **self._validated(candidate.predicted),
@@ -186,10 +188,10 @@ class AutoML:
         Args:
             data: Samples with their targets, as `automl` takes them, or None for the held-out test
                 part. Scores on samples that the run was given are too optimistic.
-            target: The column to predict, where data is a table, or None for the one of the run.
+            target: The column to predict, if data is a table, or None for the run's.
 
         Returns:
-            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae. What is optimised comes
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae. The optimised one comes
             first.
 
         Raises:
@@ -304,9 +306,7 @@ class AutoML:
     def summary(
         self, write: Callable[[Suggestion], str] = str, *, has_notes: bool = True
     ) -> list[str]:
-        """Return the result in a few lines.
-
-        The model, its test scores, and those of the simplest guess.
+        """Return the model, its test scores, and the scores of the simplest guess, in a few lines.
 
         Args:
             write: Writes a next step that is a command. The default writes Python.
@@ -315,12 +315,11 @@ class AutoML:
         return summary_lines(self._document(), self.run.history, write, has_notes=has_notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the result as plain values.
-
-        As it was stored, where the driver of the run has stored it.
-        """
+        """Return the result as plain values, as the driver of the run stored it if it did."""
         document = self._document()
-        return document if "summary" in document else document | {"summary": self.summary()}
+        if "summary" not in document:
+            document["summary"] = self.summary()
+        return document
 
     def _document(self) -> dict[str, Any]:
         stored = self.run.history.result
@@ -353,10 +352,11 @@ class AutoML:
 
     def __repr__(self) -> str:
         stored: Any = self.run.history.result
-        summary = stored.get("summary") if stored else None
-        # The first line may be that nothing was learnt in time.
-        answer = f"; {summary[0]}" if summary else ""
-        return f"AutoML({self.run.run_id!r}): {self.progress}{answer}"
+        text = f"AutoML({self.run.run_id!r}): {self.progress}"
+        if stored and stored.get("summary"):
+            # The first line may be that nothing was learnt in time.
+            text += f"; {stored['summary'][0]}"
+        return text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         stored: Any = self.run.history.result
@@ -379,7 +379,9 @@ class AutoML:
         )
         forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
         # A live view knows no result that was chosen only here, after a run that stored none.
-        return shown | forms if stored else forms
+        if not stored:
+            return forms
+        return shown | forms
 
     @cached_property
     def _learning(self) -> LearningData:
@@ -405,7 +407,9 @@ class AutoML:
         used = self._chosen.used
         if not used:
             return SIMPLEST[self._task]
-        return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
+        if len(used) == 1:
+            return used[0][0].family
+        return f"ensemble of {len(used)}"
 
     @property
     def _chosen(self) -> ChosenModel:

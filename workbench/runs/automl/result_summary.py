@@ -36,7 +36,7 @@ def summary_lines(
     *,
     has_notes: bool = True,
 ) -> list[str]:
-    """Return the model, its test scores, those of the simplest guess, and notes.
+    """Return the model, its test scores, the scores of the simplest guess, and notes.
 
     Args:
         result: The result, as `wb.AutoML.to_json` returns it. Its own summary is not read.
@@ -49,11 +49,15 @@ def summary_lines(
     folds = history.experiment.repeats
     metric, value = next((name, float(score)) for name, score in result["test"].items())
     guess = float(result["baseline"][metric])
-    no_better = (
-        "" if is_better(metric, task, value, guess) else " - the model is no better than this guess"
-    )
-    how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
-    optimised = f", optimised for {result['metric']}" if result.get("metric") else ""
+    no_better = ""
+    if not is_better(metric, task, value, guess):
+        no_better = " - the model is no better than this guess"
+    how = "a fifth of them held out for validation"
+    if folds > 1:
+        how = f"in {folds} folds"
+    optimised = ""
+    if result.get("metric"):
+        optimised = f", optimised for {result['metric']}"
     num_tested = num_samples["test"]
     sureness = _sureness(metric, value, num_tested)
     lines = [
@@ -70,10 +74,9 @@ def summary_lines(
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
     else:
         cut_short = describe_cut_short(history)
-        lines += [
-            *([] if cut_short is None else [cut_short]),
-            *describe_analysis(result["analysis"]),
-        ]
+        if cut_short is not None:
+            lines.append(cut_short)
+        lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
 
@@ -90,8 +93,10 @@ def _sureness(metric: str, value: float, num_samples: int) -> str:
 
 
 def _notes_of_perfection(result: Mapping[str, Any]) -> list[str]:
-    """Return a note where the test has no mistake: the data may hold the answer."""
-    name = "accuracy" if result["task"] == "classification" else "r2"
+    """Return a note if the test has no mistake: a column may contain the answer."""
+    name = "r2"
+    if result["task"] == "classification":
+        name = "accuracy"
     columns = (result["analysis"].get("importance") or {}).get("columns") or []
     if float(result["test"][name]) < _PERFECT or not columns:
         return []
@@ -100,7 +105,7 @@ def _notes_of_perfection(result: Mapping[str, Any]) -> list[str]:
     ]
     return [
         f"the test has no mistake: make sure that {', '.join(needed)} would be known when a"
-        " prediction is made; leave out what is not with --drop"
+        " prediction is made. Drop columns that would not be with --drop"
     ]
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
 from workbench.runs.automl.targets import Task
 
-# Smaller probabilities are raised to this, or their logarithm would let one sample outweigh all
+"""Takes (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
 # others.
 _MIN_PROBABILITY = 1e-7
 Score = Callable[[np.ndarray, np.ndarray], float]
@@ -57,7 +57,9 @@ def _mae(predicted: np.ndarray, targets: np.ndarray) -> float:
 
 def _r2(predicted: np.ndarray, targets: np.ndarray) -> float:
     spread = float(np.var(targets))
-    return 1.0 - _squared_error(predicted, targets) / spread if spread > 0 else float("nan")
+    if spread <= 0:
+        return float("nan")
+    return 1.0 - _squared_error(predicted, targets) / spread
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ class Measure:
         Less is better, and none is below 0 where the best score is 1.
         """
         value = self.score(predicted, targets)
-        return 1.0 - value if self.goal == "maximize" else value
+        if self.goal == "maximize":
+            return 1.0 - value
+        return value
 
 
 METRICS: dict[Task, dict[str, Measure]] = {
@@ -170,7 +174,7 @@ def scores_of(
 
 def is_better(name: str, task: Task, value: float, other: float) -> bool:
     """Return whether a value of a metric is better than another one."""
-    return value > other if METRICS[task][name].goal == "maximize" else value < other
+    return sign_of(METRICS[task][name].goal) * (value - other) > 0
 
 
 def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.ndarray:

@@ -39,22 +39,27 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
             allowed="classes, or numbers",
             next_step=(
                 "Predict a number computed from it, such as (dates - dates.min()).dt.days, or, if"
-                " the dates stand for classes, set task to classification."
+                " the dates are classes, set task to classification."
             ),
         )
     first = targets.iloc[0]
     if targets.astype(str).nunique() == 1:
-        value = repr(first) if isinstance(first, str) else str(first)
+        value = str(first)
+        if isinstance(first, str):
+            value = repr(first)
+        problem = f"{name} is {value} in every sample"
+        next_step = "Add samples that differ in it, or name another column."
+        if num_missing:
+            problem += " that has one"
+            next_step = (
+                f"{num_missing} samples have none. If that means another class, fill it in, as in"
+                ' y.fillna("no").'
+            )
         raise DataError(
-            f"{name} is {value} in every sample" + (" that has one" if num_missing else ""),
+            problem,
             field="target",
             allowed="at least two classes, or numbers that differ",
-            next_step=(
-                f"{num_missing} samples have none: if that means another class, fill it in, as in "
-                'y.fillna("no").'
-                if num_missing
-                else "Add samples that differ in it, or name another column."
-            ),
+            next_step=next_step,
         )
 
 
@@ -96,15 +101,19 @@ def check_finite(targets: pd.Series) -> None:
         return
     wrong = np.flatnonzero(np.isinf(targets.to_numpy(dtype=np.float64, na_value=np.nan)))
     if len(wrong):
-        rows = ", ".join(map(str, wrong[:_MAX_ROWS])) + (", ..." if len(wrong) > _MAX_ROWS else "")
+        rows = ", ".join(map(str, wrong[:_MAX_ROWS]))
+        if len(wrong) > _MAX_ROWS:
+            rows += ", ..."
         raise DataError(
             f"{_name_of(targets)} is infinite in {len(wrong)} of {len(targets)} samples: {rows}"
             " (from 0)",
             field="target",
             allowed="finite numbers",
-            next_step="Correct them, or write NaN: samples without a target are left out.",
+            next_step="Correct them, or write NaN: samples without a target are not used.",
         )
 
 
 def _name_of(targets: pd.Series) -> str:
-    return "the target" if targets.name is None else f"the target {str(targets.name)!r}"
+    if targets.name is None:
+        return "the target"
+    return f"the target {str(targets.name)!r}"

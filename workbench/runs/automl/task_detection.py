@@ -57,11 +57,11 @@ class Problem:
         targets: Class numbers as int64, or numbers as float64.
         class_names: Names of the classes, by number, or empty for a regression.
         labels: The value of each class as it was given, by number.
-        target_name: The name of the target, where it has one.
+        target_name: The name of the target, if it has one.
         notes: What the user should know about the data.
         text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
-        target_unit: The sign or word beside the numbers of the target, such as CHF, or "" for none.
+        target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
     """
 
     kind: SampleKind
@@ -86,16 +86,16 @@ def read_problem(
     """Read data and detect its task.
 
     Args:
-        data: A pair (X, y). A data frame or the path of a .csv, .tsv or .parquet file, with
-            `target`; or the name of a bundled data set. X is a data frame, an array (samples,
-            features), images (samples, height, width[, channels]), or texts.
-        target: The column to predict, where data is a table.
+        data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
+            height, width[, channels]), or texts. A data frame or the path of a .csv, .tsv or
+            .parquet file, with `target`. Or the name of a bundled data set.
+        target: The column to predict, if data is a table.
         task: Whether to predict classes or numbers, or None to detect it from the target.
         drop: Columns of a table that must not be used.
 
     Raises:
-        DataError: If the data is not sufficient to train and test on: too few samples, one class
-            only; or if a column to leave out does not exist.
+        DataError: If the data is not sufficient to train and test on, such as too few samples or
+            only one class, or if a column to drop does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
     samples, targets, name, converted = _take_apart(data, target)
@@ -105,15 +105,20 @@ def read_problem(
         raise DataError(
             f"there are {len(samples)} samples and {len(targets)} targets", field="data"
         )
-    targets = targets.infer_objects()  # numbers beside gaps may come as objects
+    targets = targets.infer_objects()  # numbers next to gaps may come as objects
     check_finite(targets)
-    written, targets = targets, read_targets(targets, task)
+    written = targets
+    targets = read_targets(targets, task)
     samples, targets, dropped = _drop_without_target(samples, targets)
-    notes = [*converted, *([f"left out {dropped} samples without a target"] if dropped else [])]
+    notes = list(converted)
+    if dropped:
+        notes.append(f"{dropped} samples without a target are not used")
     if len(targets) < MIN_SAMPLES:
+        problem = f"{len(targets)} samples with a target are too few to train, validate and test on"
+        if dropped:
+            problem += f" ({dropped} have none)"
         raise DataError(
-            f"{len(targets)} samples with a target are too few to train, validate and test on"
-            + (f" ({dropped} have none)" if dropped else ""),
+            problem,
             field="data",
             allowed=f"at least {MIN_SAMPLES}",
             next_step="Add samples.",
@@ -183,7 +188,7 @@ def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list
         return []
     return [
         f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows"
-        " that it learnt from, so scores are too good; remove the copies"
+        " that it learnt from, so scores are too good. Remove the copies"
     ]
 
 
@@ -226,7 +231,9 @@ def take(samples: Any, indices: np.ndarray) -> Any:
         samples: A data frame or an array.
         indices: The numbers of the samples.
     """
-    return samples.iloc[indices] if hasattr(samples, "iloc") else samples[indices]
+    if hasattr(samples, "iloc"):
+        return samples.iloc[indices]
+    return samples[indices]
 
 
 def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
@@ -285,9 +292,7 @@ def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | 
     if not drop:
         return samples
     if kind != "table":
-        raise ArgumentError(
-            f"{kind} have no columns to leave out", field="drop", next_step="Remove it."
-        )
+        raise ArgumentError(f"{kind} have no columns to drop", field="drop", next_step="Remove it.")
     if target in drop and target not in samples.columns:
         raise ArgumentError(
             f"{target!r} is the column to predict", field="drop", next_step="Remove it."
@@ -397,8 +402,8 @@ def _targets_of(given: Any) -> pd.Series:
             field="target",
             allowed="one target for each sample",
             next_step=(
-                "Give the classes as y.argmax(axis=1) if they are one-hot; predict each of several "
-                "numbers in a run of its own."
+                "Give the classes as y.argmax(axis=1) if they are one-hot. Predict each of several"
+                " numbers in a separate run."
             ),
         )
     return pd.Series(values.ravel())
@@ -407,10 +412,9 @@ def _targets_of(given: Any) -> pd.Series:
 def _as_array(given: Any) -> np.ndarray:
     """Return what an array of another library holds. Masked values are missing."""
     if np.ma.isMaskedArray(given):
-        is_real = given.dtype.kind in "iuf"
-        return np.ma.filled(
-            given.astype(np.float64 if is_real else object), np.nan if is_real else None
-        )
+        if given.dtype.kind in "iuf":
+            return np.ma.filled(given.astype(np.float64), np.nan)
+        return np.ma.filled(given.astype(object), None)
     if hasattr(given, "toarray"):
         raise DataError(
             f"samples of the type {type(given).__name__} are sparse",
@@ -418,7 +422,9 @@ def _as_array(given: Any) -> np.ndarray:
             allowed="dense arrays",
             next_step="Pass X.toarray(), if that fits into memory.",
         )
-    return np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    if hasattr(given, "detach"):  # a tensor of torch
+        given = given.detach().cpu()
+    return np.asarray(given)
 
 
 def _check_order(samples: Any, targets: pd.Series) -> None:
@@ -449,7 +455,9 @@ def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
     datasets = load(name, {})
     parts = [split.batch(np.arange(len(split))) for split in (datasets.train, datasets.validation)]
     inputs, targets = (np.concatenate([part[index] for part in parts]) for index in range(2))
-    return (inputs[:, 0] if inputs.ndim == 4 else inputs), np.array(datasets.class_names)[targets]
+    if inputs.ndim == 4:
+        inputs = inputs[:, 0]
+    return inputs, np.array(datasets.class_names)[targets]
 
 
 def _samples_of(given: Any) -> tuple[SampleKind, Any]:
@@ -522,7 +530,9 @@ def _name_of_class(value: Any) -> str:
 
     1 and 1.0 are the same, which gaps in a column exchange.
     """
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
 
 
 def _drop_rare(
@@ -548,18 +558,20 @@ def _drop_rare(
     of_rare = (
         f"{format_count(len(rare), 'class', 'classes')} with fewer than {MIN_PER_CLASS} samples"
     )
-    of_rare += f": {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    of_rare += f": {', '.join(rare[:5])}"
+    if len(rare) > 5:
+        of_rare += ", ..."
     if len(rows) < len(classes) / 2 or len(rows) < MIN_SAMPLES:
         raise DataError(
             f"{len(classes) - len(rows)} of {len(classes)} samples are of {of_rare}",
             field="target",
             allowed=(
                 f"classes of which there are at least {MIN_PER_CLASS} samples each, for most of the"
-                f" samples and at least {MIN_SAMPLES} of them; or numbers"
+                f" samples and at least {MIN_SAMPLES} of them, or numbers"
             ),
             next_step=(
-                "If the target is a quantity, write it in plain numbers, such as 2466; else merge"
-                " rare classes, or name another column."
+                "If the target is a quantity, write it in plain numbers, such as 2466. Otherwise"
+                " merge rare classes, or choose another column."
             ),
         )
     note = f"left out {format_count(len(classes) - len(rows), 'sample')} of {of_rare}"
@@ -574,5 +586,5 @@ def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
         return []
     return [
         f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]}"
-        f" of {class_names[least]!r}; compare balanced_accuracy, as accuracy alone is misleading"
+        f" of {class_names[least]!r}. Compare balanced_accuracy, as accuracy alone is misleading"
     ]

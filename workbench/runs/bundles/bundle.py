@@ -1,10 +1,10 @@
 """A trial exported as a self-contained folder: configuration, weights, script and report.
 
 experiment.yaml       the experiment with the search space narrowed to this one configuration
-objects/              Python objects from a notebook, named by their SHA-256, where there are any
-code/                 the user's code and data that it needs: the modules that the experiment names
-                      and those that they import, and the files that the code of a train function
-                      names; or everything that was submitted with the run
+objects/              Python objects from a notebook, named by their SHA-256, if there are any
+code/                 the user's code and data that it needs: the modules that the experiment uses
+                      and their imports, and the files that the code of a train function opens, or
+                      else everything that was submitted with the run
 configuration.json    the parameters, the plan, the seed, the results, the SHA-256 of every file
 weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench
                       trained it
@@ -200,7 +200,7 @@ def narrow(experiment: Experiment, trial: Trial, parts: Sequence[Trial] = ()) ->
     if trains_model and trial.plan.global_batch is not None and "global_batch" not in trial.params:
         training = document.get("training", {})
         batch = trial.plan.global_batch
-        if experiment.federated is not None:  # each worker takes the batch of a client of its own
+        if experiment.federated is not None:  # each worker takes the batch of one client
             batch //= trial.plan.workers or 1
         document["training"] = {**training, "global_batch": batch}
     return Experiment(**document).with_payloads(experiment.payloads())
@@ -226,7 +226,9 @@ def _distinct(values: Iterable[JsonValue]) -> list[JsonValue]:
 
 def _as_fixed(value: JsonValue) -> JsonValue:
     # A bare list or mapping in a search space is not a fixed value but a domain.
-    return {"value": value} if isinstance(value, list | dict) else value
+    if isinstance(value, list | dict):
+        return {"value": value}
+    return value
 
 
 def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
@@ -235,7 +237,10 @@ def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
     Raises:
         RunError: If there is none.
     """
-    chosen = chosen_or_best(history) if number is None else history.trials.get(number)
+    if number is None:
+        chosen = chosen_or_best(history)
+    else:
+        chosen = history.trials.get(number)
     if chosen is None and number is None and is_compression(run.experiment):
         base = base_of(run.experiment)
         raise RunError(
@@ -322,7 +327,7 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
 
 
 def _script(has_code: bool, contents: Contents, retrain: str) -> str:
-    """Return a script that trains again wherever the folder is, and names what it lacks."""
+    """Return a script that trains again wherever the folder is, and prints what is missing."""
     notes = [f"not in this folder: {name}" for name in contents.lacks]
     notes += [f"not as the trial read it: {name} has changed since" for name in contents.changed]
     path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
@@ -340,14 +345,16 @@ def _script(has_code: bool, contents: Contents, retrain: str) -> str:
 
 
 def _finite(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)
+    if math.isfinite(value):
+        return value
+    return str(value)
 
 
 def _environment(packages: bytes | None) -> str:
     """Return the versions of all installed packages, in the format that pip reads.
 
     Args:
-        packages: Those that the trial had, where others are installed now.
+        packages: The packages that the trial had, if others are installed now.
     """
     if packages is None:
         installed: Mapping[str, str] = {
@@ -384,7 +391,9 @@ def _readme(
         *_warnings(trial, experiment, contents, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
-        epoch = "best" if TrialValue(run.experiment).follows_best else "last"
+        epoch = "last"
+        if TrialValue(run.experiment).follows_best:
+            epoch = "best"
         parts.append(
             f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n    from"
             ' safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
@@ -413,17 +422,19 @@ def _warnings(
         )
     if contents.missing_weights:
         parts.append(
-            "Training again begins with weights that are not in this folder: "
-            f"{', '.join(contents.missing_weights)}. `weights.safetensors` is whole without them."
+            "Training again starts with weights that are not in this folder: "
+            f"{', '.join(contents.missing_weights)}. `weights.safetensors` does not need them."
         )
     if uses_adapter(experiment):
         parts.append(
             "The model has low-rank additions (LoRA), so that to build it takes peft: pip install"
             " peft."
         )
-    path = experiment.data.options.get("path") if experiment.data else None
+    path = experiment.data and experiment.data.options.get("path")
     if path is not None and relative_data(experiment) is None:
-        shown = open_artifacts(str(path)) if is_url(str(path)) else path  # a URL may hold keys
+        shown = path
+        if is_url(str(path)):
+            shown = open_artifacts(str(path))  # a URL may contain keys, which this hides
         parts.append(f"It reads data that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(
@@ -439,7 +450,7 @@ def _warnings(
 
 
 def _about_code(experiment: Experiment, contents: Contents, *, has_code: bool) -> list[str]:
-    """Return which code the folder holds, and which it lacks."""
+    """Return which code the folder contains, and which is missing."""
     parts: list[str] = []
     if has_code and experiment.trains_model:
         parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")

@@ -56,7 +56,7 @@ _FREE_SPACE = "Free space there, or let the variable TMPDIR name another folder.
 
 @dataclass
 class Contents:
-    """What was copied into a bundle, and what it lacks."""
+    """What was copied into a bundle, and what is missing in it."""
 
     missing_modules: list[str] = field(default_factory=list)
     too_large: list[str] = field(default_factory=list)
@@ -74,20 +74,25 @@ class Contents:
         return [*self.missing_modules, *self.too_large, *self.missing_weights]
 
     def describe_function(self, folder: str, *, is_program: bool) -> list[str]:
-        """Return what a bundle of a function or a program holds, and what it cannot hold."""
-        what = "program" if is_program else "function"
-        receives = "`{folder}` in its command" if is_program else "a parameter named `folder`"
+        """Return the files of a bundle of a function or a program, or why there are none."""
+        what = "function"
+        receives = "a parameter named `folder`"
+        if is_program:
+            what = "program"
+            receives = "`{folder}` in its command"
         if self.num_bytes_by_file:
             shown = list(self.num_bytes_by_file.items())[:_MAX_LISTED]
             files = "\n".join(f"- {name}, {format_bytes(size)}" for name, size in shown)
             more = len(self.num_bytes_by_file) - len(shown)
-            rest = f"\n- and {more} more" if more else ""
-            left = f"`{folder}` holds what the {what} left in its folder:\n\n{files}{rest}"
-            left += f"\n\n{self.best_report}" if self.best_report else ""
+            left = f"`{folder}` contains what the {what} left in its folder:\n\n{files}"
+            if more:
+                left += f"\n- and {more} more"
+            if self.best_report:
+                left += f"\n\n{self.best_report}"
         else:
             left = (
                 f"The {what} left no files, so there are no weights here. A {what} that has"
-                f" {receives} receives a folder; what it saves there is exported."
+                f" {receives} receives a folder. Everything that it saves there is exported."
             )
         return [
             left,
@@ -101,9 +106,7 @@ class Contents:
 
 @contextlib.contextmanager
 def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
-    """Give a temporary folder.
-
-    When the context ends, its content becomes the bundle, all or nothing.
+    """Give a temporary folder, whose content becomes the bundle at the end, all or nothing.
 
     Args:
         folder: The bundle: a folder that is empty or does not exist.
@@ -136,7 +139,9 @@ def _naming_files(beside: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RunError) as error:
-        cause = error if isinstance(error, OSError) else error.__cause__
+        cause: BaseException | None = error
+        if not isinstance(error, OSError):
+            cause = error.__cause__
         if not isinstance(cause, OSError) or (cause is not error and cause.errno not in FULL):
             raise
         where = str(cause.filename or beside)
@@ -220,7 +225,7 @@ class KeptFilesOfTrial:
             version: The version of the program that the trial ran.
         """
         folder = origin.kept_folder()
-        self._kept = None if folder is None else KeptFiles(str(folder))
+        self._kept = folder and KeptFiles(str(folder))
         self._artifacts = artifacts
         self._version = version
         self._fingerprints = Fingerprints.read(artifacts) or Fingerprints()
@@ -257,7 +262,7 @@ class KeptFilesOfTrial:
                 self._copied.add(str(path.absolute()))
 
     def named_before(self, directory: Path) -> dict[str, Path]:
-        """Return what the run depended on as it began, and what of its code is gone.
+        """Return what the run depended on when it started, and which of its code is gone.
 
         Args:
             directory: The folder of the run. What is elsewhere is omitted.
@@ -270,7 +275,8 @@ class KeptFilesOfTrial:
         for path in [*sources, *sorted(self._fingerprints.hashes)]:
             if not Path(path).is_relative_to(directory) or not self._has(path):
                 continue
-            num_bytes += os.path.getsize(path) if os.path.exists(path) else 0
+            if os.path.exists(path):
+                num_bytes += os.path.getsize(path)
             if num_bytes > MAX_DATA_BYTES:
                 break
             named[Path(path).relative_to(directory).as_posix()] = Path(path)
@@ -310,10 +316,10 @@ class KeptFilesOfTrial:
         return stored_content(self._artifacts, expected)
 
     def changed(self, directory: Path) -> list[str]:
-        """Return what the trial read and is another now, except what was copied as it was.
+        """Return the inputs of the trial that have changed since, except those copied before.
 
         Args:
-            directory: The folder of the run. Where this machine does not have it, nothing is
+            directory: The folder of the run. If this machine does not have it, nothing is
                 compared.
         """
         if not directory.is_dir():
@@ -325,7 +331,9 @@ class KeptFilesOfTrial:
                 path
             ):
                 is_below = Path(path).is_relative_to(directory)
-                names.append(os.path.relpath(path, directory) if is_below else path)
+                if is_below:
+                    path = os.path.relpath(path, directory)
+                names.append(path)
         return sorted(names)
 
 
@@ -351,12 +359,10 @@ def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) ->
 
 
 def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
-    """Return that files may be newer than the value of a trial.
+    """Return that files may be newer than the value of a trial, or None if they are not.
 
-    None if its last report is its value.
-
-    What a train function or a program writes is not copied at each report: the folder is as it was
-    left.
+    The files of a train function or a program are not copied at each report. The folder is as the
+    code left it, so only a trial whose last report is its value surely has the right files.
 
     Args:
         run: The run.
@@ -373,13 +379,14 @@ def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
             is_best = followed.report(
                 event.values, step=event.step, attempt=event.attempt, returned=event.returned
             )
-            best = last if is_best else best
+            if is_best:
+                best = last
     if best is None or last is None or best == last:
         return None
     return (
-        f"Its value is that of the report at step {best[1]}, and its training ended at step"
-        f" {last[1]}: a file that was written over since is of a later report. To have the best,"
-        " write a file only at a report that is better than all before."
+        f"Its value is from the report at step {best[1]}, but its training ended at step {last[1]}."
+        " A file that was written again in between belongs to a later report. To keep the best,"
+        " write a file only after a report that is better than all before."
     )
 
 

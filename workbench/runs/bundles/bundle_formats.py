@@ -1,7 +1,4 @@
-"""The formats in which a bundle can hold its model beside its weights.
-
-Writing them is left to `deploy`.
-"""
+"""The formats of a model in a bundle, besides its weights. `deploy` writes them."""
 
 from __future__ import annotations
 
@@ -25,23 +22,19 @@ if TYPE_CHECKING:
 
 FLOWER = "flower"
 _ABOUT_FLOWER = """
-`flower/` holds the federation as an application for Flower; the README.md in it states how to run \
-it.
+`flower/` contains the federation as an application for Flower. Its README.md says how to run it.
 """
 _ABOUT_MODEL = """
 `model.onnx` is the model, from rows as users have them to answers. `predict.py` predicts with it \
-where the
-workbench is not installed; its first line names the packages that it needs:
+without an installed workbench. Its first line lists the packages that it needs:
 
     python predict.py ROWS
 
 `card.json` describes its inputs, where it comes from and what was measured.
 
-The torch model of `wb.load_bundle(...)` takes what `data.validation.batch(...)` returns: values \
-that are
-scaled and encoded, such as standardised columns. `model.onnx` does that itself: give it rows as \
-they are in
-your table, not such a batch.
+The torch model of `wb.load_bundle(...)` takes the batches of `data.validation.batch(...)`, whose \
+values are scaled and encoded, such as standardised columns. `model.onnx` does that itself: give \
+it rows as they are in your table, not such a batch.
 """
 
 
@@ -53,12 +46,16 @@ def formats_of(experiment: Experiment, *, of_trial: bool = False) -> tuple[str, 
         of_trial: Whether one trial is exported, and not the best or the result of the run.
     """
     if is_automl(experiment):
-        return () if of_trial else (ONNX,)
+        if of_trial:
+            return ()
+        return (ONNX,)
     if is_compression(experiment):
         return tuple(format_names())
     if not experiment.trains_model:
         return ()
-    return (*format_names(), *([FLOWER] if experiment.federated is not None else []))
+    if experiment.federated is None:
+        return (*format_names(),)
+    return (*format_names(), FLOWER)
 
 
 def check_result_format(experiment: Experiment, format: str | None, *, has_weights: bool) -> None:
@@ -103,7 +100,10 @@ def add_format(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     else:
         add_model(run, trial, folder, format)
     with (folder / "README.md").open("a", encoding="utf-8") as readme:
-        readme.write(_ABOUT_FLOWER if format == FLOWER else _ABOUT_MODEL)
+        about = _ABOUT_MODEL
+        if format == FLOWER:
+            about = _ABOUT_FLOWER
+        readme.write(about)
 
 
 def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
@@ -126,7 +126,9 @@ def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
     from workbench.runs.bundles.bundle_loading import load_bundle
     from workbench.training.task import TrialTask
 
-    objects = run.store.artifacts_of(run.run_id).below("objects").url
+    objects = None
+    if run.experiment.payload_hashes():
+        objects = run.store.artifacts_of(run.run_id).below("objects").url
     task = TrialTask(
         run.run_id,
         trial.number,
@@ -134,7 +136,7 @@ def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
         run.experiment.model_dump_json(),
         params=trial.params,
         seed=trial.seed,
-        objects=objects if run.experiment.payload_hashes() else None,
+        objects=objects,
     )
     with load_bundle(folder).importing():
         write_application(folder / FOLDER, task, run.name)
@@ -224,4 +226,6 @@ def _origin(
 def describe_model(experiment: Experiment, trial: Trial) -> str:
     """Return the model of a trial with its configuration, in words."""
     title = experiment.trained.title if experiment.trained else "a model"
-    return f"{title} ({format_params(trial.params)})" if trial.params else title
+    if not trial.params:
+        return title
+    return f"{title} ({format_params(trial.params)})"

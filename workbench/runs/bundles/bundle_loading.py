@@ -56,12 +56,10 @@ class Bundle:
 
     @property
     def model(self) -> nn.Module:
-        """The model with its weights, on the CPU and in evaluation mode.
-
-        It takes inputs as `data` has them.
+        """The model with its weights, on the CPU and in evaluation mode. It takes inputs of `data`.
 
         Raises:
-            RunError: If the bundle has no weights, or those of another model.
+            RunError: If the bundle has no weights, or they are another model's.
         """
         return self._trained[0]
 
@@ -92,7 +90,7 @@ class Bundle:
 
         Example:
             >>> bundle = wb.load_bundle(run.export("exported", format="onnx"))
-            >>> answers = bundle.predict([{one.name: one.example for one in bundle.card.inputs}])
+            >>> answers = bundle.predict([{item.name: item.example for item in bundle.card.inputs}])
             >>> len(answers)
             1
         """
@@ -104,7 +102,7 @@ class Bundle:
         """Time the model on a device, and keep the result in the card.
 
         Args:
-            device: `here`, ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed, or
+            device: `here`, ssh://[USER@]HOST[:PORT] with numpy and onnxruntime installed, or
                 FILE:TIER, the machine of a tier.
             threads: Number of threads that compute a call.
             batch: Samples in a call.

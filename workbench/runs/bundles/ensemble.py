@@ -20,6 +20,7 @@ from workbench.cluster.remote.code_dependencies import with_data_in
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
+from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import ArgumentError, ArtifactsError, RunError, Suggestion
 from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.bundles.bundle import fetched_checkpoint, narrow
@@ -205,7 +206,9 @@ class Ensemble:
             for model in self._members
         ]
         mean = weighted_mean(answers, list(self.weights.values()))
-        return mean if is_classes else in_unit_of_target(mean, self._experiment)
+        if is_classes:
+            return mean
+        return in_unit_of_target(mean, self._experiment)
 
     def export(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the ensemble as a bundle with one ONNX graph.
@@ -282,7 +285,10 @@ class Ensemble:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values for programs to read."""
-        judged = {"validation": self.validation, "test": self.test}
+        judged = {
+            name: judgement and vars(judgement)
+            for name, judgement in (("validation", self.validation), ("test", self.test))
+        }
         return {
             "run_id": self._run.run_id,
             "metric": self.metric,
@@ -291,10 +297,7 @@ class Ensemble:
             "single": self.single,
             "candidates": list(self.candidates),
             "left_out": {str(number): why for number, why in self.left_out.items()},
-            **{
-                name: None if judgement is None else vars(judgement)
-                for name, judgement in judged.items()
-            },
+            **judged,
             "is_better": self.is_better,
             "verdict": self.verdict,
         }
@@ -340,8 +343,8 @@ def find_ensemble(
             yield model
         if len(readable) < 2:
             raise RunError(
-                f"an ensemble takes at least two trials, and {len(readable)} of {len(candidates)}"
-                f" can be used; not {_describe_unreadable(left_out)}",
+                f"an ensemble takes at least two trials, but only {len(readable)} of"
+                f" {len(candidates)} can be used (not {_describe_unreadable(left_out)})",
                 next_step="Restore the files, or start a new run.",
             )
 
@@ -369,8 +372,10 @@ def find_ensemble(
 
 
 def _describe_unreadable(left_out: Mapping[int, str]) -> str:
-    """Name the trials whose checkpoints cannot be read, and why the first cannot."""
-    whose = "whose checkpoints" if len(left_out) > 1 else "whose checkpoint"
+    """Return the trials whose checkpoints cannot be read, and why the first cannot."""
+    whose = "whose checkpoint"
+    if len(left_out) > 1:
+        whose += "s"
     return (
         f"{format_numbers(list(left_out))}, {whose} cannot be read: {next(iter(left_out.values()))}"
     )
@@ -410,7 +415,7 @@ def _candidates(
     run: StoredRun, history: History, objective: Objective, wanted: Iterable[int] | None
 ) -> list[Trial]:
     """Return the trials to select from, the best first."""
-    sign = -1.0 if objective.goal == "maximize" else 1.0
+    sign = -sign_of(objective.goal)
     ranked = history.ranked()
     if objective != history.objectives[0]:
         ranked.sort(key=lambda trial: sign * trial.values.get(objective.metric, math.inf))
@@ -425,7 +430,9 @@ def _candidates(
             )
     if len(kept) < 2:
         raise _too_few(run, len(kept), num_lost=len(ranked) - len(kept))
-    return kept if wanted is not None else kept[:MAX_TRIALS]
+    if wanted is None:
+        return kept[:MAX_TRIALS]
+    return kept
 
 
 def _too_few(run: StoredRun, num_kept: int, *, num_lost: int) -> RunError:
@@ -444,7 +451,9 @@ def _too_few(run: StoredRun, num_kept: int, *, num_lost: int) -> RunError:
 def _check_wanted(
     history: History, numbers: Sequence[int], ranked: Sequence[Trial], kept: Sequence[Trial]
 ) -> None:
-    allowed = format_numbers(sorted(trial.number for trial in kept)) if kept else "none"
+    allowed = "none"
+    if kept:
+        allowed = format_numbers(sorted(trial.number for trial in kept))
     complete = {trial.number for trial in ranked}
     usable = {trial.number for trial in kept}
     for number in numbers:
@@ -473,7 +482,7 @@ def write_ensemble_bundle(
     holds: str,
     write_model: Callable[[Path], object],
 ) -> None:
-    """Write several models as one bundle. Where they cannot be exported, no folder is left behind.
+    """Write several models as one bundle, or nothing if they cannot be exported.
 
     Args:
         run: The run that trained them.
@@ -482,8 +491,8 @@ def write_ensemble_bundle(
         values: Scores by name, such as test_accuracy.
         force: Write into a folder that is not empty.
         title: The title of its README.
-        of: What the bundle is of, as a sentence.
-        holds: What the graph contains beside the weights of the models.
+        of: The origin of the bundle, as a sentence.
+        holds: Other parts of the graph, next to the weights of the models.
         write_model: Writes the graph, its card and its script into a folder.
 
     Raises:

@@ -2,7 +2,6 @@
 
 `series` turns events into columns that stay bounded, `prepare` turns columns and history into
 exactly what a figure shows, `figures` draws it with plotly, `report` puts figures and tables on one
-HTML page. Where events come from is left to the caller. Live curves in a browser are left to the
-front end, which reads the same series. Importing this package does not load plotly: the first
-figure that is drawn loads it.
+HTML page. The caller provides the events. The front end draws live curves in a browser, from the
+same series. Importing this package does not load plotly: the first figure that is drawn loads it.
 """

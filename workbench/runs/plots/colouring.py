@@ -1,6 +1,4 @@
-"""Colours by the value of a parameter.
-
-Of the points and bars of a figure, each of which stands for a trial.
+"""Colour the points and bars of a figure, each of which is a trial, by the value of a parameter.
 
 Lines of the parallel coordinates are coloured by `figures_trials`, with the same scale and bar.
 """
@@ -43,7 +41,7 @@ def layout_of(run: RunData, name: str) -> ParameterLayout:
 
 
 def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
-    """Colour what stands for trials by a parameter, in place. The best keeps its colour.
+    """Colour the trials of a figure by a parameter, in place. The best keeps its colour.
 
     Args:
         figure: A figure whose traces of trials are marked with `TRIALS`.
@@ -59,11 +57,15 @@ def colour_by(figure: go.Figure, run: RunData, name: str) -> None:
         is_mark = str(trace.name or "").startswith(("best", "chosen"))
         if trace.meta != TRIALS or is_mark or not hasattr(trace, "marker"):
             continue
-        numbers = [] if trace.customdata is None else [int(row[0]) for row in trace.customdata]
+        numbers = []
+        if trace.customdata is not None:
+            numbers = [int(row[0]) for row in trace.customdata]
         places = [layout.position(run.history.trials[number]) for number in numbers]
         # Hollow points have a colour at their edge only.
-        edge = str(trace.marker.color).startswith("rgba(0,0,0,0")
-        trace.marker.update({"line": _coloured(places)} if edge else _coloured(places))
+        colours = _coloured(places)
+        if str(trace.marker.color).startswith("rgba(0,0,0,0"):
+            colours = {"line": colours}  # a ring, whose edge is coloured
+        trace.marker.update(colours)
         trace.showlegend = False
     figure.update_layout(coloraxis=bar_of(layout.axis))
 
@@ -76,7 +78,8 @@ def bar_of(axis: ParameterAxis) -> dict[str, Any]:
     if axis.levels:
         places, texts = zip(*axis.levels, strict=True)
         edges = _edges(places)
-        low, high = edges[0], edges[-1]
+        low = edges[0]
+        high = edges[-1]
         scale = [
             [(edge - low) / (high - low), colour]
             for colour, ends in zip(colours_of(axis), itertools.pairwise(edges), strict=True)
@@ -110,7 +113,7 @@ def colours_of(axis: ParameterAxis, num_shades: int = 2) -> list[str]:
 
     Args:
         axis: The parameter.
-        num_shades: Number of colours, at least 2, where its values are too many for a colour each.
+        num_shades: Number of colours, at least 2, if there are too many values for a colour each.
     """
     number = len(axis.levels) or num_shades
     return [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, sign_of
 from workbench.runs.plots.series import MIN_POINTS, Axis, Curve, Floats, thin_indices
 
 
@@ -65,13 +65,13 @@ def bundle(
     Args:
         curves: One curve a trial.
         axis: What they will be drawn over.
-        goal: Which direction is better. NaN and infinity are never better. Where nobody has
-            declared one, no value is the best so far.
+        goal: Which direction is better. NaN and infinity are never better. If nobody has declared
+            one, no value is the best so far.
         max_curves: How many trials are kept one by one.
         max_points: Points in all kept curves together.
         always: Trials to keep regardless of their values.
         never_best: Trials whose values do not count as the best so far, such as failed trials.
-        values: The values of complete trials. None of their reports counts as better than that.
+        values: The values of complete trials. No report of such a trial is better.
 
     Returns:
         The bounded curves.
@@ -83,7 +83,9 @@ def bundle(
     points_each = max(max_points // max(len(kept), 1), MIN_POINTS)
     # Trials run one after another: over time, quantiles would mix the start of one with the end of
     # another.
-    band = _band(usable, axis) if len(usable) > max_curves and axis != "time" else None
+    band = None
+    if len(usable) > max_curves and axis != "time":
+        band = _band(usable, axis)
     return Bundle(
         curves=tuple(curve.thinned(points_each) for curve in kept),
         band=band,
@@ -96,7 +98,9 @@ def bundle(
 
 def _where_known(curve: Curve, axis: Axis) -> Curve:
     known = np.isfinite(curve.x(axis))
-    return curve if known.all() else Curve(curve.trial, curve.metric, curve.points[known])
+    if known.all():
+        return curve
+    return Curve(curve.trial, curve.metric, curve.points[known])
 
 
 def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: int) -> list[Curve]:
@@ -109,7 +113,7 @@ def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: 
         if len(others) > num_free:
             places = np.linspace(0, len(others) - 1, num_free).round()
         return [*first[:max_curves], *(others[int(place)] for place in places)]
-    sign = 1.0 if goal == "maximize" else -1.0
+    sign = sign_of(goal)
     ranked = [
         sorted(part, key=lambda curve: -_peak(sign * curve.value)) for part in (first, others)
     ]
@@ -118,7 +122,9 @@ def _kept(curves: list[Curve], goal: Goal | None, wanted: set[int], max_curves: 
 
 def _peak(values: Floats) -> float:
     finite = values[np.isfinite(values)]
-    return float(finite.max()) if len(finite) else -math.inf
+    if not len(finite):
+        return -math.inf
+    return float(finite.max())
 
 
 def _best_so_far(
@@ -131,7 +137,7 @@ def _best_so_far(
     """Walk along the axis over all curves and note each x at which the best value improves."""
     if not curves or goal is None:
         return np.empty((0, 2))
-    sign = 1.0 if goal == "maximize" else -1.0
+    sign = sign_of(goal)
     ceilings = {trial: sign * value for trial, value in values_of.items()}
     climbs = [
         _climb(curve.x(axis), np.minimum(sign * curve.value, ceilings.get(curve.trial, math.inf)))
@@ -139,9 +145,11 @@ def _best_so_far(
     ]
     x, values = (np.concatenate(columns) for columns in zip(*climbs, strict=True))
     order = np.lexsort((values, x))
-    x, running = x[order], np.maximum.accumulate(values[order])
+    x = x[order]
+    running = np.maximum.accumulate(values[order])
     last_of_x = np.append(x[1:] != x[:-1], True)
-    x, running = x[last_of_x], running[last_of_x]
+    x = x[last_of_x]
+    running = running[last_of_x]
     kept = running > np.concatenate(([-np.inf], running[:-1]))
     kept[-1] = np.isfinite(running[-1])
     steps = np.column_stack((x[kept], sign * running[kept]))

@@ -1,9 +1,8 @@
 """Figures: prepared data drawn with plotly, all in one style.
 
-The only modules that use plotly. `FIGURES` names every figure. Each takes a run and returns a
-plotly figure that works in a notebook, on a page and on paper: light background, colours that
-colour-blind readers can tell apart, nothing that needs WebGL. What is shown is decided in
-`prepare`.
+Only these modules use plotly. `FIGURES` lists every figure. Each takes a run and returns a plotly
+figure that works in a notebook, on a page and on paper: light background, colours that colour-blind
+readers can tell apart, nothing that needs WebGL. `prepare` decides what is shown.
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def rank(run: RunData) -> go.Figure:
 
 
 def schedule(run: RunData) -> go.Figure:
-    """Draw the parameters of a population over its epochs, those of the best member on top."""
+    """Draw the parameters of a population over its epochs, with the best member on top."""
     return draw_schedule(prepare_schedule(run), hover_of(run))
 
 
@@ -212,6 +211,10 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             line={"color": BEST, "width": 1.8, "shape": "hv", "dash": "dot"},
             hovertemplate="best so far %{y:.6g}<extra></extra>",
         )
+    # The lines leave the side free that they move away from.
+    free = "bottom"
+    if data.goal == "maximize":
+        free = "top"
     if data.target is not None:
         figure.add_hline(
             y=data.target,
@@ -221,7 +224,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
                 "font": {"size": 12, "color": INK},
                 "bgcolor": "rgba(255,255,255,0.8)",
             },
-            annotation_position="top right" if data.goal == "maximize" else "bottom right",
+            annotation_position=f"{free} right",
         )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
     if data.x_title in ("Step", "Epoch"):
@@ -230,13 +233,17 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
         )
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
-        # Inside, where they are cut off: above, a narrow figure has its legend.
-        edge = "bottom" if data.goal == "maximize" else "top"
+        # Inside, at the edge that cuts them off. Above a narrow figure is its legend.
+        edge = "top"
+        y = 1
+        if data.goal == "maximize":
+            edge = "bottom"
+            y = 0
         figure.add_annotation(
             text=f"{format_count(data.num_cut, 'point')} outside the axis",
             showarrow=False,
             x=1,
-            y=1 if edge == "top" else 0,
+            y=y,
             xref="paper",
             yref="paper",
             xanchor="right",
@@ -313,6 +320,8 @@ def hover_of(run: RunData) -> Callable[[int], str]:
             for name, value in items[:_MAX_PARAMETERS]
         ]
         rest = len(items) - _MAX_PARAMETERS
-        return "".join(lines) + (f"<br>and {rest} more" if rest > 0 else "")
+        if rest > 0:
+            lines.append(f"<br>and {rest} more")
+        return "".join(lines)
 
     return write

@@ -1,6 +1,6 @@
 """Figures of advice: costs of plans, accuracy of predictions, effects of batches and rates.
 
-`ADVICE_FIGURES` names them. `figures` lists them with all others. The same rules apply.
+`ADVICE_FIGURES` lists them, and `figures` lists them with all others. The same rules apply.
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def draw_scaling(data: ScalingData) -> go.Figure:
         add_points(figure, line.trials, f"{name}, trials", of_trials, digits=".1%")
     figure.update_xaxes(ticks_at(data.workers), title_text="Workers")
     fewest = data.workers[0]
-    against = "" if fewest == 1 else f" against {fewest} workers"
+    against = ""
+    if fewest > 1:
+        against = f" against {fewest} workers"
     figure.update_yaxes(
         title_text=f"Scale efficiency{against} (%)", tickformat=".0%", rangemode="tozero"
     )
@@ -155,7 +157,9 @@ def draw_memory(data: MemoryData) -> go.Figure:
         )
     add_points(figure, data.measured, "measured", {"color": BLUE, "size": 8})
     add_points(figure, data.too_large, "does not fit", {**CROSSED, "size": 9})
-    how = "measured" if data.choice_is_measured else "estimated"
+    how = "estimated"
+    if data.choice_is_measured:
+        how = "measured"
     add_points(figure, data.choice, f"recommended, {how}", marked())
     if data.limit is not None:
         note_level(figure, data.limit, f"device memory {format_number(data.limit)} {data.unit}")

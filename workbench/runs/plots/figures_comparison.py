@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from workbench.experiment.goals import better_side
 from workbench.foundation.formatting import format_number
 from workbench.runs.plots.prepare import time_unit
 from workbench.runs.plots.prepare_comparison import (
@@ -35,7 +36,7 @@ def draw_comparison(
 ) -> go.Figure:
     """Draw the best so far of several runs.
 
-    Runs with different metrics stand in charts of their own.
+    Each metric has its own chart.
 
     Args:
         runs: The data of each run, by the name to show.
@@ -58,7 +59,10 @@ def draw_comparison(
             new_figure("Best so far, by run"), "No trial has reported anything yet."
         )
     is_duration = axis in ("time", "cost")
-    unit, unit_s = time_unit(longest) if is_duration else ("", 1.0)
+    unit = ""
+    unit_s = 1.0
+    if is_duration:
+        unit, unit_s = time_unit(longest)
     metrics = list(dict.fromkeys(data.metric for data in prepared.values()))
     figure = make_subplots(len(metrics), 1, shared_xaxes=True, vertical_spacing=0.08)
     figure.update_layout(
@@ -79,13 +83,16 @@ def draw_comparison(
             row=metrics.index(data.metric) + 1,
             col=1,
         )
-    title = f"{AXIS_TITLES[axis]} ({unit})" if is_duration else AXIS_TITLES[axis]
+    title = AXIS_TITLES[axis]
+    if is_duration:
+        title += f" ({unit})"
     figure.update_xaxes(rangemode="tozero")
     figure.update_xaxes(title_text=title, row=len(metrics), col=1)
     for row, metric in enumerate(metrics, start=1):
-        goal = next(data.goal for data in prepared.values() if data.metric == metric and data.goal)
-        better = "higher" if goal == "maximize" else "lower"
-        figure.update_yaxes(title_text=f"{short(metric, 40)} ({better} is better)", row=row, col=1)
+        goals = (data.goal for data in prepared.values() if data.metric == metric)
+        direction = better_side(next(goal for goal in goals if goal))
+        title = f"{short(metric, 40)} ({direction} is better)"
+        figure.update_yaxes(title_text=title, row=row, col=1)
     return figure
 
 
@@ -93,4 +100,6 @@ def _found(run: RunData, data: BestSoFarData) -> str:
     best = run.history.best()
     if best is not None and data.metric == run.experiment.objectives[0].metric:
         return f"{format_number(run.history.mean_values(best)[data.metric])} (trial {best.number})"
-    return plain(format_number(data.y[-1])) if data.y else "nothing yet"
+    if not data.y:
+        return "nothing yet"
+    return plain(format_number(data.y[-1]))

@@ -141,14 +141,17 @@ def draw_candidates(data: CandidatesData) -> go.Figure:
     if data.empty:
         return show_message(figure, data.empty)
     for index, line in enumerate(data.lines):
-        is_named = index < len(SERIES_COLOURS)
-        colour = SERIES_COLOURS[index] if is_named else MUTED
+        name = "others"  # there are not enough colours for all
+        colour = MUTED
+        if index < len(SERIES_COLOURS):
+            name = line.name
+            colour = SERIES_COLOURS[index]
         figure.add_scatter(
             x=line.x,
             y=line.y,
             mode="lines+markers",
-            name=plain(line.name) if is_named else "others",
-            legendgroup=line.name if is_named else "others",
+            name=plain(name),
+            legendgroup=name,
             showlegend=index <= len(SERIES_COLOURS),
             line={"color": colour, "width": 2},
             marker={"size": 6},

@@ -1,7 +1,6 @@
 """Figures of the model that an automatic run chose: what it does on the held-out test samples.
 
-Split from `figures`, which lists them. The same rules apply. What is drawn was measured and stored
-by the run itself.
+`figures` lists them, and the same rules apply. The run itself measured and stored what is drawn.
 """
 
 from __future__ import annotations
@@ -72,14 +71,18 @@ def prediction_errors(run: RunData) -> go.Figure:
     errors = analysis_of(run.history).get("errors")
     if not errors:
         return show_message(new_figure("Prediction errors"), _ABSENT)
-    name = f" {plain(errors['unit'])}" if errors["unit"] else ""
     written = _written_unit(errors)
-    axis = f"{name} ({written})" if written else name
+    axis = name = ""
+    if errors["unit"]:
+        axis = name = f" {plain(errors['unit'])}"
+    if written:
+        axis = f"{name} ({written})"
     half, most = (f"{format_number(errors[part])} {written}".rstrip() for part in ("median", "p90"))
     figure = new_figure(
         "Prediction errors", f"Half of the errors are below {half}, nine in ten below {most}."
     )
-    true, predicted = errors["true"], errors["predicted"]
+    true = errors["true"]
+    predicted = errors["predicted"]
     ends = [min(*true, *predicted), max(*true, *predicted)]
     figure.add_scatter(
         x=ends,
@@ -112,7 +115,9 @@ def column_importance(run: RunData) -> go.Figure:
     columns = importance["columns"][:NUM_COLUMNS][::-1]
     is_error = importance["score"] == "mae"
     left_out = len(importance["columns"]) - len(columns) + importance["num_left_out"]
-    more = f" {left_out} more columns are not shown." if left_out else ""
+    more = ""
+    if left_out:
+        more = f" {left_out} more columns are not shown."
     figure = new_figure(
         "Importance of columns", f"Shuffled on the test samples, with 90 % intervals.{more}"
     )
@@ -129,10 +134,14 @@ def column_importance(run: RunData) -> go.Figure:
         },
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )
-    change = "Increase of the mean error without it" if is_error else "Loss of accuracy without it"
+    change = "Loss of accuracy without it"
+    tick_format = ".1%"
+    if is_error:
+        change = "Increase of the mean error without it"
+        tick_format = None
     if is_error and (written := _written_unit(analysis_of(run.history).get("errors") or {})):
         change += f" ({written})"
-    figure.update_xaxes(title_text=change, tickformat=None if is_error else ".1%")
+    figure.update_xaxes(title_text=change, tickformat=tick_format)
     figure.update_yaxes(automargin=True)
     return figure.update_layout(height=140 + 24 * max(3, len(columns)), bargap=0.35)
 
@@ -142,7 +151,7 @@ def _written_unit(errors: Mapping[str, Any]) -> str:
 
     "" where there is none.
     """
-    return plain(errors["written_unit"]) if errors.get("written_unit") else ""
+    return plain(errors.get("written_unit") or "")
 
 
 MODEL_FIGURES = {

@@ -73,10 +73,12 @@ def draw_offers(
     if budget_usd is not None and not _is_near(budget_usd, costs):
         beyond.append(f"the budget ({format_money(budget_usd)})")
         budget_usd = None
-    verb = "lies" if len(beyond) == 1 else "lie"
-    figure = new_figure(
-        title, f"{about}; {' and '.join(beyond)} {verb} beyond" if beyond else about
-    )
+    if beyond:
+        verb = "lies"
+        if len(beyond) > 1:
+            verb = "lie"
+        about += f" ({' and '.join(beyond)} {verb} beyond)"
+    figure = new_figure(title, about)
     middle_usd = math.sqrt(costs[0] * costs[1])
     named = [id(offer) for offer in _worth_a_name(known, times, costs)]
     for (provider, market), group in _groups(known).items():
@@ -149,7 +151,10 @@ def _is_near(wish: float, ends: tuple[float, float]) -> bool:
 
 
 def _with(wish: float | None, ends: tuple[float, float]) -> tuple[float, float]:
-    return ends if wish is None else (min(ends[0], wish), max(ends[1], wish))
+    if wish is None:
+        return ends
+    low, high = ends
+    return min(low, wish), max(high, wish)
 
 
 def _worth_a_name(

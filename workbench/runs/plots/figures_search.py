@@ -213,10 +213,7 @@ def _colours(data: PairsData, contour: bool) -> dict[str, Any]:
 
 
 def draw_schedule(data: ScheduleData, hover: Callable[[int], str]) -> go.Figure:
-    """Draw one panel for each parameter.
-
-    All parts of the trainings, and on top those of the best.
-    """
+    """Draw one panel per parameter: all parts of the trainings, and the best ones on top."""
     if not data.panels:
         return show_message(new_figure("Schedules"), "No parameter has changed during a training.")
     figure = make_subplots(
@@ -264,8 +261,11 @@ def _add_pieces(
     y: list[float | str | None] = []
     tips: list[list[Any]] = []
     for piece in pieces:
+        before = piece.value
+        if piece.before is not None:
+            before = piece.before
         x += [piece.begin, piece.begin, piece.end, None]
-        y += [piece.value if piece.before is None else piece.before, piece.value, piece.value, None]
+        y += [before, piece.value, piece.value, None]
         tips += [[piece.trial, hover(piece.trial)]] * 4
     figure.add_scatter(
         x=x,

@@ -81,7 +81,9 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     unfinished = [line for line in chosen if line.value is None]
     _add_parallel_lines(figure, unfinished, hover, colour="#c9d0d6", width=0.9, name="pruned")
     for shade in sorted(shades, reverse=data.goal == "minimize"):
-        colour = FAINT if shade < 0 else colours[shade]
+        colour = FAINT
+        if shade >= 0:
+            colour = colours[shade]
         _add_parallel_lines(figure, shades[shade], hover, colour=colour, width=1.6, name="complete")
     best = [line for line in with_result if line.trial == data.best_trial]
     name = f"best {data.metric}: trial {data.best_trial}"
@@ -96,10 +98,14 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
             line={"color": MUTED, "width": 1},
             layer="below",
         )
-        ticks = [*axis.ticks, (ABSENT, "not set")] if axis.conditional else axis.ticks
+        ticks = axis.ticks
+        if axis.conditional:
+            ticks = [*ticks, (ABSENT, "not set")]
         for place, text in ticks:
             _label(figure, short(text, 14), index, place, anchor="right", shift=-5)
-        height = 1.06 if index % 2 == 0 or len(data.axes) < 6 else 1.13
+        height = 1.06
+        if index % 2 == 1 and len(data.axes) >= 6:
+            height = 1.13  # names of many axes would overlap in one row
         title = f"<b>{short(axis.name, 20)}</b>"
         _label(figure, title, index, height, anchor="center", shift=0, colour=INK)
     marker = {"color": [0], **_bar_of_lines(data)}
@@ -107,8 +113,10 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
         x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip"
     )
     figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
-    conditional = any(axis.conditional for axis in data.axes)
-    figure.update_yaxes(visible=False, range=(ABSENT - 0.06 if conditional else -0.06, 1.18))
+    lowest = 0.0
+    if any(axis.conditional for axis in data.axes):
+        lowest = ABSENT
+    figure.update_yaxes(visible=False, range=(lowest - 0.06, 1.18))
     figure.update_layout(
         margin_b=12, showlegend=True, meta={"axes": [_brushed(axis) for axis in data.axes]}
     )
@@ -133,7 +141,9 @@ def _shade_of(line: ParallelLine, data: ParallelData) -> int:
             return min(range(len(levels)), key=lambda level: abs(levels[level][0] - place))
         return round((_NUM_SHADES - 1) * place)
     low, high = data.colour_range
-    share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
+    share = 1.0
+    if line.value is not None and high > low:
+        share = (line.value - low) / (high - low)
     return round((_NUM_SHADES - 1) * min(max(share, 0.0), 1.0))
 
 
@@ -162,13 +172,16 @@ def _bar_of_lines(data: ParallelData) -> dict[str, Any]:
 
 def _brushed(axis: ParameterAxis) -> dict[str, Any]:
     """Return what a front end must know of an axis to select values on it."""
+    choices = None
+    if axis.scale == "category":
+        choices = [text for _, text in axis.ticks]
     return {
         "name": axis.name,
         "is_log": axis.scale == "log",
         "low": axis.low,
         "high": axis.high,
         "is_whole": axis.is_whole,
-        "choices": [text for _, text in axis.ticks] if axis.scale == "category" else None,
+        "choices": choices,
     }
 
 
@@ -189,12 +202,12 @@ def _add_parallel_lines(
         for line in lines
     ]
     size = len(rows[0])
-    texts = [
-        f"trial {line.trial}"
-        + ("" if line.value is None else f": {format_number(line.value)}")
-        + hover(line.trial)
-        for line in lines
-    ]
+    texts = []
+    for line in lines:
+        text = f"trial {line.trial}"
+        if line.value is not None:
+            text += f": {format_number(line.value)}"
+        texts.append(text + hover(line.trial))
     figure.add_scatter(
         x=joined(tuple(float(index) for index in range(size)) for _ in rows),
         y=joined(rows),
@@ -241,7 +254,9 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
         elif panel.tick_every:
             axis |= {"dtick": panel.tick_every}
         if panel.x_range is not None:
-            low, high = map(math.log10, panel.x_range) if panel.scale == "log" else panel.x_range
+            low, high = panel.x_range
+            if panel.scale == "log":
+                low, high = map(math.log10, panel.x_range)
             axis |= {"range": (low - 0.05 * (high - low), high + 0.05 * (high - low))}
         figure.update_xaxes(axis, row=place["row"], col=place["col"])
     figure.update_yaxes(title_text=short(data.y_title, 60), col=1)
@@ -249,7 +264,9 @@ def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
     if data.y_range is not None and data.num_cut:
         low, high = data.y_range
         is_below = any(value < low for panel in data.panels for value in panel.y)
-        edge = f"below {format_number(low)}" if is_below else f"above {format_number(high)}"
+        edge = f"above {format_number(high)}"
+        if is_below:
+            edge = f"below {format_number(low)}"
         is_not = counted_noun(data.num_cut, "is not", "are not")
         add_note(figure, f"{format_count(data.num_cut, 'trial')} {edge} {is_not} shown")
     return figure
@@ -271,8 +288,12 @@ def _add_slice_points(
         (best, lambda row: panel.trials[row] == data.best_trial, RINGED),
     )
     x = [short(value, 24) if isinstance(value, str) else value for value in panel.x]
-    crowd = {"size": 4, "opacity": 0.45} if len(x) > 300 else {}
+    crowd = {}
+    if len(x) > 300:
+        crowd = {"size": 4, "opacity": 0.45}
     for name, belongs, marker in looks:
+        if marker is not RINGED:
+            marker = {**marker, **crowd}
         rows = [row for row in range(len(panel.trials)) if belongs(row)]
         figure.add_scatter(
             x=[x[row] for row in rows],
@@ -283,7 +304,7 @@ def _add_slice_points(
             name=name,
             legendgroup=name,
             showlegend=first,
-            marker=marker if marker is RINGED else {**marker, **crowd},
+            marker=marker,
             hovertemplate="trial %{customdata[0]}: %{y:.6g}%{customdata[1]}<extra></extra>",
             **place,
         )
@@ -293,7 +314,9 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
     """Draw one bar with its interval per parameter, or nothing for those without an effect."""
     figure = new_figure("Parameter importance", ". ".join(data.notes(lambda name: short(name, 30))))
     if not data.names:
-        text = "No parameter has an effect of 1 % or more." if data.by_chance else "Too few trials."
+        text = "Too few trials."
+        if data.by_chance:
+            text = "No parameter has an effect of 1 % or more."
         return show_message(figure, text)
     bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(
@@ -331,7 +354,7 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
         title_text=f"Share of the variance of {short(metric, 40)}, with its 90 % interval",
         tickformat=".0%",
         range=(0, min(1.0, 1.02 * max(*data.high, 0.01))),
-        domain=(0, 0.74),  # beside it stand the numbers
+        domain=(0, 0.74),  # the numbers are to the right of it
     )
     figure.update_yaxes(showgrid=False, ticks="", tickfont={"color": INK, "size": 13})
     figure.update_layout(height=150 + 34 * len(data.names), showlegend=False)
@@ -347,7 +370,9 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
     figure = make_subplots(1, len(data.pairs), horizontal_spacing=0.3 / (len(data.pairs) + 1))
     figure.update_layout(template=TEMPLATE, title_text="Pareto front")
     for column, (first, second) in enumerate(data.pairs, start=1):
-        line = "lines+markers" if len(data.titles) == 2 else "markers"
+        line = "markers"
+        if len(data.titles) == 2:
+            line = "lines+markers"
         values_of_point = "".join(
             f"<br>{plain(data.metrics[index])}: %{{{place}:.6g}}"
             for index, place in ((first, "x"), (second, "y"))

@@ -52,21 +52,24 @@ def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool
         is_alone = len(fit.x) == 1 and fit.beyond == (wanted,)
         if not ends and not is_alone:
             continue
-        x: list[float | None] = [*fit.x] if is_alone else []
-        y: list[float | None] = [*fit.y] if is_alone else []
+        x: list[float | None] = []
+        y: list[float | None] = []
+        if is_alone:
+            x += fit.x
+            y += fit.y
         for index in ends:
             x += [fit.x[index - 1], fit.x[index], None]
             y += [fit.y[index - 1], fit.y[index], None]
-        line = {"color": colour, "width": 2, "dash": dash}
+        label = f"{name}, {kind}"
         figure.add_scatter(
             x=x,
             y=y,
             mode="lines" if ends else "markers",
-            name=name if legend else f"{name}, {kind}",
+            name=name if legend else label,
             showlegend=legend,
-            line=line,
+            line={"color": colour, "width": 2, "dash": dash},
             marker={"color": colour, "symbol": "line-ew-open", "size": 12},
-            hovertemplate=f"{plain(name)}, {kind}: %{{y:.4g}}<extra></extra>",
+            hovertemplate=f"{plain(label)}: %{{y:.4g}}<extra></extra>",
         )
         legend = False
 
@@ -141,15 +144,15 @@ def note_level(
         y1=at,
         line={"color": colour, "width": 1.4, "dash": "dash"},
     )
-    # On a logarithmic axis a shape takes the number, an annotation its logarithm.
+    if log:  # a shape takes the number, an annotation its logarithm
+        at = math.log10(at)
+    x = 0
+    side = "left"
+    if right:
+        x = 1
+        side = "right"
     figure.add_annotation(
-        text=plain(text),
-        xref="paper",
-        x=1 if right else 0,
-        xanchor="right" if right else "left",
-        y=math.log10(at) if log else at,
-        yanchor="bottom",
-        **_NOTE,
+        text=plain(text), xref="paper", x=x, xanchor=side, y=at, yanchor="bottom", **_NOTE
     )
 
 

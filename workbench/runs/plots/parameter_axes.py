@@ -32,11 +32,11 @@ class ParameterAxis:
         name: Name of the parameter, or of the objective.
         scale: How values are laid out.
         ticks: Positions from 0 to 1, each with its label.
-        conditional: Whether some configurations lack the parameter.
-        low: The number at 0. None on an axis of categories.
+        conditional: Whether some configurations do not have the parameter.
+        low: The number at 0, or None on an axis of categories.
         high: The number at 1.
         is_whole: Whether its values are whole numbers.
-        levels: All values with their positions, where they are few enough for a colour each.
+        levels: All values with their positions, if they are few enough for a colour each.
     """
 
     name: str
@@ -85,7 +85,9 @@ class ParameterLayout:
             )
             last = max(len(self.categories) - 1, 1)
             ticks = tuple((index / last, text) for index, text in enumerate(self.categories))
-            levels = ticks if len(ticks) <= MAX_LEVELS else ()
+            levels = ()
+            if len(ticks) <= MAX_LEVELS:
+                levels = ticks
             self.axis = ParameterAxis(name, "category", ticks, conditional, levels=levels)
             return
         numbers = [float(value) for value in present if isinstance(value, int | float)]
@@ -120,28 +122,35 @@ class ParameterLayout:
         self, low: float, high: float, log: bool, conditional: bool, whole: bool = False
     ) -> None:
         self.low, self.high, self.log = low, high, log
-        marks = _log_marks(low, high) if log else _linear_marks(low, high)
+        scale: Scale = "linear"
+        marks = _linear_marks(low, high)
+        if log:
+            scale = "log"
+            marks = _log_marks(low, high)
         marks = [mark for mark in marks if not whole or mark.is_integer()]
         ticks = tuple((self.place(mark), format_number(mark)) for mark in marks)
-        scale: Scale = "log" if log else "linear"
         self.axis = ParameterAxis(self.name, scale, ticks, conditional, low, high, whole)
 
     def place(self, value: float) -> float:
         """Return where a number lies on the axis, from 0 to 1."""
         if self.high == self.low:
             return 0.5
-        numbers = (value, self.low, self.high)
-        at, low, high = map(math.log, numbers) if self.log else numbers
-        return (at - low) / (high - low)
+        low = self.low
+        high = self.high
+        if self.log:
+            value, low, high = map(math.log, (value, low, high))
+        return (value - low) / (high - low)
 
     def position(self, trial: Trial) -> float | None:
-        """Return where a trial lies on the axis, or None if it lacks the parameter."""
+        """Return where a trial is on the axis, or None if it does not have the parameter."""
         value = trial.params.get(self.name)
         if self.name not in trial.params:
             return None
         if self.categories:
             return self.categories.index(format_value(value)) / max(len(self.categories) - 1, 1)
-        return self.place(float(value)) if isinstance(value, int | float) else None
+        if isinstance(value, int | float):
+            return self.place(float(value))
+        return None
 
     def coordinate(self, value: JsonValue) -> float | str:
         """Return a value as plotly places it: a number, or the name of a category."""
@@ -154,7 +163,9 @@ def _log_marks(low: float, high: float) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     every = max(1, math.ceil((last - first) / 5))
     marks = [10.0**power for power in range(first, last + 1, every)]
-    return marks if len(marks) > 1 else [low, high]
+    if len(marks) < 2:
+        return [low, high]
+    return marks
 
 
 def _linear_marks(low: float, high: float, about: int = 4) -> list[float]:

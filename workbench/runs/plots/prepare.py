@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from workbench.experiment import Experiment, Objective
 from workbench.experiment.automl import is_automl, shown_metric
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, better_side
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import TrialState
 from workbench.runs.plots.curve_bands import bundle
@@ -65,7 +65,7 @@ class CurvesData:
         best_y: The best value so far from there on.
         goal: Which way is better, or None if nobody has declared it.
         target: The target value of the objective.
-        band: All trials, where there are too many for lines.
+        band: All trials, if there are too many for lines.
         y_range: The range of the axis, if outliers would compress all other values.
         num_cut: Points outside `y_range`.
         num_trials: Trials with such a curve, drawn or not.
@@ -138,17 +138,19 @@ def prepare_convergence(
     if run.experiment.repeats > 1:
         # The best is that with the best mean. A single repeat, such as an easy fold, may well be
         # better.
-        name = (
-            "a fold of the best candidate" if is_automl(run.experiment) else "a repeat of the best"
-        )
+        name = "a repeat of the best"
+        if is_automl(run.experiment):
+            name = "a fold of the best candidate"
         data = dataclasses.replace(data, best_name=name, best_x=(), best_y=())
-    return data if metric in goals else _without_best(data)
+    if metric not in goals:
+        return _without_best(data)
+    return data
 
 
 def title_of(experiment: Experiment, objective: Objective) -> str:
     """Name an objective and the direction that is better."""
-    better = "higher" if objective.goal == "maximize" else "lower"
-    return f"{shown_metric(experiment, objective.metric)} ({better} is better)"
+    direction = better_side(objective.goal)
+    return f"{shown_metric(experiment, objective.metric)} ({direction} is better)"
 
 
 def _best_number(run: RunData, metric: str) -> int | None:
@@ -157,8 +159,11 @@ def _best_number(run: RunData, metric: str) -> int | None:
     With several objectives no trial is the best, but one is the best of each.
     """
     history = run.history
-    best = history.best() if len(history.objectives) == 1 else history.extremes().get(metric)
-    return None if best is None else best.number
+    if len(history.objectives) == 1:
+        best = history.best()
+    else:
+        best = history.extremes().get(metric)
+    return best and best.number
 
 
 def prepare_throughput(
@@ -176,7 +181,7 @@ def prepare_throughput(
     curves = run.series.curves(THROUGHPUT)
     if len(curves) > max_curves:
         spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
-        always = {*chosen, *([] if best is None else [best])}
+        always = {*chosen, best}
         curves = [
             curve for index, curve in enumerate(curves) if index in spread or curve.trial in always
         ]
@@ -196,8 +201,12 @@ def prepare_throughput(
 
 def default_axis(curves: Sequence[Curve]) -> Axis:
     """Return "epoch" if most reports contain the epoch, else "step"."""
-    epochs = np.concatenate([curve.x("epoch") for curve in curves]) if curves else np.empty(0)
-    return "epoch" if len(epochs) and np.isfinite(epochs).mean() > 0.5 else "step"
+    if not curves:
+        return "step"
+    epochs = np.concatenate([curve.x("epoch") for curve in curves])
+    if len(epochs) and np.isfinite(epochs).mean() > 0.5:
+        return "epoch"
+    return "step"
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
@@ -229,12 +238,16 @@ def readable_range(
     spread = tail_high - tail_low
     if spread <= 0 or high - low < 2.5 * spread:
         return None, 0
+    # Only the bad side is cut: the best values and the target are always in the range.
+    wanted = [low, high]
+    if target is not None:
+        wanted.append(target)
+    low = tail_low
+    high = tail_high
     if goal == "minimize":
-        low, high = min(low, target if target is not None else low), tail_high
+        low = min(wanted)
     elif goal == "maximize":
-        low, high = tail_low, max(high, target if target is not None else high)
-    else:
-        low, high = tail_low, tail_high
+        high = max(wanted)
     margin = 0.05 * (high - low)
     shown = (low - margin, high + margin)
     return shown, int(((values < shown[0]) | (values > shown[1])).sum())
@@ -254,7 +267,14 @@ def _curves_data(
 ) -> CurvesData:
     if axis not in AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
-    always = (*chosen, *(() if best_trial is None else (best_trial,)))
+    always = [*chosen]
+    if best_trial is not None:
+        always.append(best_trial)
+    metric = ""
+    complete_values: Mapping[int, float] = {}
+    if curves:
+        metric = curves[0].metric
+        complete_values = values_of_complete(run.history, metric)
     bounded = bundle(
         curves,
         axis,
@@ -262,17 +282,19 @@ def _curves_data(
         max_curves=max_curves,
         always=always,
         never_best=never_best(run.history),
-        values=values_of_complete(run.history, curves[0].metric) if curves else {},
+        values=complete_values,
     )
     x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(
         curves
     )
-    band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
+    band = []
+    if bounded.band is not None:
+        band = [bounded.band.low, bounded.band.high]
     drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
     y_range, num_cut = readable_range(drawn, goal, target)
     trials = run.history.trials
     return CurvesData(
-        metric=curves[0].metric if curves else "",
+        metric=metric,
         x_title=x_title,
         y_title=y_title,
         lines=tuple(
@@ -307,13 +329,15 @@ def _curves_data(
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
     """Start the curve of a trial at the point of the stopped one that it continues."""
-    if history.experiment.fidelity is not None:  # each level is trained anew
+    if history.experiment.fidelity is not None:  # each level is trained from the start
         yield from drawn
         return
     by_trial = {curve.trial: curve for curve in curves}
     for curve in drawn:
         trial = history.trials.get(curve.trial)
-        before = None if trial is None or trial.resumes is None else by_trial.get(trial.resumes)
+        before = None
+        if trial is not None and trial.resumes is not None:
+            before = by_trial.get(trial.resumes)
         if before is not None and len(curve):
             last = before.points[before.x("step") < curve.x("step")[0]][-1:]
             curve = dataclasses.replace(curve, points=np.concatenate([last, curve.points]))

@@ -21,7 +21,7 @@ from workbench.foundation.events import PlanMeasured
 from workbench.runs.plots.prepare import Values
 from workbench.runs.plots.run_data import RunData
 
-_TO_MEASURE = "No plan has been measured yet; request advice to measure some."
+_TO_MEASURE = "No plan has been measured yet. Request advice to measure some."
 _UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 # Converts seconds per step and samples per step to the unit of the axis.
 _Shown = Callable[[Estimate, float], Estimate]
@@ -129,13 +129,16 @@ def prepare_step_time(run: RunData) -> BatchData:
     )
     choice = run.advice.choice
     # With accumulated micro steps, a step takes longer than the curves show.
-    is_comparable = stored_plan(choice).accumulation == 1
+    step_time_s = None
+    if stored_plan(choice).accumulation == 1:  # else a step is more than one micro batch
+        step_time_s = choice.get("step_time_s")
+    groups = _groups(run, lambda step, _: step.times(1.0 / unit_s))
     return BatchData(
         title="Step time by micro batch",
         subtitle="Flat while the device has spare capacity, then rising" + _of_dashes(curve),
         y_title=f"Step time ({unit})",
-        groups=(groups := _groups(run, lambda step, _: step.times(1.0 / unit_s))),
-        choice=choice_points(choice, choice.get("step_time_s") if is_comparable else None, unit_s),
+        groups=groups,
+        choice=choice_points(choice, step_time_s, unit_s),
         empty="" if groups else _TO_MEASURE,
     )
 
@@ -181,7 +184,9 @@ def prepare_memory(run: RunData) -> MemoryData:
         for row in law
     )
     too_large = Points.of(place(event) for event in events if event.is_possible and not event.fits)
-    known = measured.x or estimated.x or too_large.x
+    empty = "No plan has reported its memory yet. Request advice to measure it."
+    if measured.x or estimated.x or too_large.x:
+        empty = ""
     return MemoryData(
         subtitle="The peak memory of a worker must stay below that of its device.",
         unit=unit,
@@ -191,7 +196,7 @@ def prepare_memory(run: RunData) -> MemoryData:
         choice=choice_points(choice, held, unit_bytes),
         choice_is_measured=held.get("measured") is True,
         limit=_over(limit, unit_bytes),
-        empty="" if known else "No plan has reported its memory yet; request advice to measure it.",
+        empty=empty,
     )
 
 
@@ -201,7 +206,7 @@ def measured_step(event: PlanMeasured) -> Estimate | None:
     if value_s is None:
         return None
     step = Estimate(value_s, max(value_s - spread_s / 2, value_s / 10), value_s + spread_s / 2)
-    return step if step.is_time else None
+    return _time(step)
 
 
 def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
@@ -218,14 +223,20 @@ def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points
 def size_of(event: PlanMeasured, name: str) -> int | None:
     """Return a numeric field of a measured plan, such as its workers."""
     plan = PartialPlan.from_json(event.plan)
-    value = plan.global_batch if name == "global_batch" else plan.get(name)
-    return value if isinstance(value, int) and value <= MAX_SAMPLES else None
+    value = plan.get(name)
+    if name == "global_batch":
+        value = plan.global_batch
+    if isinstance(value, int) and value <= MAX_SAMPLES:
+        return value
+    return None
 
 
 def describe(event: PlanMeasured) -> str:
     """Return a short description of the measured plan."""
     words = PartialPlan.from_json(event.plan).describe()
-    return words if event.fits else f"{words}, {event.message or 'does not fit'}"
+    if event.fits:
+        return words
+    return f"{words}, {event.message or 'does not fit'}"
 
 
 def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
@@ -233,7 +244,9 @@ def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
     longest_s = max(
         (finite_s for time_s in times_s if (finite_s := finite(time_s)) is not None), default=0.0
     )
-    return ("ms", 1e-3) if longest_s < 2.0 else ("s", 1.0)
+    if longest_s < 2.0:
+        return "ms", 1e-3
+    return "s", 1.0
 
 
 def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
@@ -265,12 +278,15 @@ def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
 
 
 def _of_dashes(curve: Sequence[CurveStep]) -> str:
-    has_dashes = any(row.step.extrapolated for row in curve)
-    return "; dashed: beyond what was measured." if has_dashes else "."
+    if any(row.step.extrapolated for row in curve):
+        return " (dashed: beyond what was measured)."
+    return "."
 
 
 def _over(value: float | None, unit: float) -> float | None:
-    return None if value is None else value / unit
+    if value is None:
+        return None
+    return value / unit
 
 
 @dataclass(frozen=True)
@@ -286,7 +302,7 @@ class Predictions:
     """The step times that advice predicts."""
 
     def __init__(self, advice: Mapping[str, Any]) -> None:
-        """Read stored advice; empty advice predicts nothing."""
+        """Read stored advice. Empty advice predicts nothing."""
         candidates = [mapping(advice.get(name)) for name in ("choice", "runner_up", "reference")]
         self._candidates = [
             candidate for candidate in (*candidates, *rows(advice.get("others"))) if candidate
@@ -304,9 +320,9 @@ class Predictions:
         for candidate in self._candidates:
             if stored_plan(candidate).complete() == plan:
                 return _time(Estimate.of(candidate.get("step_time_s")))
-        return (
-            self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
-        )
+        if not is_usual(plan, self._usual):
+            return None
+        return self._on_curve(plan.workers, plan.micro_batch)
 
     def _on_curve(self, workers: float, micro_batch: float) -> Estimate | None:
         line = [row for row in self.curve if row.workers == workers]
@@ -327,9 +343,11 @@ def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Var
 
     That of the choice, else the first one measured.
     """
-    stored = mapping(choice.get("plan")) or (measured[0].plan if measured else {})
+    stored = mapping(choice.get("plan"))
+    if not stored and measured:
+        stored = measured[0].plan
     plan = read_plan(stored)
-    return None if plan is None else variant_of(plan)
+    return plan and variant_of(plan)
 
 
 def is_usual(plan: Plan | None, usual: Variant | None) -> bool:
@@ -360,4 +378,6 @@ def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
 
 
 def _time(interval: Estimate | None) -> Estimate | None:
-    return interval if interval is not None and interval.is_time else None
+    if interval is None or not interval.is_time:
+        return None
+    return interval

@@ -1,7 +1,7 @@
 """Prepare the best value so far of a run, over one of several axes, for comparisons between runs.
 
-As in `prepare`: plain values, all decisions made here. What else differs between runs is left to
-`runs.comparison`, drawing to `figures_comparison`.
+As in `prepare`: plain values, all decisions made here. Other differences between runs are left to
+`runs.comparison`, and drawing to `figures_comparison`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, sign_of
 from workbench.runs.plots.curve_bands import bundle
 from workbench.runs.plots.prepare import never_best, values_of_complete
 from workbench.runs.plots.run_data import RunData
@@ -57,12 +57,11 @@ def prepare_best_so_far(
 
     Args:
         run: The run.
-        metric: A metric. The default is the first objective. There are no points without a report
-            of it, and none where nobody has declared which direction of it is better.
+        metric: A metric. The default is the first objective. There are no points if nothing
+            reports it, or if nobody has declared which direction of it is better.
         axis: Over time, the epochs of the trials, their numbers, or the time of all workers
             together.
-        goal: Which direction of the metric is better, where this run does not declare it but
-            another does.
+        goal: Which direction of the metric is better, if another run declares it but not this one.
     """
     metric = metric or run.experiment.objectives[0].metric
     goal = run.history.goal_of(metric) or goal
@@ -78,7 +77,9 @@ def prepare_best_so_far(
         never_best=never_best(run.history),
         values=values_of_complete(run.history, metric),
     ).best
-    x = worker_time_s(run, best[:, 0]) if axis == "cost" else best[:, 0]
+    x = best[:, 0]
+    if axis == "cost":
+        x = worker_time_s(run, x)
     return BestSoFarData(metric, goal, tuple(map(float, x)), tuple(map(float, best[:, 1])))
 
 
@@ -111,7 +112,7 @@ def num_workers(trial: Trial) -> int:
 
 
 def _by_trial(run: RunData, metric: str, goal: Goal) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    sign = 1.0 if goal == "maximize" else -1.0
+    sign = sign_of(goal)
     excluded = set(never_best(run.history))
     best = -math.inf
     x: list[float] = []
@@ -120,7 +121,8 @@ def _by_trial(run: RunData, metric: str, goal: Goal) -> tuple[tuple[float, ...],
     for index, trial in enumerate(complete):
         value = trial.values.get(metric, trial.last_values.get(metric, math.nan))
         is_better = math.isfinite(value) and sign * value > best
-        best = sign * value if is_better else best
+        if is_better:
+            best = sign * value
         # The last trial too, so that the line shows how many were tried.
         if is_better or (index == len(complete) - 1 and math.isfinite(best)):
             x.append(float(trial.number))

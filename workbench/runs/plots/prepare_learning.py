@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.advisor.stored_advice import Estimate, finite, mapping, rows, stored_plan
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, better_side, sign_of
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.events import CandidateTried
 from workbench.foundation.formatting import format_duration, format_number
@@ -125,15 +125,13 @@ def prepare_noise(run: RunData) -> NoiseData:
     subtitle = (
         "A global batch far below the noise scale wastes steps, one far above it wastes samples."
     )
-    axis = (
-        "epoch"
-        if curves and all(np.isfinite(curve.x("epoch")).all() for curve in curves)
-        else "step"
-    )
-    x_title = "Epoch" if axis == "epoch" else "Step"
+    axis = "step"
+    if curves and all(np.isfinite(curve.x("epoch")).all() for curve in curves):
+        axis = "epoch"
+    x_title = axis.capitalize()
     if not curves:
         empty = (
-            "No trial has reported gradient noise yet; it needs two workers, or two micro steps per"
+            "No trial has reported gradient noise yet. It needs two workers, or two micro steps per"
             " step."
         )
         return NoiseData(subtitle, x_title, (), empty=empty)
@@ -141,9 +139,9 @@ def prepare_noise(run: RunData) -> NoiseData:
     shown = next((curve for curve in curves if best and curve.trial == best.number), None)
     shown = shown or max(curves, key=lambda curve: float(curve.x("step")[-1]))
     others = [curve for curve in curves if curve is not shown]
-    spread = (
-        np.unique(np.linspace(0, len(others) - 1, MAX_TRIALS - 1).astype(int)) if others else []
-    )
+    spread = []
+    if others:
+        spread = np.unique(np.linspace(0, len(others) - 1, MAX_TRIALS - 1).astype(int))
     drawn = [*(others[index] for index in spread), shown]
     batches = {run.history.trials[curve.trial].plan.global_batch for curve in drawn}
     batch = run.history.trials[shown.trial].plan.global_batch
@@ -221,19 +219,17 @@ def prepare_time_to_target(run: RunData) -> TargetData:
         text = f"{plan.batch_text}: {format_duration(time_s.value)}"
         at = plan.global_batch
         marks.append((name, Points.of([Point(at, shown.value, shown.low, shown.high, text)])))
+    empty = (
+        "No time to the target is predicted yet. It needs advice and an objective with a target."
+    )
+    if times_to_target or marks:
+        empty = ""
     return TargetData(
         subtitle=subtitle,
         unit=unit,
         fit=Fit.of((batch, time_s.times(1.0 / unit_s)) for batch, time_s in times_to_target),
         marks=tuple((name, points) for name, points in marks if points.x),
-        empty=(
-            ""
-            if times_to_target or marks
-            else (
-                "No time to the target is predicted yet; it needs advice and an objective with a"
-                " target."
-            )
-        ),
+        empty=empty,
     )
 
 
@@ -248,17 +244,21 @@ def prepare_rates(run: RunData) -> RatesData:
             if math.isfinite(rate) and rate > 0
         ]
         suggested, stable = _positive(event.suggested), _positive(event.highest_stable)
-        if any(math.isfinite(loss) for _, loss in pairs):
-            lines.append(
-                RateLine(
-                    f"global batch {event.global_batch}",
-                    tuple(rate for rate, _ in pairs),
-                    tuple(finite(loss) for _, loss in pairs),
-                    suggested,
-                    None if suggested is None else _loss_at(pairs, suggested),
-                    stable,
-                )
+        if not any(math.isfinite(loss) for _, loss in pairs):
+            continue
+        loss_at_suggestion = None
+        if suggested is not None:
+            loss_at_suggestion = _loss_at(pairs, suggested)
+        lines.append(
+            RateLine(
+                f"global batch {event.global_batch}",
+                tuple(rate for rate, _ in pairs),
+                tuple(finite(loss) for _, loss in pairs),
+                suggested,
+                loss_at_suggestion,
+                stable,
             )
+        )
     return RatesData(
         subtitle="The suggestion lies where the loss falls steeply, below the highest stable rate.",
         lines=tuple(lines),
@@ -281,7 +281,7 @@ def prepare_candidates(run: RunData) -> CandidatesData:
     lines = [_candidate_line(events, objective.metric, unit_s) for events in by_candidate.values()]
     lines = [line for line in lines if any(y is not None for y in line.y)]
     goal: Goal = objective.goal
-    sign = -1.0 if goal == "maximize" else 1.0
+    sign = -sign_of(goal)
 
     def rank(line: CandidateLine) -> tuple[float, float]:
         reached_s = [float(at) for at in line.reached_x if at is not None]
@@ -290,11 +290,9 @@ def prepare_candidates(run: RunData) -> CandidatesData:
         )
 
     lines.sort(key=rank)
-    side = "higher" if goal == "maximize" else "lower"
+    side = better_side(goal)
     return CandidatesData(
-        subtitle=(
-            f"At the same time, the {side} line is ahead; a star marks the target being reached."
-        ),
+        subtitle=f"At any time, the {side} line is ahead. A star marks the target being reached.",
         x_title=f"Training time ({unit})",
         y_title=f"{objective.metric} ({side} is better)",
         lines=tuple(lines),
@@ -312,7 +310,8 @@ def _candidate_line(events: Sequence[CandidateTried], metric: str, unit_s: float
         if at is None:
             continue
         if x and x[-1] is not None and at / unit_s < x[-1]:
-            x, y = [*x, None], [*y, None]
+            x = [*x, None]
+            y = [*y, None]
         x.append(at / unit_s)
         y.append(value)
         if event.reached_target and value is not None:
@@ -351,7 +350,9 @@ def _loss_range(lines: Sequence[RateLine]) -> tuple[float, float] | None:
 
 def _positive(value: float | None) -> float | None:
     number = finite(value)
-    return number if number is not None and number > 0 else None
+    if number is None or number <= 0:
+        return None
+    return number
 
 
 def _values(column: Floats) -> Values:

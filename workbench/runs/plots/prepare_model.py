@@ -29,7 +29,7 @@ class Leaderboard(NamedTuple):
     """Their heads."""
     rows: tuple[tuple[str, ...], ...]
     num_rows: int
-    """Number of models, with those left out."""
+    """Number of models, including those that are not shown."""
 
 
 def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard:
@@ -51,7 +51,9 @@ def prepare_leaderboard(result: Mapping[str, Any], max_rows: int) -> Leaderboard
 def analysis_of(history: History) -> Mapping[str, Any]:
     """Return what the chosen model does on the test samples, or empty if nothing was stored."""
     analysis = (history.result or {}).get("analysis")
-    return analysis if isinstance(analysis, dict) else {}
+    if not isinstance(analysis, dict):
+        return {}
+    return analysis
 
 
 def model_figures(history: History) -> tuple[str, ...]:
@@ -65,4 +67,6 @@ def _cell(name: str, value: Any) -> str:
         return ""
     if name == "fit_s":
         return format_duration(value)
-    return format_number(value) if isinstance(value, float) else format_value(value)
+    if isinstance(value, float):
+        return format_number(value)
+    return format_value(value)

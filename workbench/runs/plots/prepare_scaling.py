@@ -46,7 +46,7 @@ class ScalingLine:
 
 @dataclass(frozen=True)
 class ScalingData:
-    """Scale efficiency: throughput of n workers over n times that of the fewest known."""
+    """Scaling efficiency: throughput of n workers over n times that of the fewest known."""
 
     subtitle: str
     lines: tuple[ScalingLine, ...]
@@ -114,9 +114,12 @@ def prepare_scaling(run: RunData) -> ScalingData:
     # The choice's, and those farthest apart, because neighbours scale equally.
     wanted = stored_plan(run.advice.choice).micro_batch
     drawn = {batch for batch in known if batch in (wanted, well_known[0], well_known[-1])}
+    empty = "No micro batch has been measured with two different numbers of workers yet."
+    if known:
+        empty = ""
     return ScalingData(
         subtitle=(
-            "Near the ideal line, more workers pay off; far below it, they wait for each other."
+            "Near the ideal line, more workers pay off. Far below it, they wait for each other."
         ),
         lines=tuple(
             _line(
@@ -131,19 +134,12 @@ def prepare_scaling(run: RunData) -> ScalingData:
             for batch in sorted(drawn)
         ),
         workers=tuple(sorted(set().union(*(counts(batch) for batch in drawn)))),
-        empty=(
-            ""
-            if known
-            else "No micro batch has been measured with two different numbers of workers yet."
-        ),
+        empty=empty,
     )
 
 
 def prepare_predictions(run: RunData) -> PredictionData:
-    """Prepare predicted against measured step times.
-
-    Of measured plans, and of trials with their own.
-    """
+    """Prepare predicted against measured step times of measured plans, and of trials."""
     predictions = Predictions(run.advice.advice)
     probes: list[tuple[float, Estimate, str]] = []
     for event in run.advice.of_one_setting():
@@ -171,7 +167,7 @@ def prepare_predictions(run: RunData) -> PredictionData:
 
     return PredictionData(
         subtitle=(
-            f"On the diagonal, a prediction was exact; {num_within} of {len(both)} plans lie "
+            f"On the diagonal, a prediction was exact. {num_within} of {len(both)} plans lie "
             f"within {format_percent(BAND)} of it."
         ),
         unit=unit,
@@ -191,7 +187,10 @@ def _line(
     # Compare like with like where possible: unlike probes, trials may share the hardware with
     # others.
     bases_s = [group[fewest] for group in (measured, trials) if fewest in group]
-    predicted_s = predicted[fewest].value if fewest in predicted else bases_s[0]
+    if fewest in predicted:
+        predicted_s = predicted[fewest].value
+    else:
+        predicted_s = bases_s[0]
     measured_s = [*bases_s, predicted_s][0]
     trials_s = trials.get(fewest, measured_s)
     return ScalingLine(
@@ -231,7 +230,7 @@ def _steps_of_trials(run: RunData) -> list[tuple[Plan, float]]:
 def _step_of_trial(run: RunData, curve: Curve) -> float | None:
     """Return the seconds per step of a trial's last attempt.
 
-    Earlier ones may have had another plan.
+    Earlier attempts may have had another plan.
     """
     trial = run.history.trials[curve.trial]
     began_s = run.history.clock.at(trial.attempt_unix_s)
@@ -241,4 +240,6 @@ def _step_of_trial(run: RunData, curve: Curve) -> float | None:
         for when_s, speed in zip(curve.x("time"), curve.value, strict=True)
         if when_s >= began_s and math.isfinite(speed) and speed > 0.0
     ]
-    return samples / statistics.median(speeds) if samples and speeds else None
+    if not samples or not speeds:
+        return None
+    return samples / statistics.median(speeds)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.space import Fixed
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
 from workbench.runs.plots.prepare import title_of
@@ -57,8 +57,8 @@ class PairPanel:
 
     Attributes:
         rows: Positions in the lists of the figure of the trials that have both parameters.
-        grid: The objective between the trials, row by row from the lowest y; empty with too few
-            trials.
+        grid: The objective between the trials, row by row from the lowest y. Empty if there are
+            too few trials.
     """
 
     x_axis: ParameterAxis
@@ -91,11 +91,11 @@ class ImportanceData:
     """How much each parameter decided, largest first.
 
     Attributes:
-        shares: Of the parameters that may have an effect.
+        shares: The parts of the parameters that may have an effect.
         low: Lower ends of their 90 % intervals.
         high: Upper ends.
         by_chance: Parameters without an effect, by name.
-        unclear: Of the others, those of which the trials leave open whether they have an effect.
+        unclear: Others, for which the trials do not show whether they have an effect.
     """
 
     names: tuple[str, ...]
@@ -119,13 +119,15 @@ def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> 
 
     Args:
         importance: Share of each parameter, from 0 to 1, with the ends of its interval, or 0 for
-            one without an effect. What is not finite is omitted.
+            one without an effect. Values that are not finite are omitted.
     """
     finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
     kept = sorted(
         (name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name)
     )
-    shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
+    shares = low = high = ()
+    if kept:
+        shares, low, high = zip(*(finite[name] for name in kept), strict=True)
     by_chance = tuple(sorted(finite.keys() - set(kept)))
     unclear = tuple(name for name in kept if finite[name][1] < _RESOLVED < finite[name][2])
     return ImportanceData(tuple(kept), shares, low, high, by_chance, unclear)
@@ -136,14 +138,14 @@ def prepare_best_by_trial(run: RunData) -> TrialValues:
     objective = run.experiment.objectives[0]
     trials = _complete(run)
     values = [trial.values[objective.metric] for trial in trials]
-    collect = np.maximum if objective.goal == "maximize" else np.minimum
+    best_so_far = itertools.accumulate(values, max if objective.goal == "maximize" else min)
     best = run.history.best()
     return TrialValues(
         title_of(run.experiment, objective),
         tuple(trial.number for trial in trials),
         tuple(values),
-        tuple(map(float, collect.accumulate(values))) if values else (),
-        best.number if best else None,
+        tuple(best_so_far),
+        best and best.number,
     )
 
 
@@ -169,8 +171,8 @@ def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:
     objective = run.experiment.objectives[0]
     trials = _complete(run)[-_MAX_TRIALS:]
     values = [trial.values[objective.metric] for trial in trials]
-    sign = -1.0 if objective.goal == "maximize" else 1.0
-    order = np.argsort(np.argsort([sign * value for value in values])) if values else np.empty(0)
+    sign = -sign_of(objective.goal)
+    order = np.argsort(np.argsort([sign * value for value in values]))
     names = searched(run.history.searched, trials)[:MAX_PAIRED]
     layouts = [ParameterLayout(name, run.history.searched.root[name], trials) for name in names]
     best = run.history.best()
@@ -184,7 +186,7 @@ def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:
             _panel(first, second, trials, values, with_grid)
             for first, second in itertools.combinations(layouts, 2)
         ),
-        best_trial=best.number if best else None,
+        best_trial=best and best.number,
     )
 
 
@@ -199,12 +201,12 @@ def _panel(
         (row, first.position(trial), second.position(trial)) for row, trial in enumerate(trials)
     ]
     known = [(row, x, y) for row, x, y in places if x is not None and y is not None]
-    rows, x, y = zip(*known, strict=True) if known else ((), (), ())
-    grid = (
-        _grid(np.array(x), np.array(y), np.array([values[row] for row in rows]))
-        if with_grid
-        else ()
-    )
+    rows = x = y = ()
+    if known:
+        rows, x, y = zip(*known, strict=True)
+    grid = ()
+    if with_grid:
+        grid = _grid(np.array(x), np.array(y), np.array([values[row] for row in rows]))
     return PairPanel(first.axis, second.axis, rows, x, y, grid)
 
 
@@ -277,7 +279,9 @@ def prepare_schedule(run: RunData) -> ScheduleData:
     history = run.history
     parts = [trial for trial in history.trials.values() if trial.segment is not None]
     best = history.best()
-    leading = [] if best is None or best.segment is None else lineage(history.trials, best)
+    leading = []
+    if best is not None and best.segment is not None:
+        leading = lineage(history.trials, best)
 
     def piece(trial: Trial, name: str) -> Piece | None:
         segment = trial.segment
@@ -305,13 +309,16 @@ def prepare_schedule(run: RunData) -> ScheduleData:
         if not isinstance(domain, Fixed)
         and len({str(trial.params.get(name)) for trial in parts}) > 1
     )
-    unit = "Epoch" if run.experiment.trains_model else "Step"
-    return ScheduleData(panels, unit, best.number if leading and best is not None else None)
+    unit = "Step"
+    if run.experiment.trains_model:
+        unit = "Epoch"
+    number = None
+    if leading and best is not None:
+        number = best.number
+    return ScheduleData(panels, unit, number)
 
 
 def _shown(value: object) -> float | str:
-    return (
-        float(value)
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return str(value)

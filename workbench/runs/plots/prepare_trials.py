@@ -154,8 +154,8 @@ def prepare_parallel(
     Args:
         run: The run.
         trials: The trials that stand out, or None for all.
-        colour: The parameter that decides the colour. None, or one that does not vary: the first
-            objective.
+        colour: The parameter that decides the colour. None, or one that does not vary, means the
+            first objective.
     """
     objective = run.experiment.objectives[0]
     ranked, pruned = run.history.ranked(), run.history.in_state("pruned")
@@ -181,7 +181,7 @@ def prepare_parallel(
         axes=(*(axis.axis for axis in axes), last.axis),
         lines=tuple(lines),
         colour_range=_colour_range(values, objective.goal),
-        best_trial=ranked[0].number if ranked else None,
+        best_trial=next((trial.number for trial in ranked), None),
         num_left_out=len(ranked) + len(pruned) - len(lines),
         chosen=None if trials is None else frozenset(trials),
         colour_axis=names.index(colour) if colour in names else None,
@@ -196,7 +196,9 @@ def prepare_slice(run: RunData) -> SliceData:
     objective = run.experiment.objectives[0]
     shown = []
     for trial in _evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
-        values = trial.values if objective.metric in trial.values else trial.last_values
+        values = trial.values
+        if objective.metric not in values:
+            values = trial.last_values
         value = values.get(objective.metric, math.nan)
         if math.isfinite(value):
             shown.append((trial, value))
@@ -221,7 +223,7 @@ def prepare_slice(run: RunData) -> SliceData:
         )
     best = run.history.best()
     y_range, num_cut = readable_range(np.array([value for _, value in shown]), objective.goal, None)
-    number = best.number if best else None
+    number = best and best.number
     title = title_of(run.experiment, objective)
     return SliceData(objective.metric, title, tuple(panels), number, y_range, num_cut)
 
@@ -249,13 +251,15 @@ def prepare_pareto(run: RunData) -> ParetoData:
 
     front = run.history.front()
     ranked = run.history.ranked()
-    on_front, feasible = {trial.number for trial in front}, {trial.number for trial in ranked}
+    on_front = {trial.number for trial in front}
+    feasible = {trial.number for trial in ranked}
     broken = [
         trial
         for trial in run.history.in_state("complete")
         if trial.number not in feasible
         and all(math.isfinite(trial.values.get(metric, math.nan)) for metric in metrics)
     ]
+    chosen = chosen_by_hand(run.history)
     return ParetoData(
         metrics=tuple(metrics),
         titles=tuple(title_of(run.experiment, objective) for objective in objectives),
@@ -266,7 +270,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
         infeasible=points(_evenly(broken, MAX_TRIALS)),
         pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
         base=base_values(run.experiment),
-        chosen=points([chosen] if (chosen := chosen_by_hand(run.history)) else []),
+        chosen=points([chosen] if chosen else []),
     )
 
 
@@ -312,6 +316,10 @@ def _colour_range(values: Sequence[float], goal: Goal) -> tuple[float, float]:
     if not values:
         return 0.0, 1.0
     low, middle, high = (float(edge) for edge in np.quantile(values, (0.0, 0.5, 1.0)))
-    if goal == "maximize":
-        return max(low, middle - 2 * (high - middle)) if high > middle else low, high
-    return low, min(high, middle + 2 * (middle - low)) if middle > low else high
+    # The bad end is no farther from the middle than twice the good end, or outliers would leave
+    # one colour for all others.
+    if goal == "maximize" and high > middle:
+        return max(low, middle - 2 * (high - middle)), high
+    if goal != "maximize" and middle > low:
+        return low, min(high, middle + 2 * (middle - low))
+    return low, high

@@ -166,25 +166,30 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
 def _header(run: RunData, run_id: str | None) -> str:
     experiment = run.experiment
     component = experiment.train or experiment.model
-    what = experiment.command or (component.title if component else "a function")
-    tuned = f"{what} on {experiment.data.title}" if experiment.data else what
+    tuned = experiment.command or (component and component.title) or "a function"
+    if experiment.data:
+        tuned = f"{tuned} on {experiment.data.title}"
     if is_automl(experiment):
         tuned = "AutoML"
     goals = " and ".join(
         f"{item.goal} {shown_metric(experiment, item.metric)}" for item in experiment.objectives
     )
-    begun = run.history.started_unix_s
-    when = format_time(begun) if begun else "not started"
+    started = run.history.started_unix_s
+    when = "not started"
+    if started:
+        when = format_time(started)
     changes = describe_changes(experiment, run.history.in_force)
     if run.history.replay_of is not None:
         when += f". A replay of {text(run.history.replay_of)}"
     elif changes:
-        when += f". Changed since it began: {text(', '.join(changes))}"
+        when += f". Changed since it started: {text(', '.join(changes))}"
+    if run_id:
+        when = f"Run {text(run_id)}, {when}"
     return (
         f"<header><h1>{text(experiment.name)}</h1>"
         f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
         f"{format_count(len(experiment.search.root), 'parameter')}</p>"
-        f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p>"
+        f"<p>{when}</p>"
         f"<p>The value of a trial: {text(describe_shown_values(experiment))}.</p></header>"
     )
 
@@ -213,7 +218,9 @@ def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
     whose = f"trial {best.number}"
     if num_repeats > 1:
         whose = f"mean of {num_repeats} trials, such as {best.number}"
-    beside = f" ({', '.join(others)})" if others else ""
+    beside = ""
+    if others:
+        beside = f" ({', '.join(others)})"
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
         f'<div class="value">{format_number(values[objective.metric])}</div>'
@@ -225,7 +232,9 @@ def _answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
 
 def _certainty(run: RunData) -> str:
     luck = describe_luck(run.history)
-    return "" if luck is None else f"<p>{text(luck)}.</p>"
+    if luck is None:
+        return ""
+    return f"<p>{text(luck)}.</p>"
 
 
 def _front_answer(run: RunData) -> str:
@@ -260,11 +269,11 @@ def _no_answer(run: RunData, next_steps: Sequence[Suggestion]) -> str:
         f"<dt>{text(step.lead.capitalize())}</dt><dd><code>{text(_command(step))}</code></dd>"
         for step in next_steps
     )
+    if steps:
+        steps = f'<div><h3>Next steps</h3><dl class="ways-on">{steps}</dl></div>'
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
-        f'<div class="value">none</div><div class="metric">{reason}</div></div>'
-        + (f'<div><h3>How to go on</h3><dl class="ways-on">{steps}</dl></div>' if steps else "")
-        + "</section>"
+        f'<div class="value">none</div><div class="metric">{reason}</div></div>{steps}</section>'
     )
 
 
@@ -278,16 +287,19 @@ def _target(run: RunData) -> str:
         return ""
     reached = run.history.target_reached()
     wanted = " and ".join(f"{item.metric} {format_number(item.target or 0.0)}" for item in targets)
-    return (
-        f'<p class="{"reached" if reached else "missed"}">Target {text(wanted)} '
-        f"{'reached' if reached else 'not reached'}</p>"
-    )
+    kind = "missed"
+    verdict = "not reached"
+    if reached:
+        kind = verdict = "reached"
+    return f'<p class="{kind}">Target {text(wanted)} {verdict}</p>'
 
 
 def _facts(run: RunData, energy_wh: float | None) -> str:
     history = run.history
     states = Counter(trial.state for trial in history.trials.values())
-    active = format_duration(history.active_s(run.last_unix_s)) if history.drivers else MISSING
+    active = MISSING
+    if history.drivers:
+        active = format_duration(history.active_s(run.last_unix_s))
     facts = [("Run", history.state), (RUN_TIME, active)]
     if energy_wh is not None:
         facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
@@ -320,20 +332,27 @@ def _notices(run: RunData, notes: Sequence[str], how_to_widen: Suggestion | None
         messages.append(f"{spent.describe().capitalize()}.")
     for trial in run.history.trials.values():
         messages += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
-    shown = [
-        f'<p class="notice">{text(message)}{f" ({count} times)" if count > 1 else ""}</p>'
-        for message, count in Counter(messages).most_common(10)
-    ]
-    return ["<h2>Notes</h2>", *shown] if shown else []
+    shown = []
+    for message, count in Counter(messages).most_common(10):
+        times = ""
+        if count > 1:
+            times = f" ({count} times)"
+        shown.append(f'<p class="notice">{text(message)}{times}</p>')
+    if not shown:
+        return []
+    return ["<h2>Notes</h2>", *shown]
 
 
 def _again(run: RunData, run_id: str | None) -> list[str]:
     experiment = run.experiment
     safe = "-".join(re.findall(r"[A-Za-z0-9_]+", experiment.name)) or "experiment"
+    verb = "advise"
+    if run.advice.requested is None:
+        verb = "sweep"
     parts = [
         "<h2>Reproduce this run</h2>",
         f"<p>Save the experiment below as <code>{safe}.yaml</code> and run:</p>",
-        f"<pre>workbench {'sweep' if run.advice.requested is None else 'advise'} {safe}.yaml</pre>",
+        f"<pre>workbench {verb} {safe}.yaml</pre>",
     ]
     if run_id and run.history.best():
         parts += [

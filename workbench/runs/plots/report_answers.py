@@ -42,10 +42,10 @@ NUM_ROWS = 20
 _TEXTS = ("model", "with")
 CAPTIONS = {
     "confusion": "Test samples by their true and their predicted class.",
-    "prediction_errors": "Each dot is a test sample; on the dotted line the prediction is right.",
+    "prediction_errors": "Each dot is a test sample. On the dotted line the prediction is right.",
     "column_importance": (
         "How much worse the model is on the test samples when a column is shuffled. Grey "
-        "bars are no more than chance; columns that repeat each other share what they contribute."
+        "bars are no more than chance. Columns that repeat each other share what they contribute."
     ),
 }
 _MAX_OTHERS = 2
@@ -92,16 +92,19 @@ def describe_export(experiment: Experiment) -> str:
 
 
 def _cell(content: str, kind: str) -> str:
-    return f'<td class="{kind}">{text(content)}</td>' if kind else f"<td>{text(content)}</td>"
+    if not kind:
+        return f"<td>{text(content)}</td>"
+    return f'<td class="{kind}">{text(content)}</td>'
 
 
 def compression_answer(run: RunData) -> str:
     """Return the verdict of a compression."""
     verdict = compressed(run.history)
     best = verdict.recommended
-    value = "none" if best is None else format_number(best.values[RATIO])
+    value = "none"
     metric = "of the trials is faster and good enough"
     if best is not None:
+        value = format_number(best.values[RATIO])
         metric = f"of the base's latency, trial {best.number}: {describe_way(best.params)}"
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Recommended</h2>'
@@ -116,11 +119,13 @@ def tried_and_lost(run: RunData) -> list[str]:
         return []
     assert run.experiment.train is not None
     notes: object = run.experiment.train.options.get(NOT_SEARCHED)
-    stated = [f"<p>{text(str(note))}.</p>" for note in notes] if isinstance(notes, list) else []
+    stated = []
+    if isinstance(notes, list):
+        stated = [f"<p>{text(str(note))}.</p>" for note in notes]
     device = device_of(run.experiment)
     ratios = {RATIO: "Latency ratio"}
     if device is not None:
-        ratios = {RATIO: f"Latency ratio on {device}", RATIO_HERE: "Where the trial ran"}
+        ratios = {RATIO: f"Latency ratio on {device}", RATIO_HERE: "On the trial's machine"}
     heads = [
         ("Trial", "number"),
         ("What was done", ""),
@@ -162,16 +167,22 @@ def choice(run: RunData) -> list[str]:
 def advice_answer(run: RunData) -> str:
     """Return the answer at the top of the page of a run that only requested advice."""
     choice = run.advice.choice
-    predicted = dict(rows_of(choice)) if choice else {}
+    predicted = {}
+    value = "none"
+    caption = "Nothing is recommended yet."
     plan = stored_plan(choice)
-    value = plan.batch_text if choice else "none"
-    caption = f"global batch = {plan.factors_text}" if choice else "Nothing is recommended yet."
+    if choice:
+        predicted = dict(rows_of(choice))
+        value = plan.batch_text
+        caption = f"global batch = {plan.factors_text}"
     beside = {
         name: predicted[name]
         for name in ("learning rate", "samples/s", "time to target")
         if name in predicted
     }
-    shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>" if beside else ""
+    shown = ""
+    if beside:
+        shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>"
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2'
         f' id="answer">Recommended</h2><div class="value">{text(value)}</div><div'

@@ -1,6 +1,6 @@
-"""The figures of the report: in which section they stand, with which caption, and their data.
+"""The figures of the report: the section of each, its caption, and its data.
 
-A figure that cannot be drawn is named in its place: the rest of the report does not depend on it.
+If a figure cannot be drawn, the report says so in its place. The rest does not depend on it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class ReportFigures:
         """Return the section on the model that an automatic run chose."""
         names = model_figures(self.run.history)
         parts = [self._figure(name, CAPTIONS[name]) for name in names]
-        return ["<h2>The model on samples that no trial has seen</h2>", *parts] if parts else []
+        if not parts:
+            return []
+        return ["<h2>The model on samples that no trial has seen</h2>", *parts]
 
     def sections(self) -> list[str]:
         """Return the sections on how the trials went."""
@@ -83,7 +85,6 @@ class ReportFigures:
             ]
         if curves:
             axis = default_axis(curves)
-            unit = "epoch" if axis == "epoch" else "step"
             is_continued = not run.experiment.fidelity and describe_continued(run.history)
             joins = " A continuation joins the stopped trial." * bool(is_continued)
             parts += [
@@ -91,7 +92,7 @@ class ReportFigures:
                 self._figure(
                     "convergence",
                     "Each line is one trial. The dotted stair is the best "
-                    f"{text(objective.metric)} that any trial had reached by that {unit}.{joins}",
+                    f"{text(objective.metric)} that any trial had reached by that {axis}.{joins}",
                     axis=axis,
                 ),
                 self._figure(
@@ -102,7 +103,7 @@ class ReportFigures:
             parts += [
                 "<h2>Who continued from whom</h2>",
                 self._figure(
-                    "schedule", "Parts of trainings; steps lead from the trial that one continues."
+                    "schedule", "Parts of trainings. Steps lead from the trial that one continues."
                 ),
             ]
         if run.advice.noise_scales() and not run.advice.exists:
@@ -177,8 +178,11 @@ class ReportFigures:
             title, height, self._drawn[place] = for_page(FIGURES[kind](self.run, **options))
         except Exception as error:
             return _not_drawn(kind, error)
+        focusable = ""
+        if least_px:
+            focusable = " tabindex=0"  # it scrolls sideways, also by keyboard
         return (
-            f'<figure><div class="scroll"{" tabindex=0" if least_px else ""}>'
+            f'<figure><div class="scroll"{focusable}>'
             f'<div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
             f'style="height: {height}px; min-width: {least_px}px"></div></div>'
             f"<figcaption>{caption}</figcaption></figure>"
@@ -193,7 +197,7 @@ class ReportFigures:
 
 
 def _not_drawn(kind: str, error: Exception) -> str:
-    """Log why a figure could not be drawn, and return what stands in its place."""
+    """Log why a figure could not be drawn, and return the text in its place."""
     logger.error("the figure %s could not be drawn", kind, exc_info=error)
     reason = f"{type(error).__name__}: {error}"
     return f'<p class="notice">The figure {text(kind)} could not be drawn: {text(reason)}</p>'

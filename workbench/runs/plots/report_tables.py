@@ -50,7 +50,13 @@ def best_trials(run: RunData) -> list[str]:
         return []
     history = run.history
     several = len(history.objectives) > 1
-    shown = (history.front() if several else ranked)[:NUM_BEST]
+    shown = ranked
+    kind = "complete trials, best first"
+    if several:
+        shown = history.front()
+        kind = "trials on the front"
+    caption = f"{min(len(shown), NUM_BEST)} of {len(shown)} {kind}"
+    shown = shown[:NUM_BEST]
     searched_names = searched(history.searched, list(history.trials.values()))
     judged = [item.metric for item in (*history.objectives, *run.experiment.constraints)]
     columns = [
@@ -70,16 +76,16 @@ def best_trials(run: RunData) -> list[str]:
         if has_repeats:
             mean = columns[0].write(means_of(history, trial).get(columns[0].identity))
             cells.insert(0, _cell(mean, "number"))
+        first = ""
+        if rank == 0 and not several:
+            first = "first"
         rows.append(
-            f"<tr{_class('first' if rank == 0 and not several else '')}>"
+            f"<tr{_class(first)}>"
             f'<th scope="row" class="number">{trial.number}</th>{"".join(cells)}</tr>'
         )
     heads = [(column.heading, _kind(column)) for column in (NUMBER, *columns)]
     if has_repeats:
         heads.insert(1, (f"mean {columns[0].heading}", "number"))
-    caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
-        "trials on the front" if several else "complete trials, best first"
-    )
     if has_repeats:
         caption += ": by the mean of the trials of a configuration, those closest to it first"
     return ["<h2>Best trials</h2>", table(heads, rows, caption)]
@@ -94,9 +100,9 @@ def failures(run: RunData) -> list[str]:
     for group in groups[:NUM_FAILURES]:
         trials = group.trials
         reason = text(group.reason)
-        numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
-            ", ..." if len(trials) > 12 else ""
-        )
+        numbers = ", ".join(str(trial.number) for trial in trials[:12])
+        if len(trials) > 12:
+            numbers += ", ..."
         traceback = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
         details = ""
         if traceback:
@@ -133,14 +139,18 @@ def space(run: RunData) -> list[str]:
             scale = "fixed"
         else:
             scale = "logarithmic" if domain.log else "linear"
+        condition = "always"
+        if domain.when:
+            condition = describe_condition(domain.when)
         rows.append(
             f'<tr><th scope="row">{text(name)}</th>{_cell(describe(domain)[:1000])}{_cell(scale)}'
-            f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
+            f"{_cell(condition)}</tr>"
         )
     heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Active when", "")]
     if not rows:
         return []
-    sampler, num_objectives = run.experiment.sampler, len(run.experiment.objectives)
+    sampler = run.experiment.sampler
+    num_objectives = len(run.experiment.objectives)
     proposed = f"{sampler.describe(num_objectives)}{_cost_of_proposals(run)}"
     return ["<h2>Search space</h2>", f"<p>{text(proposed)}</p>", table(heads, rows, None)]
 
@@ -150,8 +160,8 @@ def _cost_of_proposals(run: RunData) -> str:
         return ""
     median_s, _, share = wait
     return (
-        f" A proposal took {format_duration(median_s)} in the median; "
-        f"workers waited for proposals {format_percent(share)} of their time."
+        f" A proposal took {format_duration(median_s)} in the median."
+        f" Workers waited for proposals {format_percent(share)} of their time."
     )
 
 
@@ -181,7 +191,9 @@ def pairs(values: Mapping[str, object]) -> str:
 def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
     """Return a table of HTML rows under column headers given as (text, class)."""
     head = "".join(f'<th scope="col"{_class(kind)}>{text(name)}</th>' for name, kind in heads)
-    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    title = ""
+    if caption:
+        title = f"<caption>{text(caption)}</caption>"
     return (
         f'<div class="scroll" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
@@ -189,7 +201,9 @@ def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | 
 
 
 def _kind(column: TrialColumn) -> str:
-    return "" if column.kind == "param" else "number"
+    if column.kind == "param":
+        return ""
+    return "number"
 
 
 def _cell(content: str, kind: str = "") -> str:
@@ -197,7 +211,9 @@ def _cell(content: str, kind: str = "") -> str:
 
 
 def _class(kind: str) -> str:
-    return f' class="{kind}"' if kind else ""
+    if not kind:
+        return ""
+    return f' class="{kind}"'
 
 
 def text(written: object) -> str:
@@ -235,7 +251,7 @@ def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> l
 
 
 def _chosen(run: RunData) -> Trial | None:
-    """Return the best trial that attached something; else the newest."""
+    """Return the best trial that attached something, or else the newest."""
     trials = [*run.history.ranked(), *reversed(run.history.trials.values())]
     return next((trial for trial in trials if trial.attachments), None)
 
@@ -251,11 +267,10 @@ def _shown(saved: AttachmentSaved, content: bytes) -> str:
         # In an <img> no script of an SVG runs, and nothing is loaded.
         media_type = MEDIA_TYPES.get(saved.file.rpartition(".")[2], "image/png")
         source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-        is_small = content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") < _SMALL
-        return (
-            f'<img class="attached{" small" if is_small else ""}" alt="{text(saved.name)}"'
-            f' src="{source}">'
-        )
+        style = "attached"
+        if content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") < _SMALL:
+            style += " small"  # the width of a PNG follows its header
+        return f'<img class="{style}" alt="{text(saved.name)}" src="{source}">'
     if saved.kind == "text":
         return f"<pre>{text(content.decode(errors='replace')[:_LONGEST_TEXT])}</pre>"
     content_table = read_table(content)
@@ -264,7 +279,7 @@ def _shown(saved: AttachmentSaved, content: bytes) -> str:
         for row in content_table.rows[:MAX_ROWS]
     ]
     hidden = content_table.num_rows - len(rows)
-    caption = (
-        f"{format_count(len(rows), 'row')} of {content_table.num_rows:,}" if hidden > 0 else None
-    )
+    caption = None
+    if hidden > 0:
+        caption = f"{format_count(len(rows), 'row')} of {content_table.num_rows:,}"
     return table([(name, "") for name in content_table.columns], rows, caption)

@@ -1,12 +1,11 @@
 """A run as figures see it: its trials, its columns, what it measured and recommended.
 
-It is a projection of events, which are read from the store in chunks: from blocks where there are
-any, else from rows. What a figure shows of it is left to the modules that prepare figures.
+It is a projection of events, which are read from the store in chunks: from blocks if there are any,
+else from rows. The modules that prepare figures decide what is shown of it.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -149,14 +148,17 @@ class AdviceRecord:
 
     def take_reports(self, trial: int, reports: Reports) -> None:
         """Add the next reports of one trial."""
-        signals, noises = reports.numbers["gradient_signal_sqr"], reports.numbers["gradient_noise"]
+        signals = reports.numbers["gradient_signal_sqr"]
+        noises = reports.numbers["gradient_noise"]
         places = np.flatnonzero(signals.is_known & noises.is_known)
         if not len(places):
             return
         scales = np.full(len(reports), np.nan)
         for place in places:
             moments = GradientMoments(float(signals.values[place]), float(noises.values[place]))
-            scales[place] = math.nan if (scale := moments.noise_scale()) is None else scale
+            scale = moments.noise_scale()
+            if scale is not None:
+                scales[place] = scale
         finite = np.flatnonzero(np.isfinite(scales))
         if len(finite):
             reports_with_noise = reports.at(finite)
@@ -206,10 +208,15 @@ def read_chunk(store: Store, run_id: str, after: int) -> Chunk:
         until = block.last_seq
     else:
         first = next_block_seq(store, run_id, after)
-        until = None if first is None else first - 1
-    limit = CHUNK_EVENTS if until is None else min(CHUNK_EVENTS, until - after)
+        until = first and first - 1
+    limit = CHUNK_EVENTS
+    if until is not None:
+        limit = min(limit, until - after)
     rows = next(store.event_rows(run_id, after=after, limit=limit), [])
-    return Chunk(read_rows(rows), rows[-1][0] if rows else after, is_full=len(rows) == limit)
+    last = after
+    if rows:
+        last = rows[-1][0]
+    return Chunk(read_rows(rows), last, is_full=len(rows) == limit)
 
 
 def read_chunks(store: Store, run_id: str, after: int = 0) -> Iterator[Chunk]:

@@ -121,8 +121,8 @@ class RunSeries:
 
         Args:
             experiment: What the run tunes. Its objectives define which direction is better.
-            clock: That of the run, which has noted each event before it is added, or None for one
-                of its own.
+            clock: The clock of the run, which has noted each event before it is added. None makes
+                a new one.
             column_capacity: Points that one column may hold before it is thinned to half.
             total_capacity: Points that all columns may hold. Each point takes 32 bytes.
         """
@@ -169,7 +169,8 @@ class RunSeries:
                 self.add_reports(trial, reports.at(slice(places[0], places[-1] + 1)))
             return
         attempt = int(reports.attempts[0])
-        step, epoch = reports.numbers["step"].values, reports.numbers["epoch"].values
+        step = reports.numbers["step"].values
+        epoch = reports.numbers["epoch"].values
         places = np.column_stack((step, epoch, self._clock.at_all(times)))
         for name, numbers in reports.values.items():
             if numbers.is_known.any():
@@ -188,7 +189,8 @@ class RunSeries:
     ) -> None:
         values = numbers.values
         if not numbers.is_known.all():
-            places, values = places[numbers.is_known], values[numbers.is_known]
+            places = places[numbers.is_known]
+            values = values[numbers.is_known]
         column = columns.get(trial)
         if column is None:
             column = columns[trial] = _Column(self._column_capacity, attempt)
@@ -204,7 +206,9 @@ class RunSeries:
     def curve(self, trial: int, metric: str) -> Curve:
         """Return one metric of one trial. A curve without points where nothing was reported."""
         column = self._columns_of(metric).get(trial)
-        return Curve(trial, metric, column.points() if column else np.empty((0, _WIDTH)))
+        if column is None:
+            return Curve(trial, metric, np.empty((0, _WIDTH)))
+        return Curve(trial, metric, column.points())
 
     def curves(self, metric: str) -> list[Curve]:
         """Return one metric of every trial that reported it, by trial number.
@@ -230,7 +234,9 @@ class RunSeries:
         column = self._columns_of(metric).get(trial)
         if column is None:
             return np.empty((0, _WIDTH)), BEGINNING
-        first = place.num_points if place.generation == column.generation else 0
+        first = 0
+        if place.generation == column.generation:
+            first = place.num_points  # the column was not thinned since, so only new points follow
         new = np.array(column.buffer[first * _WIDTH :], dtype=np.float64).reshape(-1, _WIDTH)
         return new, Place(column.generation, first + len(new))
 
@@ -242,14 +248,15 @@ class RunSeries:
         }
 
     def _columns_of(self, metric: str) -> dict[int, _Column]:
-        return self._throughput if metric == THROUGHPUT else self._metrics.get(metric, {})
+        if metric == THROUGHPUT:
+            return self._throughput
+        return self._metrics.get(metric, {})
 
     def _append(self, report: TrialReported) -> None:
-        place = (
-            float(report.step),
-            math.nan if report.epoch is None else float(report.epoch),
-            self._clock.at(report.time_unix_s),
-        )
+        epoch = math.nan
+        if report.epoch is not None:
+            epoch = float(report.epoch)
+        place = (float(report.step), epoch, self._clock.at(report.time_unix_s))
         trial = report.trial
         attempt = report.attempt
         for name, value in report.values.items():
@@ -322,7 +329,10 @@ def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.int
     if count <= max_points:
         return np.arange(count)
     finite = np.isfinite(values)
-    num_groups = (max_points - 2) // (2 if finite.all() else 3)
+    points_per_group = 2
+    if not finite.all():
+        points_per_group = 3  # the gap as well
+    num_groups = (max_points - 2) // points_per_group
     width = -(-count // num_groups)
     padding = (0, -count % width)
     lows = np.pad(np.where(finite, values, np.inf), padding, constant_values=np.inf).reshape(

@@ -65,7 +65,9 @@ class _Frame:
 
     def __init__(self, points: Sequence[Point], data: CurvesData) -> None:
         x = [point[0] for point in points]
-        y = [point[1] for point in points] + ([] if data.target is None else [data.target])
+        y = [point[1] for point in points]
+        if data.target is not None:
+            y.append(data.target)
         self.x_low, self.x_high = _wide(min(x), max(x))
         self.y_low, self.y_high = data.y_range or _wide(min(y), max(y))
 
@@ -80,12 +82,13 @@ class _Frame:
         if not line:
             return ""
         steps = "L".join(f"{self.across(x):.1f} {self.down(y):.1f}" for x, y in line)
-        # A line of one point is seen only with a round end.
-        ends = ' stroke-linecap="round"' if len(line) == 1 else ""
-        close = "h0" if len(line) == 1 else ""
-        if dashes and len(line) > 1:
+        ends = ""
+        if len(line) == 1:  # a line of one point is seen only with a round end
+            ends = ' stroke-linecap="round"'
+            steps += "h0"
+        elif dashes:
             ends = f' stroke-dasharray="{dashes}"'
-        return f'<path d="M{steps}{close}" stroke="{colour}" stroke-width="{width}"{ends}/>'
+        return f'<path d="M{steps}" stroke="{colour}" stroke-width="{width}"{ends}/>'
 
     def target(self, target: float | None) -> str:
         if target is None:
@@ -99,7 +102,9 @@ class _Frame:
             y = self.down(value)
             parts.append(f'<path d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}" stroke="{_GRID}"/>')
             parts.append(_text(_LEFT - 6, y + 4, value, "end"))
-        least = 1.0 if data.x_title in ("Step", "Epoch") else 0.0
+        least = 0.0
+        if data.x_title in ("Step", "Epoch"):
+            least = 1.0
         ticks = _ticks(self.x_low, self.x_high, 6, least)
         parts += [_text(self.across(x), HEIGHT - 18, x, "middle") for x in ticks]
         title = html.escape(data.x_title)

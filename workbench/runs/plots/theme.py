@@ -1,7 +1,7 @@
 """The style of all figures: colours, font, axes, and how columns and words reach plotly.
 
 Light background and ink that prints. The Okabe-Ito colours, which colour-blind readers can tell
-apart. What is drawn is left to `figures`.
+apart. `figures` decides what is drawn.
 """
 
 from __future__ import annotations
@@ -125,15 +125,16 @@ def add_note(figure: go.Figure, text: str) -> None:
 
 
 def floats(values: Values) -> Any:
-    """Return the compact column that plotly writes as bytes. None becomes a gap."""
+    """Return a compact column that plotly writes as bytes, with gaps for None."""
     return np.array([math.nan if value is None else value for value in values], dtype=np.float32)
 
 
 def whole_ticks(numbers: Iterable[float]) -> dict[str, Any]:
-    """Return an axis of whole numbers, such as trials and epochs: no tick stands between two."""
+    """Return an axis of whole numbers, such as trials and epochs, without ticks in between."""
     known = list(numbers)
-    is_short = not known or max(known) - min(known) <= 8
-    return {"tickformat": ",d", **({"dtick": 1} if is_short else {"nticks": 10})}
+    if not known or max(known) - min(known) <= 8:
+        return {"tickformat": ",d", "dtick": 1}
+    return {"tickformat": ",d", "nticks": 10}
 
 
 def joined(columns: Iterable[Values]) -> Any:
@@ -144,12 +145,16 @@ def joined(columns: Iterable[Values]) -> Any:
 def colour_scale(goal: str) -> list[str]:
     """Return a scale from light (bad) to dark (good) that everybody can read."""
     shades = ["#f3d27a", "#e79a5b", "#c8617a", "#86469c", "#2f2c7a"]
-    return shades if goal == "maximize" else shades[::-1]
+    if goal != "maximize":
+        shades.reverse()
+    return shades
 
 
 def short(text: str, most: int) -> str:
     """Cut user text to `most` characters, safe for plotly."""
-    return plain(text if len(text) <= most else f"{text[: most - 3]}...")
+    if len(text) > most:
+        text = f"{text[: most - 3]}..."
+    return plain(text)
 
 
 def plain(text: str) -> str:

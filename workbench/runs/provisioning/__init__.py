@@ -1,7 +1,4 @@
-"""Rented machines: which to choose for a run, and the files that launch them.
-
-A shared cluster is simulated, too.
-
+"""Rented machines: which to choose for a run, files that launch them, and a simulated cluster.
 `offers` compares the machines of a catalogue by what was measured of a run, and `recommendation`
 puts the result into words. `ray_launcher`, `kuberay` and `slurm` write the file that a launcher, an
 operator or a batch system takes. `simulation` applies the rules of admission to a cluster of any

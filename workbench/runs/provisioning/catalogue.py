@@ -68,7 +68,7 @@ class Device(_Entry):
 
     name: str = Field(min_length=1)
     names: tuple[str, ...] = Field(
-        default=(), description="Names that drivers report; by default any that contain `name`."
+        default=(), description="Names that drivers report. By default any that contain `name`."
     )
     memory_gib: PositiveFloat
     teraflops: dict[Literal["fp32", "bf16", "fp16"], PositiveFloat]
@@ -116,7 +116,7 @@ class Machine(_Entry):
     type: str = Field(min_length=1)
     region: str = Field(min_length=1)
     device: str | None = Field(
-        default=None, description="A device of the catalogue; none: CPUs only."
+        default=None, description="A device of the catalogue. None means CPUs only."
     )
     gpus: int = Field(default=0, ge=0)
     vcpus: PositiveInt
@@ -141,7 +141,9 @@ class Machine(_Entry):
 
     def price(self, market: Market) -> Price:
         """Return its price, by the way to rent it."""
-        return self.spot if market == "spot" else self.on_demand
+        if market == "spot":
+            return self.spot
+        return self.on_demand
 
 
 class Catalogue(_Entry):
@@ -215,11 +217,10 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     """Read a catalogue.
 
     Args:
-        path: A file in the format of the shipped one, which it replaces, or None for the shipped
-            one.
+        path: A file that replaces the shipped one, in the same format. None for the shipped one.
 
     Raises:
-        ExperimentError: If it cannot be read or is invalid. The error names the dotted field.
+        ExperimentError: If it cannot be read or is invalid, with the dotted field.
     """
     document = read_yaml_file(
         path or SHIPPED, holds="a catalogue: machines, each with its type and provider"

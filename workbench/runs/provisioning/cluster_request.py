@@ -1,7 +1,4 @@
-"""What to rent, for any launcher.
-
-Which machines and how many, where runs are stored, what runs there.
-"""
+"""What to rent, for any launcher: which machines and how many, where runs are stored, what runs."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class ClusterRequest:
         file: Its file.
         machine: The type of the machines that do the work.
         nodes: The maximum number of machines. The run requests all of them.
-        min_nodes: How many machines stay while nothing runs.
+        min_nodes: How many machines stay when nothing runs.
         spot: Whether the provider may reclaim them.
         artifacts: URL, or path that all machines share, where checkpoints are stored.
         store: URL or path of the store, without a password.
@@ -81,7 +78,7 @@ class ClusterRequest:
                 "its password would be written into the file",
                 field="--store",
                 next_step=(
-                    "Leave the password out; the machines read it from ~/.pgpass or a secret."
+                    "Leave the password out. The machines read it from ~/.pgpass or a secret."
                 ),
             )
 
@@ -106,7 +103,7 @@ class ClusterRequest:
 
     @property
     def name(self) -> str:
-        """The name of the cluster: an RFC 1123 label, short enough for what is appended to it.
+        """The name of the cluster: an RFC 1123 label, short enough to append suffixes to it.
 
         It is made from the experiment's name. Where characters had to be dropped, a hash is added.
         """
@@ -125,8 +122,10 @@ class ClusterRequest:
 
     @property
     def title(self) -> str:
-        """What is rented, for the first line of the file."""
-        market = "spot" if self.spot else "on demand"
+        """The rented machines, for the first line of the file."""
+        market = "on demand"
+        if self.spot:
+            market = "spot"
         where = f"{self.machine.provider}, {self.machine.region}"
         return f"{self.nodes} x {self.machine.type} ({where}), {market}, for {self.experiment.name}"
 
@@ -169,7 +168,8 @@ def ray_image(gpus: int) -> str:
     """Return the image of the installed versions of Ray and Python."""
     known = versions()
     python = known["python"].replace(".", "")
-    return f"rayproject/ray:{known['ray']}-py{python}-{'gpu' if gpus else 'cpu'}"
+    kind = "gpu" if gpus else "cpu"
+    return f"rayproject/ray:{known['ray']}-py{python}-{kind}"
 
 
 def as_comment(text: str) -> str:

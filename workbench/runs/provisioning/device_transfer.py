@@ -28,8 +28,8 @@ class Transfer:
     """The factor between two step times and where it comes from.
 
     Attributes:
-        factor: What a measured step time is multiplied by, or None if it cannot be estimated.
-        reason: Where the factor comes from, or why there is none, in words.
+        factor: The factor for measured step times, or None if it cannot be estimated.
+        reason: Where the factor comes from, or why there is none.
     """
 
     factor: Estimate | None
@@ -55,7 +55,10 @@ def transfer(
         step_flops_per_s: Operations per second of a measured worker, or None if unknown.
     """
     from_cpu = measured_name == "cpu"
-    devices = f"measured on {measured_name}, not on {'CPUs' if target is None else target.name}"
+    wanted = "CPUs"
+    if target is not None:
+        wanted = target.name
+    devices = f"measured on {measured_name}, not on {wanted}"
     if from_cpu and target is None:
         return Transfer(
             Estimate(1.0, 1.0 / CPU_SLACK, CPU_SLACK, True),
@@ -69,7 +72,7 @@ def transfer(
         return _from_cpu(target, precision, step_flops_per_s, devices)
     if measured is None:
         return Transfer(
-            None, f"{devices}: {measured_name} is not in the catalogue; add it to devices"
+            None, f"{devices}: {measured_name} is not in the catalogue. Add it to `devices`"
         )
     ratios = [measured.memory_gb_per_s / target.memory_gb_per_s]
     rates = [device.teraflops.get(precision) for device in (measured, target)]  # type: ignore[call-overload]
@@ -93,6 +96,6 @@ def _from_cpu(
         return Transfer(None, f"{devices}: the speed-up cannot be estimated")
     return Transfer(
         Estimate(math.sqrt(fastest), fastest, 1.0, True),
-        f"{devices}: the speed may be anything up to {MAX_UTILISATION:.0%} of its peak; measure on"
+        f"{devices}: the speed may be anything up to {MAX_UTILISATION:.0%} of its peak. Measure on"
         " one first",
     )

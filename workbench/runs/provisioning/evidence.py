@@ -27,11 +27,11 @@ class Evidence:
 
     Attributes:
         run_id: The newest run that measured it.
-        device: Where: "cpu", or as the driver names it.
+        device: The device: "cpu", or its name in the driver.
         knowledge: The models that are fitted to it.
         usual: How a trial would train there.
         num_train_samples: Samples of the training data.
-        settings: What is fixed of a plan, by dotted path. How it is divided is open.
+        settings: The fixed settings of a plan, by dotted path. How it is divided is open.
     """
 
     run_id: str
@@ -73,11 +73,14 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
         ExperimentError: If it cannot be measured, or nothing was.
     """
     if not experiment.trains_model:
+        field = "train"
+        if experiment.command is not None:
+            field = "command"
         raise ExperimentError(
-            "machines are recommended for models: the samples that a function or program takes are"
-            " not known",
-            field="train" if experiment.command is None else "command",
-            next_step="Name a model and data instead.",
+            "machines are recommended for models only. How many samples a function or program"
+            " takes is not known",
+            field=field,
+            next_step="Give a model and data instead.",
         )
     check_advisable(experiment)
     work = work_of(experiment, base_params(experiment))

@@ -20,7 +20,7 @@ from workbench.runs.provisioning.evidence import Evidence
 from workbench.sweeps.forecast import Forecast, forecast_of, num_epochs_of
 
 TOLERANCE = 0.05
-"""Of plans and numbers of machines that differ by less, the smaller is taken."""
+"""If plans or numbers of machines differ by less, the smaller is chosen."""
 
 
 class FastestPlan(NamedTuple):
@@ -111,7 +111,9 @@ class FastestPlans:
             forecast = candidate[2]
             trial_s = forecast.trial_s.value
             # Without a number of trainings, the plan with the most of them an hour.
-            return trial_s / forecast.at_once if forecast.run_s is None else forecast.run_s.value
+            if forecast.run_s is None:
+                return trial_s / forecast.at_once
+            return forecast.run_s.value
 
         fastest = min(map(takes_s, forecasts))
         near = [

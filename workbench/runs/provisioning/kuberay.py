@@ -71,15 +71,15 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     known = versions()
     notes = as_comment(f"""
 {rental.title}. KubeRay 1.5.1 or newer.
-It creates a token for the cluster and keeps it in a Secret; everybody who can read the Secret can \
-run code on
-the cluster. The services can be reached inside Kubernetes only: do not open an ingress to them.
+It creates a token for the cluster and keeps it in a Secret. Everybody who can read the Secret can \
+run code on the cluster. The services can be reached inside Kubernetes only: do not open an \
+ingress to them.
 
 The image must contain Python {known["python"]}, ray=={known["ray"]}, torch=={known["torch"]}, \
 this workbench
-and the code that the experiment names. The pods need a role that may read and write \
+and the code of the experiment. The pods need a role that may read and write \
 {rental.artifacts}.
-The password of the store is a Secret, too:
+The password of the store is also a Secret:
   kubectl create secret generic {rental.name}-store --from-file=password=FILE
 
   kubectl apply -f FILE

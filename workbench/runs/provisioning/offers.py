@@ -138,9 +138,10 @@ class Offer:
             tier = 2
         else:
             tier = 1 if "perhaps" in answers else 0
-        cost = self.cost_usd
-        run = self.run_s
-        return tier, cost.value if cost else math.inf, run.value if run else math.inf
+        cost_usd = math.inf
+        if self.cost_usd:
+            cost_usd = self.cost_usd.value
+        return tier, cost_usd, _duration_s(self)
 
 
 def compare(
@@ -157,7 +158,8 @@ def compare(
         evidence: What was measured of it, at least one.
         catalogue: The machines.
         requirements: What the user requires.
-        plans: Those chosen so far, where the same evidence is compared for other requirements, too.
+        plans: Plans that were chosen before, if the same evidence is compared again for other
+            requirements.
 
     Returns:
         An offer for each machine and way of renting it, the best first.
@@ -217,22 +219,23 @@ def _best_number(question: _Question, machine: Machine, market: Market) -> Offer
 
 
 def _duration_s(offer: Offer) -> float:
-    return math.inf if offer.run_s is None else offer.run_s.value
+    if offer.run_s is None:
+        return math.inf
+    return offer.run_s.value
 
 
 def _nearest(
     evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine
 ) -> tuple[Evidence, Transfer]:
-    """Return the evidence that says most about a machine.
-
-    Of the same device, or with the closest bounds.
-    """
+    """Return the evidence that says most about a machine: of the same device, or the closest."""
     target = catalogue.device(machine.device)
     transfers: list[tuple[Evidence, Transfer]] = []
     for known in evidence:
-        is_cpu = known.device == "cpu"
+        measured = None
+        if known.device != "cpu":
+            measured = catalogue.device_by_driver_name(known.device)
         transferred = transfer(
-            None if is_cpu else catalogue.device_by_driver_name(known.device),
+            measured,
             target,
             precision=known.usual.precision,
             measured_name=known.device,
@@ -242,14 +245,19 @@ def _nearest(
 
     def width(pair: tuple[Evidence, Transfer]) -> float:
         factor = pair[1].factor
-        return math.inf if factor is None else factor.high / factor.low
+        if factor is None:
+            return math.inf
+        return factor.high / factor.low
 
     return min(transfers, key=width)
 
 
 def _rental(machine: Machine, market: Market, nodes: int, note: str) -> Offer:
     """Return the offer of some machines, without any estimate."""
-    price = machine.price(market).usd_per_hour
+    price_usd = machine.price(market).usd_per_hour
+    usd_per_hour = None
+    if price_usd is not None:
+        usd_per_hour = price_usd * nodes
     offer = Offer(
         machine.provider,
         machine.type,
@@ -258,10 +266,12 @@ def _rental(machine: Machine, market: Market, nodes: int, note: str) -> Offer:
         nodes,
         machine.device,
         nodes * machine.gpus,
-        usd_per_hour=None if price is None else price * nodes,
+        usd_per_hour=usd_per_hour,
         notes=(note,),
     )
-    return _with_note(offer, "its price is unknown") if price is None else offer
+    if usd_per_hour is None:
+        return _with_note(offer, "its price is unknown")
+    return offer
 
 
 def _with_estimates(
@@ -273,13 +283,13 @@ def _with_estimates(
         return _with_note(offer, "a worker needs more CPUs than it has", fits=False)
     same_kind = (machine.device is None) == (known.device == "cpu")
     device = question.catalogue.device(machine.device)
-    memory_gib = machine.memory_gib / places if device is None else device.memory_gib
-    chosen = question.plans.of(
-        known,
-        [places] * offer.nodes,
-        memory_gib * _GIB if same_kind else None,
-        on_gpu=machine.gpus > 0,
-    )
+    memory_gib = machine.memory_gib / places
+    if device is not None:
+        memory_gib = device.memory_gib
+    memory_bytes = None  # on another kind of device a plan takes other memory
+    if same_kind:
+        memory_bytes = memory_gib * _GIB
+    chosen = question.plans.of(known, [places] * offer.nodes, memory_bytes, on_gpu=machine.gpus > 0)
     if chosen is None:
         return _with_note(
             offer, f"no plan fits into {format_bytes(memory_gib * _GIB)} of a worker", fits=False
@@ -308,7 +318,9 @@ def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
     if not machine.gpus:
         return by_cpus
     gpus = resources.gpus_of_worker
-    of_worker = 1.0 if gpus in ("auto", 0) else float(gpus)
+    of_worker = 1.0
+    if gpus not in ("auto", 0):
+        of_worker = float(gpus)
     return min(by_cpus, int(machine.gpus / of_worker + 1e-6))
 
 
@@ -321,10 +333,15 @@ def _timed(
     plan = chosen.plan
     forecast = chosen.forecast
     trial_s = _product(forecast.trial_s, factor)
-    run_s = None if forecast.run_s is None else _product(forecast.run_s, factor)
-    interruption = question.catalogue.interruption(machine) if offer.market == "spot" else None
-    lost: Estimate | None = None if offer.market == "spot" else Estimate(0.0, 0.0, 0.0)
-    rates = interruption.rates_per_hour() if interruption else (0.0, 0.0, 0.0)
+    run_s = forecast.run_s and _product(forecast.run_s, factor)
+    interruption = None
+    lost: Estimate | None = Estimate(0.0, 0.0, 0.0)
+    if offer.market == "spot":
+        interruption = question.catalogue.interruption(machine)
+        lost = None
+    rates = (0.0, 0.0, 0.0)
+    if interruption is not None:
+        rates = interruption.rates_per_hour()
     if interruption is not None:
         spans = math.ceil(plan.workers / max(1, _workers_per_node(experiment, machine)))
         checkpoint_s = _checkpoint_s(experiment, plan, trial_s)
@@ -336,7 +353,7 @@ def _timed(
                 " next",
             )
         lost = _estimate([1.0 - 1.0 / ratio for ratio in factors])
-        run_s = None if run_s is None else _product(run_s, _estimate(factors))
+        run_s = run_s and _product(run_s, _estimate(factors))
     elif offer.market == "spot":
         offer = _with_note(
             offer, "how often it is interrupted is unknown and not taken into account"
@@ -348,7 +365,10 @@ def _timed(
             offer,
             f"its time limit of {format_duration(budget_s)} ends it after about {num} trainings",
         )
-        run_s = Estimate(budget_s, min(budget_s, run_s.low) if run_s else budget_s, budget_s)
+        soonest_s = budget_s
+        if run_s:  # the run may end before the limit
+            soonest_s = min(budget_s, run_s.low)
+        run_s = Estimate(budget_s, soonest_s, budget_s)
     if run_s is None:
         return _with_note(offer, "the experiment has no end: set budget.trials or budget.time")
     run_s = _estimate(
@@ -357,7 +377,7 @@ def _timed(
     )
     hours = [part / 3600.0 * offer.nodes for part in (run_s.value, run_s.low, run_s.high)]
     expected = [rate * hour for rate, hour in zip(rates, hours, strict=True)]
-    interruptions = None if lost is None else _estimate(expected)
+    interruptions = lost and _estimate(expected)
     return dataclasses.replace(offer, run_s=run_s, lost=lost, interruptions=interruptions)
 
 
@@ -372,7 +392,9 @@ def _priced(offer: Offer, requirements: Requirements) -> Offer:
     """Add what it costs, and whether cost and time meet the requirements."""
     if offer.run_s is None:
         return offer
-    cost = None if offer.usd_per_hour is None else offer.run_s.times(offer.usd_per_hour / 3600.0)
+    cost = None
+    if offer.usd_per_hour is not None:
+        cost = offer.run_s.times(offer.usd_per_hour / 3600.0)
     return dataclasses.replace(
         offer,
         cost_usd=cost,
@@ -386,7 +408,9 @@ def _within(estimate: Estimate | None, limit: float | None) -> Answer | None:
         return None
     if estimate.high <= limit:
         return "yes"
-    return "no" if estimate.value > limit else "perhaps"
+    if estimate.value > limit:
+        return "no"
+    return "perhaps"
 
 
 def _estimate(parts: Sequence[float], extrapolated: bool = False) -> Estimate:

@@ -75,8 +75,15 @@ def launcher_file(
         )
     gpus = rental.machine.gpus
     wheel = _wheel_of(package)
-    installed = package if wheel is None else f"~/{wheel.name}"
     token_file = f"~/.workbench/{rental.name}.token"
+    installed = package
+    mounts = {"~/.workbench-token": token_file, "~/.pgpass": "~/.pgpass"}
+    if wheel is not None:
+        installed = f"~/{wheel.name}"
+        mounts[installed] = str(wheel)
+    worker_resources: dict[str, Any] = {"CPU": rental.cpus}
+    if gpus:
+        worker_resources["GPU"] = gpus
     start = (
         f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats"
         " --object-manager-port=8076"
@@ -106,7 +113,7 @@ def launcher_file(
                 ),
             },
             "worker": {
-                "resources": {"CPU": rental.cpus} | ({"GPU": gpus} if gpus else {}),
+                "resources": worker_resources,
                 "min_workers": rental.min_nodes,
                 "max_workers": rental.nodes,
                 "node_config": _node_config(
@@ -118,11 +125,7 @@ def launcher_file(
                 ),
             },
         },
-        "file_mounts": {
-            "~/.workbench-token": token_file,
-            "~/.pgpass": "~/.pgpass",
-        }
-        | ({} if wheel is None else {installed: str(wheel)}),
+        "file_mounts": mounts,
         "cluster_synced_files": [],
         "setup_commands": [
             "chmod 600 ~/.workbench-token ~/.pgpass",
@@ -179,10 +182,14 @@ def _with_training(package: str) -> str:
     Extras that were written are left as they are.
     """
     if "://" in package:
-        return package if "@" in package else f"{DISTRIBUTION}[train] @ {package}"
+        if "@" in package:
+            return package
+        return f"{DISTRIBUTION}[train] @ {package}"
     if package.endswith(".whl"):
         return f"{package}[train]"
-    return package if "[" in package else re.sub(r"^[A-Za-z0-9._-]+", r"\g<0>[train]", package)
+    if "[" in package:
+        return package
+    return re.sub(r"^[A-Za-z0-9._-]+", r"\g<0>[train]", package)
 
 
 def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
@@ -202,7 +209,7 @@ def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:
         end = ""
     else:
         beginning = (
-            "Start the head, request the machines and wait for them; then keep a tunnel to the head"
+            "Start the head, request the machines and wait for them. Then keep a tunnel to the head"
             " open"
         )
         request = f"\n  ray exec {file} {shlex.quote(rental.await_command)}"
@@ -214,38 +221,42 @@ Then, to release the machines when the run has ended, even while you are away:
 {rental.title}.
 Checkpoints are stored at {rental.artifacts}, as machines may disappear at any time.
 
-Before the first use, create a token that only you can read; everybody who has it can run code on \
+Before the first use, create a token that only you can read. Everybody who has it can run code on \
 the cluster:
   (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\\n' > {token_file})
-~/.pgpass contains the password of {rental.store} (mode 0600). Both are copied to the machines; this
+~/.pgpass contains the password of {rental.store} (mode 0600). Both are copied to the machines. This
 file contains no secret. The machines need a role that may read and write {rental.artifacts}.
 
 {beginning}:
   ray up {file}{request}
   ray dashboard {file}
 
-Meanwhile, in another terminal, in the folder of your code, which is sent along with the data that \
-the
-experiment names. The last word of the output is the run's id, RUN below:
+In another terminal, start the run in the folder of your code. The code is sent along with the \
+data of the
+experiment. The last word of the output is the run's id, RUN below:
   {start}{end}
 
 Follow it from anywhere, and finally end all machines, including the head:
   workbench follow {run_id} --store {shlex.quote(rental.store)}
   ray down {file}
 
-The dashboard listens on the head's loopback address only. Keep Ray's ports closed to the outside; \
-the
+The dashboard listens on the head's loopback address only. Keep Ray's ports closed to the outside, \
+as the
 launcher's own firewall rules do.
 """)
 
 
 def _quote_home(word: str) -> str:
-    """Quote a path for a shell, which expands the tilde only where it is not quoted."""
-    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
+    """Quote a path for a shell, which expands the tilde only if it is not quoted."""
+    if word.startswith("~/"):
+        return f"~/{shlex.quote(word[2:])}"
+    return shlex.quote(word)
 
 
 def _exports(rental: ClusterRequest, address: str | None = None) -> str:
-    settings = rental.environment | ({"WORKBENCH_RAY_ADDRESS": address} if address else {})
+    settings = dict(rental.environment)
+    if address:
+        settings["WORKBENCH_RAY_ADDRESS"] = address
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
     return f"export {words} RAY_AUTH_TOKEN_PATH={_TOKEN}"
 
@@ -273,8 +284,10 @@ def _provider(rental: ClusterRequest, project: str | None) -> dict[str, Any]:
 def _node_config(provider: str, type: str, *, spot: bool, image: str, gpus: int) -> dict[str, Any]:
     if provider == "aws":
         disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200, "VolumeType": "gp3"}}
-        market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
-        return {"InstanceType": type, "BlockDeviceMappings": [disk], **market}
+        config = {"InstanceType": type, "BlockDeviceMappings": [disk]}
+        if spot:
+            config["InstanceMarketOptions"] = {"MarketType": "spot"}
+        return config
     if provider == "gcp":
         disk = {
             "boot": True,
@@ -282,17 +295,22 @@ def _node_config(provider: str, type: str, *, spot: bool, image: str, gpus: int)
             "type": "PERSISTENT",
             "initializeParams": {"diskSizeGb": 200, "sourceImage": image},
         }
-        scheduling = ([{"preemptible": True}] if spot else []) + (
-            [{"onHostMaintenance": "TERMINATE"}] if gpus else []
-        )
-        return {"machineType": type, "disks": [disk]} | (
-            {"scheduling": scheduling} if scheduling else {}
-        )
+        scheduling: list[dict[str, Any]] = []
+        if spot:
+            scheduling.append({"preemptible": True})
+        if gpus:  # machines with GPUs cannot be migrated
+            scheduling.append({"onHostMaintenance": "TERMINATE"})
+        config = {"machineType": type, "disks": [disk]}
+        if scheduling:
+            config["scheduling"] = scheduling
+        return config
     parameters = {
         "vmSize": type,
         "imagePublisher": "microsoft-dsvm",
         "imageOffer": "ubuntu-2204",
         "imageSku": "2204-gen2",
         "imageVersion": "latest",
-    } | ({"priority": "Spot"} if spot else {})
+    }
+    if spot:
+        parameters["priority"] = "Spot"
     return {"azure_arm_parameters": parameters}

@@ -31,8 +31,8 @@ def sentences(
         offers: The offers, the best first.
         requirements: What they were compared for.
         compare: Compares the same machines for other requirements, to find what comes closest.
-        catalogue: The file of the catalogue, to be named where prices are missing.
-        file: That of the experiment, to be named where measurements are missing.
+        catalogue: The file of the catalogue, for messages about missing prices.
+        file: The file of the experiment, for messages about missing measurements.
     """
     if offers and offers[0].is_recommendable:
         yield from _recommend(offers[0], requirements)
@@ -50,7 +50,7 @@ def sentences(
         )
     yield (
         f"assumptions: no early stopping, {format_duration(requirements.start_up_s)} of start-up,"
-        " billing by the second; intervals cover 90 % where nothing is extrapolated"
+        " billing by the second. Intervals cover 90 % unless something is extrapolated"
     )
 
 
@@ -59,8 +59,8 @@ def _recommend(best: Offer, requirements: Requirements) -> Iterator[str]:
     assert best.cost_usd is not None
     yield (
         f"take {best.title}: {_price_of(best)} "
-        f"({format_range(best.cost_usd.low, best.cost_usd.high, format_money)}); "
-        f"trials train as {best.plan}, {best.at_once} at once"
+        f"({format_range(best.cost_usd.low, best.cost_usd.high, format_money)}). "
+        f"Trials train as {best.plan}, {best.at_once} at once"
     )
     if best.in_time == "perhaps":
         limit = format_duration(requirements.deadline_s or 0.0)
@@ -89,20 +89,20 @@ def _explain(
             )
         else:
             yield (
-                "no machine has enough memory for a worker; a smaller model or `plan.recompute`"
+                "no machine has enough memory for a worker. A smaller model or `plan.recompute`"
                 " needs less"
             )
         return
     if not known:
         yield (
             "the measurements say too little about these machines: the upper bounds are over a"
-            f" hundred times the lower ones; run `workbench advise {file}` on one of them first"
+            f" hundred times the lower ones. Run `workbench advise {file}` on one of them first"
         )
         return
     if all(offer.cost_usd is None for offer in known):
         fastest = min(known, key=_duration_s)
         yield (
-            "no machine whose time can be estimated has a price; the fastest is "
+            "no machine whose time can be estimated has a price. The fastest is "
             f"{fastest.title}: {_price_of(fastest)}"
         )
         return
@@ -133,9 +133,9 @@ def _closest(
     if dear:
         limit = format_money(requirements.budget_usd or 0.0)
         cost = _costs_usd(cheapest)
-        enough = (
-            f"{math.ceil(cost):.0f}" if cost > 10.0 else f"{math.ceil(cost * 100.0) / 100.0:.2f}"
-        )
+        enough = f"{math.ceil(cost * 100.0) / 100.0:.2f}"
+        if cost > 10.0:
+            enough = f"{math.ceil(cost):.0f}"
         yield (
             f"no machine costs {limit} or less: the cheapest is {cheapest.title},"
             f" {_price_of(cheapest)}. Allow --money {enough}, or shorten the run"
@@ -159,8 +159,8 @@ def _closest(
         key=_duration_s,
     )
     yield (
-        "deadline and budget can each be met, but not both: within the deadline the cheapest is"
-        f" {in_time.title}, {_price_of(in_time)}; within the budget the fastest is"
+        "deadline and budget can each be met, but not both. Within the deadline the cheapest is"
+        f" {in_time.title}, {_price_of(in_time)}. Within the budget the fastest is"
         f" {affordable.title}, {_price_of(affordable)}"
     )
 
@@ -174,18 +174,26 @@ def _priced(offers: Sequence[Offer]) -> list[Offer]:
 
 
 def _duration_s(offer: Offer) -> float:
-    return math.inf if offer.run_s is None else offer.run_s.value
+    if offer.run_s is None:
+        return math.inf
+    return offer.run_s.value
 
 
 def _costs_usd(offer: Offer) -> float:
-    return math.inf if offer.cost_usd is None else offer.cost_usd.value
+    if offer.cost_usd is None:
+        return math.inf
+    return offer.cost_usd.value
 
 
 def _price_of(offer: Offer) -> str:
-    cost = "no price" if offer.cost_usd is None else format_money(offer.cost_usd.value)
+    cost = "no price"
+    if offer.cost_usd is not None:
+        cost = format_money(offer.cost_usd.value)
     return f"about {format_duration(_duration_s(offer))} and {cost}"
 
 
 def _whole_minutes(seconds: float) -> str:
     minutes = math.ceil(seconds / 60.0)
-    return f"{minutes}m" if minutes <= 120 else f"{math.ceil(minutes / 60.0)}h"
+    if minutes <= 120:
+        return f"{minutes}m"
+    return f"{math.ceil(minutes / 60.0)}h"

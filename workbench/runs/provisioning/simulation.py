@@ -65,7 +65,9 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """Return the machines, all idle."""
         whole, rest = divmod(self.gpus, self.gpus_per_node)
-        sizes = [self.gpus_per_node] * whole + ([rest] if rest else [])
+        sizes = [self.gpus_per_node] * whole
+        if rest:
+            sizes.append(rest)
         return [
             Node(f"node-{index}", _CPUS_PER_GPU * size, size) for index, size in enumerate(sizes)
         ]
@@ -198,7 +200,9 @@ def simulate(
         raise ResourcesError(
             "there is no trial to simulate", field="--num-trials", allowed="1 or more"
         )
-    max_workers = max(trial.workers for trial in trials) if policy == "elastic" else 1
+    max_workers = 1
+    if policy == "elastic":
+        max_workers = max(trial.workers for trial in trials)
     if policy in ("one-gpu", "elastic"):
         trials = [replace(trial, workers=1) for trial in trials]
     return _Simulation(cluster, trials, policy, seed, max_workers).run()
@@ -302,9 +306,12 @@ class _Simulation:
         while self._waiting:
             nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
             began_ns = thread_time_ns()
-            index = 0 if self.policy == "fifo" else next_index(self._requests, self._held)
-            request = self._requests[index]
-            chosen = _first_fit(request, nodes) if self.policy == "fifo" else place(request, nodes)
+            if self.policy == "fifo":
+                index = 0
+                chosen = _first_fit(self._requests[0], nodes)
+            else:
+                index = next_index(self._requests, self._held)
+                chosen = place(self._requests[index], nodes)
             self._decisions_ns.append(thread_time_ns() - began_ns)
             if chosen is None:
                 return
@@ -314,7 +321,9 @@ class _Simulation:
     def _start(self, trial: Trial, chosen: tuple[str, ...]) -> None:
         self._lease(trial.run_id, chosen, 1)
         rate = self._rate(chosen)
-        starts_s = self.cluster.restart_s if trial.number in self._tried else 0.0
+        starts_s = 0.0
+        if trial.number in self._tried:
+            starts_s = self.cluster.restart_s
         self._tried.add(trial.number)
         running = _Running(trial, chosen, self.now_s, rate, starts_s)
         for node_id in set(chosen):
@@ -324,11 +333,13 @@ class _Simulation:
             self._expect(self.now_s + starts_s + self.cluster.checkpoint_s, "saves", running)
 
     def _rate(self, chosen: Sequence[str]) -> float:
-        slowdown = self.cluster.spread_slowdown if len(set(chosen)) > 1 else 1.0
+        slowdown = 1.0
+        if len(set(chosen)) > 1:
+            slowdown = self.cluster.spread_slowdown
         return len(chosen) * parallel_efficiency(len(chosen), self.cluster.overhead) / slowdown
 
     def _grow(self, running: _Running) -> None:
-        """Restart a trial that has just saved with more workers, where that pays off."""
+        """Restart a trial that has just saved with more workers, if that pays off."""
         trial = running.trial
         if running.ended:
             return
@@ -338,7 +349,9 @@ class _Simulation:
             self._lease(trial.run_id, running.nodes, -1)
             wider = self._widest(trial)
             self._lease(trial.run_id, running.nodes, 1)
-            rate = 0.0 if wider is None else self._rate(wider)
+            rate = 0.0
+            if wider is not None:
+                rate = self._rate(wider)
             if (
                 wider
                 and rate > 0

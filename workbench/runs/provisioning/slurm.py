@@ -38,8 +38,7 @@ def batch_script(
             path.
         environment: The virtual environment, on a file system that all nodes share.
         time_limit: The time limit of the job, in Slurm's format.
-        folder: The folder to which relative paths and module names refer, on a shared file system,
-            too.
+        folder: The folder of relative paths and module names, also on a shared file system.
         options: Further options of sbatch, such as --partition=gpu.
 
     Raises:
@@ -76,7 +75,12 @@ def batch_script(
     exports = "\n".join(
         f"export {name}={shlex.quote(value)}" for name, value in rental.environment.items()
     )
-    first = "" if rental.resume is None else f'echo {shlex.quote(rental.resume)} > "$state/run"\n'
+    first = ""
+    if rental.resume is not None:
+        first = f'echo {shlex.quote(rental.resume)} > "$state/run"\n'
+    store_note = ""
+    if "://" not in rental.store:
+        store_note = _SQLITE
     known = versions()
     return _SCRIPT.format(
         name=rental.name,
@@ -96,7 +100,7 @@ def batch_script(
         wait=AWAIT,
         python=known["python"],
         ray=known["ray"],
-        store_note="" if "://" in rental.store else _SQLITE,
+        store_note=store_note,
     )
 
 
@@ -129,7 +133,7 @@ def _check_time(text: str) -> None:
 
 
 _SQLITE = """
-# The store is a SQLite file: its file system must support locks between nodes; only one job may \
+# The store is a SQLite file: its file system must support locks between nodes. Only one job may \
 write to it.
 """
 _SCRIPT = """\

@@ -1,4 +1,4 @@
-"""A first experiment for a script of the user, read from its source.
+"""A first experiment for a script of the user, guessed from its source.
 
-What it is asked for, what it prints and where it writes are guessed. The script is not changed.
+Its options, its metrics and its output folders are guessed. The script is not changed.
 """

@@ -49,7 +49,7 @@ _SWITCH = re.compile(
     r"|(^|[-_.])(amp|aug|ema|swa|clip|half|skip|flip|gated?|tied?|pool)($|[-_.])",
     re.IGNORECASE,
 )
-"""What a flag that influences training is named. Most flags are about everything else."""
+"""Names of flags that influence training. Most flags are about everything else."""
 _RATE = re.compile(
     r"(^|[-_.])(lr|rate|c|reg|l1|l2)($|[-_.])|learning[-_.]?rate|decay|lambda|alpha|temperature"
     r"|cost|penalty|regulari[sz]ation",
@@ -61,8 +61,8 @@ _PART = re.compile(
 )
 """What lies between 0 and 1."""
 _SCALE = re.compile(r"(^|[-_.])gamma($|[-_.])", re.IGNORECASE)
-"""What is a part where it is close to 1, as the discount of rewards is, and else a scale, as of a
-kernel.
+"""Names of parameters that are shares if they are near 1, as the discount of rewards is. Otherwise
+they are scales, such as the scale of a kernel.
 """
 _SIZE = re.compile(
     r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank",
@@ -94,7 +94,7 @@ def options_of(source: str) -> list[ScriptOption]:
     except SyntaxError as error:
         raise DataError(
             f"it is not valid Python, line {error.lineno}: {error.msg}",
-            next_step="Name a training script; of a table, `workbench automl FILE` makes models.",
+            next_step="Give a training script. To make models of a table: workbench automl FILE",
         ) from error
     except ValueError as error:
         raise DataError(f"it is not valid Python: {error}") from error
@@ -205,7 +205,9 @@ def _guessed_goal(metric: str) -> Goal:
     if (declared := goal_of(metric)) is not None:
         return declared
     is_loss = _DOWN.search(metric) is not None  # such as f1_loss
-    return "maximize" if _UP.search(metric) and not is_loss else "minimize"
+    if _UP.search(metric) and not is_loss:
+        return "maximize"
+    return "minimize"
 
 
 def _passed(
@@ -222,7 +224,9 @@ def _passed(
         for option in options
         if option.is_positional and (option.name in searched or option.name in given)
     ]
-    joint = "=" if style == "hydra" else " "
+    joint = " "
+    if style == "hydra":
+        joint = "="
     named = [option for option in options if not option.is_positional]
     arguments += [
         f"{_dashed(option, style)}{joint}{given[option.name]}"
@@ -244,7 +248,9 @@ def _dashed(option: ScriptOption, style: Style) -> str:
     """Return the name of an option as it is passed."""
     if style == "hydra":
         return option.name
-    return f"-{option.name}" if option.is_short else f"--{option.name}"
+    if option.is_short:
+        return f"-{option.name}"
+    return f"--{option.name}"
 
 
 def _place_of(node: ast.Call) -> tuple[int, int]:
@@ -351,17 +357,23 @@ def _number(value: float) -> str:
     """Return a number as YAML reads it: with a dot also where it has an exponent."""
     text = f"{value:.6g}"
     mantissa, sign, exponent = text.partition("e")
-    return text if not sign or "." in mantissa else f"{mantissa}.0e{exponent}"
+    if not sign or "." in mantissa:
+        return text
+    return f"{mantissa}.0e{exponent}"
 
 
 def _described(option: ScriptOption) -> str:
     """Return an option that is not searched as a fixed value, to be uncommented."""
     if option.is_flag:
         return "{choices: [true, false]}"
-    return json.dumps(option.default) if option.default is not None else "VALUE"
+    if option.default is None:
+        return "VALUE"
+    return json.dumps(option.default)
 
 
 def _yaml(text: str) -> str:
     """Return a text as YAML, quoted where it must be."""
     is_plain = re.fullmatch(r"[\w./-]+(?:[ \w./{}:=-]*[\w./}])?", text) is not None
-    return text if is_plain and ": " not in text else json.dumps(text)
+    if is_plain and ": " not in text:
+        return text
+    return json.dumps(text)

@@ -63,11 +63,13 @@ def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Styl
         return options, "fire"
     if (config := _config_of_hydra(path, tree)) is not None:
         return list(_of_mapping(config)), "hydra"
-    return (_of_help(path) if _TAKES_OPTIONS.search(source) else []), "options"
+    if not _TAKES_OPTIONS.search(source):
+        return [], "options"
+    return _of_help(path), "options"
 
 
 def options_in_help(text: str) -> list[ScriptOption]:
-    """Return the options that a help text lists: that of argparse, click, typer, tyro or equally.
+    """Return the options in a help text of argparse, click, typer, tyro or the like.
 
     Example:
         >>> from workbench.runs.scripts.script_help import options_in_help
@@ -85,7 +87,9 @@ def options_in_help(text: str) -> list[ScriptOption]:
             continue
         default = _DEFAULT.search(text[match.start() : end])
         choices = _CHOICES.match(rest)
-        listed = [] if choices is None else re.split(r"[,|]", choices["values"])
+        listed = []
+        if choices is not None:
+            listed = re.split(r"[,|]", choices["values"])
         option = ScriptOption(
             name,
             default=None if default is None else _value(default["value"]),
@@ -114,8 +118,9 @@ def _of_help(path: Path) -> list[ScriptOption]:
         except subprocess.TimeoutExpired:  # it ignores its options, and trains
             os.killpg(process.pid, signal.SIGKILL)
             return []
-    is_help = process.returncode in (0, 1)  # that of absl ends with 1
-    return options_in_help(text.decode(errors="replace")) if is_help else []
+    if process.returncode not in (0, 1):  # the help of absl ends with 1
+        return []
+    return options_in_help(text.decode(errors="replace"))
 
 
 def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
@@ -146,10 +151,7 @@ def _of_fire(tree: ast.Module) -> Iterator[ScriptOption]:
 
 
 def _config_of_hydra(path: Path, tree: ast.Module) -> Mapping[str, Any] | None:
-    """Return the configuration that `hydra.main` names, with that of its groups.
-
-    None without one.
-    """
+    """Return the configuration of `hydra.main`, including its groups, or None."""
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         is_main = isinstance(call.func, ast.Attribute) and call.func.attr == "main"
         if not is_main or getattr(call.func.value, "id", "") != "hydra":  # type: ignore[union-attr]
@@ -193,9 +195,11 @@ def _of_mapping(config: Mapping[str, Any], prefix: str = "") -> Iterator[ScriptO
 
 
 def _value(text: str) -> Any:
-    """Return what a text of a help stands for: a number, or itself."""
+    """Return the value of a text in a help: a number, or the text itself."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-    return value if isinstance(value, int | float | str) else text
+    if isinstance(value, int | float | str):
+        return value
+    return text

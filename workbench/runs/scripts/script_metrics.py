@@ -17,7 +17,7 @@ from workbench.training.programs.printed_metrics import read_line
 
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?=\{|%)")
 _VALUE = re.compile(r"\{[^{}]*\}|%[-+ #0]*[\d.*]*[dfeEgGs]")
-"""Where a value is put into a text."""
+"""The place of a value in a text."""
 _FORMATTED = re.compile(r"\{[^{}]*:[^{}]*[eEfFgG%]\}|%[-+ #0]*[\d.*]*[feEgG]")
 """The same as a number with a fraction, which counts and texts are not."""
 _NUMBER, _ANYTHING, _SEVERAL = "{:f}", "{}", "[]"
@@ -52,17 +52,14 @@ _CERTAIN = 0.5
 _PRINT = ("print", "pprint", "info", "write", "echo")
 _WITH_TRAINERS = ("transformers", "trl", "setfit", "sentence_transformers")
 _NUM_PASSES = 3
-"""So many steps may lie between the dict and its printing.
-
-Of a function, its result, and an update of it.
-"""
+"""Maximum number of steps between the dict and its printing, such as an update of it."""
 
 
 def metrics_of(source: str) -> list[str]:
     """Return the names of losses and scores that a script seems to print, the best objective first.
 
-    Those of validation and test data come first, then those that are printed as numbers, then
-    means, and those of one fold come last.
+    Metrics of validation and test data come first, then metrics that are printed as numbers, then
+    means. Metrics of one fold come last.
 
     Args:
         source: The source of the script, which is Python.
@@ -277,7 +274,7 @@ class _Dicts:
 
 
 def _names_of_trainer(tree: ast.Module, dicts: _Dicts) -> list[str]:
-    """Return the losses and scores that a Trainer prints: those of evaluations have a prefix."""
+    """Return the losses and scores that a Trainer prints. Those of evaluations have a prefix."""
     modules = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)

@@ -1,7 +1,7 @@
-"""One option of a script, wherever it is declared, and whether it names where the script writes.
+"""One option of a script, wherever it is declared, and whether it is a place to write to.
 
-Every trial writes into a folder of its own. A place that all trials share would keep only what the
-last one wrote.
+Every trial writes into its own folder. A place that all trials share would keep only what the last
+one wrote.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _READ = frozenset(
 _OFTEN_READ = frozenset(
     ("checkpoint", "checkpoints", "ckpt", "ckpts", "snapshot", "run", "exp", "experiment")
 )
-"""What a script rather reads where its path or file is named, such as `--checkpoint-path`."""
+"""Words of paths that a script is more likely to read, such as `--checkpoint-path`."""
 _OF_LIGHTNING = frozenset(("default", "root", "dir"))
 _JOINED = re.compile(
     r"^(out|output|save|log|work|result|results|run|exp|checkpoint|ckpt)(dir|folder|path|file)$"
@@ -87,21 +87,23 @@ class ScriptOption:
 
     @property
     def stands_for(self) -> str:
-        """The word that stands in a command until its value is written there, such as DATA_DIR."""
+        """The placeholder in a command until a value is written there, such as DATA_DIR."""
         return re.sub(r"\W", "_", self.name).upper()
 
 
 def literal_of(node: ast.AST | None) -> Any:
     """Return the value of a literal in a source, or None of anything else."""
     try:
-        return None if node is None else ast.literal_eval(node)
+        return node and ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
         return None
 
 
 def called_name(call: ast.Call) -> str:
-    """Return the last name of what is called."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    """Return the last name of a called function."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return getattr(call.func, "id", "")
 
 
 def place_for_trial(option: ScriptOption) -> str | None:
@@ -146,13 +148,13 @@ def _words(name: str) -> frozenset[str]:
 
 
 def _is_written(words: frozenset[str]) -> bool:
-    """Return whether the words of a name are those of a place that is written."""
+    """Return whether the words of a name mean a place that is written."""
     if words & _READ:
         return False
     if words >= _OF_LIGHTNING:
         return True
     if not words <= _BESIDE:
-        # Groups and what is kept there may stand before it: `paths.output_dir`, `trainer.log_dir`.
+        # Groups and contents may precede it: `paths.output_dir`, `trainer.log_dir`.
         return bool(words & _OUT or "save" in words or "log" in words) and bool(words & _FOLDER)
     if words & _OUT or words == {"save"}:
         return True
