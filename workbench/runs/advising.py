@@ -110,7 +110,7 @@ def advise(
 
 @contextlib.contextmanager
 def _shown(run: Run) -> Iterator[Sink]:
-    """Show advice while it is measured. Yields what receives its events."""
+    """Show advice while it is measured. Yields the sink of its events."""
     latest = f"{run.name}  measuring plans"
 
     def receive(event: Event) -> None:

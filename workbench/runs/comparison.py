@@ -244,7 +244,7 @@ def legend_of(rows: Sequence[ComparisonRow]) -> dict[str | None, str]:
     """Return the marks in cells of settings that a run does not set, and what each means.
 
     Args:
-        rows: The rows that are shown. What none of them has is omitted.
+        rows: The rows that are shown. Marks that none of them has are omitted.
     """
     cells = {cell for row in rows if row.part == "experiment" for cell in row.cells}
     meanings = {_DEFAULT: "the setting has its default", None: "the run has no such setting"}
@@ -351,7 +351,7 @@ def _with_defaults(sides: Sequence[Side]) -> list[dict[str, str]]:
 
 
 def _has_default(experiment: Experiment, path: str) -> bool:
-    """Return whether an experiment that does not set a setting has it anyway."""
+    """Return whether a setting that an experiment does not set has a default."""
     section, _, name = path.partition(".")
     if (
         section in _OF_MODELS

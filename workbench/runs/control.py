@@ -138,7 +138,7 @@ def extend(
 
 
 def use_code(run: StoredRun, code: str) -> str | None:
-    """Choose which code the trials of a run under way run that start from here on."""
+    """Choose which code new trials of a run under way run."""
     checked = stored_payload("resume", {"code": code})
     if code != "current":
         return None
@@ -185,7 +185,7 @@ def _answer(run: StoredRun, number: int, after: int) -> str | None:
 
 
 def _launch(run: StoredRun, launcher: str, address: str | None) -> None:
-    """Launch a driver. It carries out no stop that was requested before."""
+    """Launch a driver, which ignores stops that were requested before."""
     from workbench.sweeps.launchers import launch
 
     handled = run.store.events(run.run_id, types=["command_handled"])

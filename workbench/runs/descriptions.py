@@ -125,7 +125,7 @@ def describe_reports(trials: Iterable[Trial]) -> str:
 
 
 def first_traceback(history: History) -> Trial | None:
-    """Return the first trial that failed with a traceback, by number, or None without one."""
+    """Return the first trial that failed with a traceback, by number, or None."""
     return next((trial for trial in history.in_state("failed") if trial.traceback), None)
 
 
@@ -166,7 +166,7 @@ def describe_end(history: History) -> str:
 
 
 def describe_reason(reason: str | None, message: str | None) -> str:
-    """Write why a run has the state that it has. As `describe_end`.
+    """Write why a run has its state, like `describe_end`.
 
     Args:
         reason: The reason of the event, if it has one.

@@ -52,7 +52,7 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
 
 
 def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
-    """Return an experiment with settings changed by dotted path. Errors: as of `read_experiment`.
+    """Return an experiment with settings changed by dotted path. Errors as in `read_experiment`.
 
     Args:
         experiment: The experiment.

@@ -30,7 +30,7 @@ def draw(run: StoredRun, name: str, options: Mapping[str, Any]) -> Figure:
     Args:
         run: What it shows.
         name: Which figure.
-        options: What that figure takes. Also `trials`, the numbers of those to show, and
+        options: The options of that figure, and for all figures `trials`, the numbers to show, and
             `colour`, the parameter to colour them by.
 
     Raises:

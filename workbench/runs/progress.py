@@ -43,7 +43,7 @@ class Progress:
     Attributes:
         part: The part of the budget that is used, from 0 to 1, by the limit that will be met first,
             or None if it has no such limit.
-        left: The time until that limit is met, or None if nothing lets it expect yet.
+        left: The time until that limit is met, or None if it cannot be estimated yet.
     """
 
     part: float | None
@@ -216,7 +216,7 @@ def time_left(history: History, now_unix_s: float) -> TimeLeft | None:
         now_unix_s: The time, in seconds since 1970.
 
     Returns:
-        The estimate, or None if no limit is on trials, or nothing lets a duration expect yet.
+        The estimate, or None if nothing limits the trials, or no duration can be estimated yet.
     """
     total = history.max_trials()
     if total is None:
@@ -301,7 +301,7 @@ def _usual_wait_s(history: History) -> float:
 def _running(
     history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float
 ) -> _Running | None:
-    """Return for how long a trial still trains, or None if nothing lets that expect."""
+    """Return for how long a trial still trains, or None if that cannot be estimated."""
     age_s = trial.trained_s + trial.attempt_s(now_unix_s)
     total = _total(history, trial, ended)
     pace = None

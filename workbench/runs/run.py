@@ -70,7 +70,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
 
 
 class Run:
-    """A run in a store. Dropping the object changes nothing about the run.
+    """A run in a store. Dropping the object does not change the run.
 
     Every property reads the store again.
 
@@ -172,7 +172,7 @@ class Run:
 
     @property
     def best(self) -> Trial | None:
-        """The trial that was chosen by hand, else the best complete one, or None without any.
+        """The trial that was chosen by hand, else the best complete one, or None.
 
         With several objectives, the best is that by the first of them.
         """
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The differences from the run that it replays, or None without an original."""
+        """The differences from the run that it replays, or None if it is not a replay."""
         return self.stored.comparison
 
     @property
@@ -190,7 +190,7 @@ class Run:
 
     @property
     def advice(self) -> dict[str, Any] | None:
-        """The recommendation of the advisor as plain values, or None without one."""
+        """The recommendation of the advisor as plain values, or None."""
         return self.stored.advice
 
     @property
@@ -259,7 +259,7 @@ class Run:
         self.stored.await_leaving()
 
     def ended_by(self, launcher: str) -> Self:
-        """Return the run after a launch. One that was driven in this process has ended by then.
+        """Return the run after a launch. A run that was driven in this process has ended.
 
         Args:
             launcher: The launcher that started its driver.
@@ -281,7 +281,7 @@ class Run:
 
     @property
     def notes(self) -> str:
-        """What users wrote about it, or empty if nothing."""
+        """The notes of users about it, or empty."""
         return self.row.notes
 
     def rename(self, name: str) -> str:
@@ -309,7 +309,7 @@ class Run:
 
         Args:
             add: A tag, or several.
-            remove: A tag, or several. Those that it does not have are ignored.
+            remove: A tag, or several. Tags that the run does not have are ignored.
 
         Returns:
             The tags that it has now, in words.
@@ -368,7 +368,7 @@ class Run:
         return "no longer pinned" if undo else "pinned"
 
     def archive(self, *, undo: bool = False) -> str:
-        """Let lists leave the run out, or nothing of it is deleted.
+        """Hide the run from lists. Nothing of it is deleted.
 
         Args:
             undo: Show it in lists again.
@@ -396,7 +396,7 @@ class Run:
             undo: Use the best again. Leave out `trial` then.
 
         Returns:
-            What was done. With several objectives, also what the trial gives up.
+            A confirmation. With several objectives, it includes what the trial gives up.
 
         Raises:
             ArgumentError: If the trial cannot be chosen, or both or none of the arguments are
@@ -438,7 +438,7 @@ class Run:
         refuse_under_way(self.row)
 
     def delete(self) -> str:
-        """Delete the run with its events, checkpoints and other files. `size` is what that frees.
+        """Delete the run with its events, checkpoints and other files, which take up `size`.
 
         Returns:
             What was freed, in words.
@@ -483,7 +483,7 @@ class Run:
             trial: The number of the trial, or None for the whole run.
 
         Returns:
-            The driver's answer, or None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet. It will carry the command out
             when it can.
 
         Raises:
@@ -505,7 +505,7 @@ class Run:
                 with a single value.
 
         Returns:
-            The driver's answer, or None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet. It will carry the command out
             when it can.
 
         Raises:
@@ -531,7 +531,7 @@ class Run:
     ) -> str | None:
         """Change limits of the run while it is under way.
 
-        Limits that are omitted stay as they are.
+        Limits that you do not give stay as they are.
 
         The experiment and its hash do not change. A limit that the run has already passed ends it.
 
@@ -548,7 +548,7 @@ class Run:
                 one, a range or choices replace its own. You can give one end of a range.
 
         Returns:
-            The driver's answer, or None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet. It will carry the command out
             when it can.
 
         Raises:
@@ -607,7 +607,7 @@ class Run:
             address: As in `sweep`. Used if the run has ended.
 
         Returns:
-            The driver's answer, or None if it has not answered yet, and will carry the command out
+            The driver's answer, or None if it has not answered yet. It will carry the command out
             when it can.
 
         Raises:
@@ -677,14 +677,13 @@ class Run:
         control.drive_again(self.stored, launcher=launcher, address=address, code=code)
 
     def use_code(self, code: str) -> str | None:
-        """Choose which code the trials of a run under way run that start from here on.
+        """Choose which code new trials of a run under way run.
 
         Args:
             code: As in `extend`.
 
         Returns:
-            The driver's answer, or None if it has not answered yet, or the code stays that which
-            was kept.
+            The driver's answer, or None if it has not answered yet, or the kept code stays.
 
         Raises:
             ArgumentError: If `code` is neither `kept` nor `current`.
@@ -715,7 +714,7 @@ class Run:
         """Draw a figure.
 
         Args:
-            name: Its name. The error for an unknown name lists them all.
+            name: Its name. An unknown name raises an error that lists all names.
             **options: The options of that figure.
 
         Raises:
@@ -1010,7 +1009,7 @@ def open_store(store: Store | str | None) -> Store:
 
 
 def open_existing_store(store: Store | str | None) -> Store:
-    """Return the store that is meant, as `open_store` does. A file that is named must exist.
+    """Return a store like `open_store`, but a file must exist.
 
     Raises:
         StoreError: If it does not.

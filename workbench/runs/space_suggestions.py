@@ -119,7 +119,7 @@ def _continuation(history: History) -> dict[str, Any] | None:
 def _wider_end(domain: Float | Int, value: float) -> dict[str, float] | None:
     """Return the end of a range beyond that which a value has reached.
 
-    None if it lies within.
+    None if it is inside the range.
     """
     low, high = float(domain.low), float(domain.high)
     if not (low < high and low <= value <= high):

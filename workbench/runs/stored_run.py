@@ -124,7 +124,7 @@ class StoredRun:
 
     @property
     def advice(self) -> dict[str, Any] | None:
-        """The recommendation of the advisor as plain values, or None without one."""
+        """The recommendation of the advisor as plain values, or None."""
         given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
         return next(
             (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
@@ -217,7 +217,7 @@ class StoredRun:
 
     @property
     def best(self) -> Trial | None:
-        """The trial that was chosen by hand, else the best complete one, or None without any.
+        """The trial that was chosen by hand, else the best complete one, or None.
 
         With several objectives, the best is that by the first of them.
         """
@@ -225,7 +225,7 @@ class StoredRun:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The differences from the run that it replays, or None without an original."""
+        """The differences from the run that it replays, or None if it is not a replay."""
         history = self.history
         if history.replay_of is None:
             return None

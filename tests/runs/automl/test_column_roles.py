@@ -62,8 +62,8 @@ def test_columns_that_are_the_same_in_every_row_are_noted() -> None:
     )
     assert (
         notes
-        == "columns without any value: remark / columns that are the same in every row are not used:"
-        " site (always 'Rome'), version (always 3)"
+        == "columns without any value: remark / columns that are the same in every row are not"
+        " used: site (always 'Rome'), version (always 3)"
     )
 
 

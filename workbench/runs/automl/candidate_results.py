@@ -205,7 +205,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:
-    """Return the number of candidates by state, in words. One that left a model was tried."""
+    """Return the number of candidates by state, in words. "Tried" means that it left a model."""
     states = Counter(candidate.state for candidate in candidates)
     cut_short = sum(
         candidate.state == "cut short" and candidate.has_model for candidate in candidates

@@ -138,7 +138,7 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
 
     Args:
         kind: The kind of sample.
-        learning: The data. Its size counts.
+        learning: The data, for its size.
     """
     families = FAMILIES[kind]
     is_large = (
@@ -170,7 +170,7 @@ def experiment_for(
         seed: Seed of the run.
         name: Name of the experiment.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised, or None for the loss.
+        metric: The optimised metric, or None for the loss.
     """
     measure = None
     data_options: dict[str, Any] = {"held_out": held_out}

@@ -40,7 +40,7 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
 
     Args:
         store: The store of the run.
-        run_id: Its id. No trial is under way any more.
+        run_id: Its id. No trial may be under way.
         ending: How the run is about to end.
 
     Raises:

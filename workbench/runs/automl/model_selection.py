@@ -45,7 +45,7 @@ class Candidate:
         trial: Number of its first trial.
         family: Its model family.
         params: Its configuration.
-        models: By fold, the module with its best weights. Only where it is used, as a forest may be
+        models: By fold, the module with its best weights, only if it is used, as a forest may be
             large.
         predicted: Its predictions for the validation samples, fold after fold: (samples, classes)
             probabilities, or (samples, 1) numbers in the unit of the target.
@@ -143,7 +143,7 @@ def choose(
         interpreter: Reads its samples.
         guess: Used where the run was too short for any model.
         most: How many configurations are compared, those that seemed the best to the run.
-        until_s: When no further one is judged, by `time.monotonic`. One always is.
+        until_s: The time at which no further one is judged, by `time.monotonic`. One always is.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -287,7 +287,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
 
 
 def metric_of(experiment: Experiment) -> str | None:
-    """Return what the user chose to optimise, or None for the default.
+    """Return the metric that the user chose to optimise, or None for the default.
 
     Args:
         experiment: The experiment of an AutoML run.

@@ -72,7 +72,7 @@ class LearningData:
     class_names: tuple[str, ...]
 
     def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
-        """Return the fold of a training as a data set. The first where nothing is trained."""
+        """Return the fold of a training as a data set, or the first fold outside a training."""
         fold = self.folds[0]
         if training_seed in self.training_seeds:
             fold = self.folds[self.training_seeds.index(training_seed)]
@@ -186,7 +186,7 @@ def fold(
         classes: Class of each sample, for stratified folds.
 
     Returns:
-        Sorted sample numbers, none empty. Those of several folds are disjoint and complete.
+        Sorted sample numbers, none empty. Several folds are disjoint and complete.
     """
     if num_folds == 1:
         held_out = split_indices(

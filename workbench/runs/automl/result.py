@@ -248,8 +248,8 @@ class AutoML:
         """Return the predicted class or number of each sample.
 
         Args:
-            samples: As X was given to `automl`. A data frame or the path of a table with the same
-                columns.
+            samples: Samples like the X of `automl`, or a table with the same columns: a data frame
+                or a path.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.

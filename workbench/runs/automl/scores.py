@@ -69,8 +69,7 @@ class Measure:
     Attributes:
         score: Measures predictions.
         goal: In which direction it is better.
-        objective: What trials report of it, and are compared by. Its direction is declared once for
-            all runs.
+        objective: The metric that trials report of it, to compare them.
     """
 
     score: Score
@@ -124,7 +123,7 @@ def check_metric(name: str | None, task: Task) -> None:
         task: Whether classes or numbers are predicted.
 
     Raises:
-        ArgumentError: If it cannot. It names those that can.
+        ArgumentError: If it cannot, with the metrics that can.
     """
     known = list(METRICS[task])
     if name is not None and name not in known:
@@ -146,7 +145,7 @@ def loss_of(
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised, or None for the mean negative log-likelihood in nats, or the
+        metric: The optimised metric, or None for the mean negative log-likelihood in nats, or the
             squared error.
     """
     if metric is not None:
@@ -165,7 +164,7 @@ def scores_of(
         predicted: (samples, classes) probabilities, or (samples, 1) numbers.
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
-        metric: What is optimised, which comes first, or None for the default.
+        metric: The optimised metric, which comes first, or None for the default.
     """
     first = () if metric is None else (metric,)
     names = (*first, *(name for name in _SHOWN[task] if name not in first))

@@ -1,4 +1,4 @@
-"""Check targets: they must be classes or finite numbers, and not anyway."""
+"""Check targets: they must be classes or finite numbers, and not all equal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_targets(targets: pd.Series, task: Task | None, *, num_missing: int) ->
         num_missing: Number of samples without a target.
 
     Raises:
-        DataError: If they are dates, or anyway.
+        DataError: If they are dates, or all equal.
     """
     from pandas.api import types
 

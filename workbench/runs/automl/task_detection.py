@@ -174,7 +174,7 @@ def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list
 
     One may be learnt from, and the model tested on the other.
 
-    Rows of few possible values are equally by chance, so one column must tell most of the others
+    Rows of few possible values are equal by chance, so one column must tell most of the others
     apart.
     """
     if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
@@ -410,7 +410,7 @@ def _targets_of(given: Any) -> pd.Series:
 
 
 def _as_array(given: Any) -> np.ndarray:
-    """Return what an array of another library holds. Masked values are missing."""
+    """Return the values of an array of another library. Masked values are missing."""
     if np.ma.isMaskedArray(given):
         if given.dtype.kind in "iuf":
             return np.ma.filled(given.astype(np.float64), np.nan)

@@ -176,7 +176,7 @@ def copy_code(
     Args:
         experiment: The experiment, narrowed to one trial.
         origin: Where the run was started, with the code that the trial ran.
-        place: The folder to copy into. It is made if there is anything to copy.
+        place: The folder to copy into, created if there is anything to copy.
         contents: Receives what is missing, and what is not as the trial read it.
         kept: What the trial read.
 
@@ -265,7 +265,7 @@ class KeptFilesOfTrial:
         """Return what the run depended on when it started, and which of its code is gone.
 
         Args:
-            directory: The folder of the run. What is elsewhere is omitted.
+            directory: The folder of the run. Files elsewhere are not copied.
         """
         sources = []
         if self._kept is not None:
@@ -343,7 +343,7 @@ def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) ->
     Args:
         run: The run.
         trial: The trial.
-        place: The folder to copy into. It is made if there is anything to copy.
+        place: The folder to copy into, created if there is anything to copy.
         contents: Receives the sizes.
 
     Raises:

@@ -67,7 +67,7 @@ def check_result_format(experiment: Experiment, format: str | None, *, has_weigh
         has_weights: Whether the bundle is to have weights.
 
     Raises:
-        ArgumentError: If it is rejected.
+        ArgumentError: If the format is not possible.
     """
     allowed = formats_of(experiment)
     if format is not None and format not in allowed:
@@ -84,7 +84,7 @@ def check_format(format: str | None, *, has_weights: bool) -> None:
         has_weights: Whether the bundle is to have weights.
 
     Raises:
-        ArgumentError: If it is rejected.
+        ArgumentError: If the format is not possible.
     """
     allowed = [*format_names(), FLOWER]
     if format is not None and format not in allowed:

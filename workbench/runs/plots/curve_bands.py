@@ -36,7 +36,7 @@ class Bundle:
     """The curves of one metric, bounded: the best ones one by one, all of them as a band.
 
     Attributes:
-        curves: At most `max_curves`, best first. An even selection where no direction is better.
+        curves: At most `max_curves`, best first, or an even selection if no direction is better.
         band: Quantiles over all trials, or None over time and where every trial has its own curve.
         best: Two columns, x and the best value of any trial up to there: the corners of a step
             function.

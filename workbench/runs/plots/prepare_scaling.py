@@ -111,7 +111,7 @@ def prepare_scaling(run: RunData) -> ScalingData:
         for batch in known
         if max(len(measured.get(batch, ())), len(trials.get(batch, ()))) > 1
     ] or known
-    # The choice's, and those farthest apart, because neighbours scale equally.
+    # The choice's, and those farthest apart, because neighbours scale the same way.
     wanted = stored_plan(run.advice.choice).micro_batch
     drawn = {batch for batch in known if batch in (wanted, well_known[0], well_known[-1])}
     empty = "No micro batch has been measured with two different numbers of workers yet."

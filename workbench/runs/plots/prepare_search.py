@@ -43,7 +43,7 @@ class TrialValues:
 
 @dataclass(frozen=True)
 class Distribution:
-    """Which share of the complete trials has at most a value. Values ascending."""
+    """The share of complete trials with at most each value. Values ascend."""
 
     x_title: str
     trials: tuple[int, ...]

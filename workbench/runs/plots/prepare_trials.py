@@ -46,7 +46,7 @@ class ParallelData:
     """Parallel coordinates. The last axis is the objective.
 
     Attributes:
-        lines: Worst first, so that the best is drawn last. Trials without a result before them.
+        lines: Trials without a result first, then worst to best, so that the best is drawn last.
         colour_range: Objective values at the ends of the colour scale.
         num_left_out: Complete and pruned trials that are not drawn, to keep the figure small.
         chosen: The trials that stand out, or None for all.

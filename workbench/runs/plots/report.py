@@ -1,8 +1,8 @@
 """The report: a run as one HTML page that works offline, in any browser and on paper.
 
 The answer comes first, then the pictures, then the tables, then how to reproduce the run.
-Everything that a user wrote is escaped. Figures come from `figures`. Numbers from `history`.
-Importance, which needs a study, from the caller.
+Everything that a user wrote is escaped. Figures come from `figures`, numbers from `history`.
+The caller provides the importance, which needs a study.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def report_html(
         how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         how_to_widen: The command that widens ranges at whose ends the best trial lies, if there are
             any.
-        next_steps: Commands by which the run continues. They are shown where it has no result.
-        read: Returns the content of what a trial attached, or None to leave it out.
+        next_steps: Commands by which the run continues. They are shown if it has no result.
+        read: Returns the content of an attachment, or None to omit it.
         chosen_trial: The trial that was chosen by hand.
 
     Returns:

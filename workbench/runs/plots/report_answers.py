@@ -191,7 +191,7 @@ def advice_answer(run: RunData) -> str:
 
 
 def advice_card(run: RunData) -> list[str]:
-    """Return what was recommended, or that nothing is yet. The heading is left to the page."""
+    """Return the recommendation, or that there is none yet. The page adds the heading."""
     record = run.advice
     if not record.advice:
         return ["<p>Plans are being measured; nothing is recommended yet.</p>"]

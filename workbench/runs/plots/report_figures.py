@@ -25,7 +25,7 @@ from workbench.store.history import verdicts_of
 from workbench.store.history.lineage import describe_continued
 
 _PANEL_PX, _AXIS_PX, _LABELLED_BARS_PX = 190, 80, 520
-"""What these need to be read. On a narrower screen the figure scrolls, the page does not."""
+"""Widths that these figures need. On a narrower screen the figure scrolls, not the page."""
 
 logger = logging.getLogger(__name__)
 

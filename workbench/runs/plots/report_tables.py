@@ -226,7 +226,7 @@ def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> l
 
     Args:
         run: The run.
-        read: Returns what the file of an attachment holds, or None if files cannot be read.
+        read: Returns the content of an attachment, or None if files cannot be read.
     """
     trial = _chosen(run)
     if trial is None or read is None:

@@ -66,7 +66,7 @@ class RunData:
         self.last_unix_s = event.time_unix_s
 
     def add_rows(self, rows: Sequence[Sequence[Any]]) -> list[tuple[int, Event]]:
-        """Process the next rows of a store. Reports, of which there may be a million, in bulk.
+        """Process the next rows of a store. Reports are processed in bulk: there may be a million.
 
         Args:
             rows: As `read_rows` takes them.
@@ -176,7 +176,7 @@ class Chunk(NamedTuple):
     """The next events of a run.
 
     Attributes:
-        rows: What was read, or empty if nothing is new.
+        rows: The rows, or empty if nothing is new.
         last_seq: The number of the last of them, or the number that they would follow.
         is_full: Whether there may be more.
     """

@@ -157,7 +157,7 @@ class RunSeries:
                 self._append(event)
 
     def add_reports(self, trial: int, reports: Reports) -> None:
-        """Process the next reports of one trial in bulk. Fast enough for a million of them."""
+        """Process the next reports of one trial in bulk, fast enough for a million of them."""
         times = reports.numbers["time_unix_s"].values
         if self._notes_events:
             self._clock.note_time(float(times[0]))
@@ -204,7 +204,7 @@ class RunSeries:
             self._make_room()
 
     def curve(self, trial: int, metric: str) -> Curve:
-        """Return one metric of one trial. A curve without points where nothing was reported."""
+        """Return one metric of one trial. Its curve is empty if nothing was reported."""
         column = self._columns_of(metric).get(trial)
         if column is None:
             return Curve(trial, metric, np.empty((0, _WIDTH)))
@@ -224,7 +224,7 @@ class RunSeries:
         Args:
             metric: A metric, or `THROUGHPUT`.
             trial: Number of the trial.
-            place: What the last call returned. `BEGINNING` at first.
+            place: The result of the last call, or `BEGINNING` at first.
 
         Returns:
             The new points, and where the next call starts. If points that were seen have changed
@@ -310,7 +310,7 @@ def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.int
     kept.
 
     Args:
-        values: One value a point, in the order of drawing. May hold NaN and infinity.
+        values: One value a point, in the order of drawing. NaN and infinity are allowed.
         max_points: At least 8.
 
     Returns:

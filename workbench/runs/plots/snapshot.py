@@ -33,7 +33,7 @@ def curves_svg(data: CurvesData) -> str:
     """Draw curves, the best so far and the target.
 
     Args:
-        data: What is shown. Its lines are drawn in their order, thinned to what this size can show.
+        data: The data. Its lines are drawn in their order, thinned to what this size can show.
 
     Returns:
         An `<svg>` element, or an empty string if no point is finite.

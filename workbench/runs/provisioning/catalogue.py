@@ -46,7 +46,7 @@ class Source(_Entry):
 
 
 class Price(_Entry):
-    """What a machine costs, or null if the price is unknown."""
+    """The price of a machine, or null if it is unknown."""
 
     usd_per_hour: PositiveFloat | None
     origin: str | None = None

@@ -60,7 +60,7 @@ class FastestPlans:
         Args:
             known: What was measured.
             workers_per_node: How many workers each node holds.
-            limit_bytes: What one worker may hold, or None if that is not known.
+            limit_bytes: The memory of one worker, or None if that is not known.
             on_gpu: Whether workers train on GPUs.
         """
         key = (id(known), *workers_per_node, limit_bytes, on_gpu)

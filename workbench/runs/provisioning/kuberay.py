@@ -27,7 +27,7 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     Args:
         rental: What is to be rented.
         image: An image with Ray, the workbench, and the code that the experiment names.
-        kind: job: a cluster that ends with this run. Cluster: one that stays.
+        kind: "job" is a cluster that ends with this run, "cluster" one that stays.
 
     Raises:
         ArgumentError: If the store or the artifacts are on a single machine.

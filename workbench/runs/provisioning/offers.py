@@ -1,8 +1,8 @@
 """Estimate what a run would take on each machine of a catalogue: time, money and risk.
 
-Estimates come from measurements and have intervals. Those that rest on another device, or on more
-workers or nodes than were measured, are marked. Interruptions cost a training the work since its
-last checkpoint. Machines are compared for the whole run without early stopping, start-up included.
+Estimates come from measurements and have intervals. Estimates that rest on another device, or on
+more workers or nodes than were measured, are marked. An interruption costs the work since the last
+checkpoint. Machines are compared for the whole run without early stopping, start-up included.
 Choosing one is left to `recommendation`.
 """
 
@@ -42,7 +42,7 @@ class Requirements:
 
     Attributes:
         deadline_s: Seconds within which the run should end, or None for any time.
-        budget_usd: What it may cost, or None for any sum.
+        budget_usd: Its maximum cost, or None for any sum.
         max_nodes: Maximum number of machines of one type.
         start_up_s: Seconds until a machine trains.
     """
@@ -445,7 +445,7 @@ def slowdown(
         write_s: Seconds for which writing a checkpoint interrupts the training.
 
     Returns:
-        At least 1. Infinity where it would never end.
+        At least 1, or infinity if it would never end.
 
     Source: Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart
     dumps", the

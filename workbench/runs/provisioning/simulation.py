@@ -3,7 +3,7 @@
 `workers.admission` decides whose turn it is and where workers run, as in the pool, and
 `sweeps.elastic` whether a trial grows, as in a driver. Two simpler policies serve as a comparison.
 A trial with w workers does w x efficiency(w) seconds of its work per second, a gang on several
-machines less. With a machine that fails the work of its trials since their last checkpoints is
+machines less. If a machine fails, the work of its trials since their last checkpoints is
 lost.
 """
 
@@ -151,7 +151,7 @@ def draw_trials(
         max_workers: Trials have a power of two of workers up to this. Larger ones are rarer.
 
     Returns:
-        The trials. Those of a run in the order in which they are proposed.
+        The trials. Those of one run are in the order in which they are proposed.
     """
     rng = random.Random(seed)
     sizes = [2**power for power in range(max_workers.bit_length())]
@@ -184,11 +184,11 @@ def simulate(
     Args:
         cluster: The machines.
         trials: The trials, all submitted at the start.
-        policy: workbench: the rules of the pool. Elastic: the same, but trials start on one GPU and
-            grow at checkpoints while no request waits, up to the size of the largest. Fifo: the
-            oldest first, on the first machines that are free. One-gpu: the rules of the pool, but
-            each trial on one GPU.
-        seed: Decides when machines fail. The same for all policies.
+        policy: "workbench": the rules of the pool. "elastic": the same, but trials start on one GPU
+            and grow at checkpoints while no request waits, up to the size of the largest. "fifo":
+            the oldest first, on the first free machines. "one-gpu": the rules of the pool, but each
+            trial on one GPU.
+        seed: Decides when machines fail, for all policies in the same way.
 
     Returns:
         What happened.

@@ -37,7 +37,7 @@ _NOT_SEARCHED_WORDS = (
     "|overwrite"
 )
 _NOT_SEARCHED = re.compile(
-    # A word of the name starts or ends with one of these: `criterion` only holds "iter".
+    # A word of the name starts or ends with one of these: `criterion` only contains "iter".
     rf"(^|[-_.])({_NOT_SEARCHED_WORDS}|eps)|({_NOT_SEARCHED_WORDS})s?($|[-_.])|(^|[-_.])(no|not|out"
     r"|mode|split|data|dataset|task|phase|backend|format|level|colou?r|tags?|notes?|user|host|url"
     r"|jobs?|proc|pin)($|[-_.])",
@@ -294,7 +294,7 @@ def _option(call: ast.Call) -> ScriptOption | None:
 
 
 def _default(node: ast.expr | None) -> Any:
-    """Return a default: a literal, or what a path consists of, or None of anything else."""
+    """Return a default if it is a literal or a path made of literals, else None."""
     if (
         isinstance(node, ast.Call)
         and len(node.args) == 1
@@ -305,7 +305,7 @@ def _default(node: ast.expr | None) -> Any:
 
 
 def _domain(option: ScriptOption) -> str | None:
-    """Return the first domain of an option that is worth a search, or None of another."""
+    """Return the first domain of an option, or None if it is not worth a search."""
     default = option.default
     name = option.name
     plain = [choice for choice in option.choices if isinstance(choice, str | int | float)]
@@ -334,7 +334,7 @@ def _domain(option: ScriptOption) -> str | None:
 def _range(name: str, default: float) -> str | None:
     """Return a range of real numbers around a default.
 
-    None if its name and value suggest none.
+    None if its name and value do not suggest any.
     """
     is_rate, is_part = _RATE.search(name) is not None, 0 <= default < 1
     if is_part and default >= _NEAR_ONE:

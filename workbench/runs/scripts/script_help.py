@@ -3,7 +3,7 @@
 Fire, hydra, and what `--help` prints.
 
 Signatures and configuration files are read. Only where neither is there, and the source looks as if
-it took options, the script is started with `--help`, or nothing of it is patched.
+it took options, the script is started with `--help`. Nothing of it is patched.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class ScriptOption:
 
 
 def literal_of(node: ast.AST | None) -> Any:
-    """Return the value of a literal in a source, or None of anything else."""
+    """Return the value of a literal in a source, or None for anything else."""
     try:
         return node and ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
