@@ -22,10 +22,12 @@ export interface ActionSnippet {
 
 /** Advice in parts. */
 export interface AdviceCard {
-  /** What it is best for. */
+  /** The goal of the advice. */
   goal: string;
-  /** What to use; the batch first. */
+  /** The settings to use, the batch first. */
   headline: CardFact[];
+  /** The plan that seemed the fastest, and why it is not recommended. */
+  rejected: string[];
   gain: CardGain | null;
   predicted: CardFact[];
   why: string[];
@@ -303,7 +305,7 @@ export interface Done {
   python: string;
 }
 
-/** Change settings; all changes are undone in one step. */
+/** Change settings. All changes are undone in one step. */
 export interface Edit {
   /** Increases with each message; the state says which it includes. */
   number: number;
@@ -323,7 +325,7 @@ export interface EndedAttempt {
   next_plan: Record<string, unknown>;
 }
 
-/** A file to begin with. An experiment can be started, a notebook opened, and tiers can be shown. */
+/** A file to start with. An experiment can be started, a notebook opened, and tiers can be shown. */
 export interface ExperimentFile {
   /** Relative to the server's folder; of an example absolute. */
   path: string;
@@ -428,7 +430,7 @@ export interface Front {
   extremes: Extreme[];
 }
 
-/** One GPU over time; None where it did not report. */
+/** One GPU over time, or None if it did not report. */
 export interface GpuSeries {
   index: number;
   /** From 0 to 1. */
@@ -437,7 +439,7 @@ export interface GpuSeries {
   memory: (number | null)[];
 }
 
-/** The status of one GPU; values it does not report are None. */
+/** The status of one GPU. Values it does not report are None. */
 export interface GpuStatus {
   index: number;
   name: string;
@@ -471,7 +473,7 @@ export interface Hello {
   parts: ("model" | "data" | "space" | "advice" | "run" | "result")[];
 }
 
-/** Counts by bin; there is one more edge than bins. */
+/** Counts by bin. There is one more edge than bins. */
 export interface Histogram {
   edges: number[];
   counts: number[];
@@ -542,7 +544,7 @@ export interface LogUpdate {
   last_seq: number;
 }
 
-/** All machines of a run over time; empty if none was sampled. */
+/** All machines of a run over time, or empty if none was sampled. */
 export interface MachinesHistory {
   nodes: NodeSeries[];
 }
@@ -945,7 +947,7 @@ export interface SaveFile {
   overwrite?: boolean;
 }
 
-/** What is expected of a scheduler at a threshold; None where a queue grows without end. Attributes: scheduler: The scheduler. accuracy: Share of correct answers. mean_s: Mean response time. p50_s: Half of the requests are answered within this time. p95_s: 95 of 100 are. bytes_per_sample: Bytes that leave the first tier for a request, in the mean. load: The load of each tier, in their order. group_accuracy: Share of the answers whose group of classes is right; None without groups. */
+/** What is expected of a scheduler at a threshold, or None if a queue grows without end. Attributes: scheduler: The scheduler. accuracy: Share of correct answers. mean_s: Mean response time. p50_s: Half of the requests are answered within this time. p95_s: 95 of 100 are. bytes_per_sample: Bytes that leave the first tier for a request, in the mean. load: The load of each tier, in their order. group_accuracy: Share of the answers whose group of classes is right, or None without groups. */
 export interface SchedulerPoint {
   scheduler: string;
   accuracy: number;
@@ -1038,7 +1040,7 @@ export interface SubscribeMessage {
   subscription: Subscription;
 }
 
-/** Everything that a front end shows at the moment; nothing else is sent to it. */
+/** Everything that a front end shows at the moment. Nothing else is sent to it. */
 export interface Subscription {
   runs?: RunsQuery | null;
   /** A run ID, or last. */
@@ -1108,12 +1110,12 @@ export interface TierStatus {
   answers_per_s: number;
 }
 
-/** A view begins: it is sent all that there is. */
+/** A view starts: it is sent all that there is. */
 export interface TiersHello {
   type: "hello";
 }
 
-/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture leaves out; empty if nothing. points: What thresholds give, in increasing order. */
+/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture omits, or empty if nothing. points: What thresholds give, in increasing order. */
 export interface TiersPicture {
   type: "picture";
   file: string;
@@ -1159,7 +1161,7 @@ export interface TrialDetail {
   message: string | null;
   traceback: string | null;
   params: Record<string, unknown>;
-  /** The formatted plan, such as 256 = 64 x 2 x 2. */
+  /** The formatted plan, such as 256 samples = 64 x 2 accumulated x 2 workers. */
   plan: string;
   values: Record<string, number | string>;
   source: string;
@@ -1244,7 +1246,7 @@ export interface TrialTable {
   best?: TrialRow | null;
 }
 
-/** The parts of a subscription that changed; missing parts are unchanged. */
+/** The parts of a subscription that changed. Missing parts are unchanged. */
 export interface Update {
   /** Number of the subscription it answers. */
   subscription: number;
@@ -1289,7 +1291,7 @@ export interface WorkerMemory {
   words?: string | null;
 }
 
-/** Replace the experiment by a text; an empty text discards an invalid one. */
+/** Replace the experiment by a text. An empty text discards an invalid one. */
 export interface WriteText {
   /** Increases with each message; the state says which it includes. */
   number: number;

@@ -82,11 +82,12 @@ export function buildRun(change: Partial<RunDetail> = {}): RunDetail {
 export function buildCard(change: Partial<AdviceCard> = {}): AdviceCard {
   return {
     goal: "fast training",
-    headline: [{ name: "global batch", text: "256 = 128 x 1 x 2" }],
+    rejected: [],
+    headline: [{ name: "global batch", text: "256 samples = 128 x 1 accumulated x 2 workers" }],
     gain: { factor: 2, low: 1.6, high: 2.4, words: "the samples/s of the experiment without advice" },
     predicted: [{ name: "step time", text: "59 ms" }],
     why: ["it fits"],
-    others: [{ name: "runner-up", plan: "128 = 64 x 1 x 2", compared: "0.79 times the samples/s" }],
+    others: [{ name: "runner-up", plan: "128 samples = 64 x 1 accumulated x 2 workers", compared: "0.79 times the samples/s" }],
     measured: ["11 plans"],
     exchanges: ["powersgd, approximate: 9 ms a step"],
     would_change: ["more noise"],

@@ -161,7 +161,7 @@ def test_a_program_is_measured_on_several_workers_and_compared_in_trainings(
     assert {str(event.plan["workers"]) for event in measured} == {"1", "2"}
     assert all(event.step_time_s == pytest.approx(0.01) for event in measured)
     assert advice.settings == {"search.size": 64, "plan.workers": 2, "advise.workers": False}
-    assert "computing       as the experiment states" in str(advice)
+    assert "computing       as in the experiment" in str(advice)
 
     tried: list[Event] = []
     advice = ask(store, experiment, tried, time=8.0)

@@ -65,6 +65,7 @@ class Candidate:
     memory_bytes: MemoryNeed | None = None
     power_w: float | None = None
     time_to_target_s: Estimate | None = None
+    is_by_speed: bool = False
     reasons: tuple[str, ...] = ()
 
     @property
@@ -78,6 +79,23 @@ class Candidate:
         if self.lr_rule is None:
             plan = plan.only(SIZES)
         return asdict(self) | {"plan": plan.to_json(), "written": self.written}
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The plan that seemed the fastest, if another one is recommended.
+
+    Attributes:
+        written: Its global batch, written out.
+        samples_per_s: Its throughput.
+        is_measured: Whether that was measured.
+        reason: Why it is not recommended.
+    """
+
+    written: str
+    samples_per_s: float
+    is_measured: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -146,6 +164,7 @@ class Advice:
         curves: Step time, memory and time to target over the plans, for figures.
         exchanges: What other exchanges would bring, the fastest step first, or empty if no links
             were measured.
+        rejected: The plan that seemed the fastest, if another one is recommended.
         is_shown: Returns whether the cell of a notebook that is being executed shows the card
             already.
     """
@@ -165,6 +184,7 @@ class Advice:
     curves: dict[str, Any] = field(default_factory=dict)
     exchanges: tuple[ExchangeOffer, ...] = ()
     overrun: str | None = None
+    rejected: Rejected | None = None
     is_shown: Callable[[], bool] = field(default=_is_not_shown, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,6 @@
-"""The card in parts, for pages: what to use, what it gains, why, and the next best.
+"""The advice card in parts, for pages: what to use, what it gains, why, and the next best.
 
-And the card as HTML.
-
-The words are those of `advice_lines`, which writes the same for a terminal.
+Also as HTML. `advice_lines` provides the words, and writes the same for a terminal.
 """
 
 from __future__ import annotations
@@ -14,11 +12,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.advisor.advice_lines import (
+    HEADLINE,
     compare,
     describe_cost,
     describe_exchanges,
     describe_noise,
     describe_other,
+    describe_rejected,
     goal_of,
     has_same_plan,
     reasons_of,
@@ -27,7 +27,6 @@ from workbench.advisor.advice_lines import (
 )
 from workbench.advisor.stored_advice import Estimate, finite, mapping, texts
 
-_HEADLINE = ("global batch", "computing", "learning rate")
 _UNKNOWN = "not predicted"
 
 
@@ -62,8 +61,11 @@ class CardOther(_Part):
 class AdviceCard(_Part):
     """Advice in parts."""
 
-    goal: str = Field(description="What it is best for.")
-    headline: tuple[CardFact, ...] = Field(description="What to use; the batch first.")
+    goal: str = Field(description="The goal of the advice.")
+    headline: tuple[CardFact, ...] = Field(description="The settings to use, the batch first.")
+    rejected: tuple[str, ...] = Field(
+        description="The plan that seemed the fastest, and why it is not recommended."
+    )
     gain: CardGain | None
     predicted: tuple[CardFact, ...]
     why: tuple[str, ...]
@@ -85,16 +87,20 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
     Args:
         advice: As `AdviceGiven` stores it. What is missing is omitted.
     """
-    choice, reference = mapping(advice.get("choice")), mapping(advice.get("reference"))
+    choice = mapping(advice.get("choice"))
+    reference = mapping(advice.get("reference"))
     facts = [CardFact(name=name, text=text) for name, text in rows_of(choice)]
     others = (("runner-up", mapping(advice.get("runner_up"))), ("without advice", reference))
-    measured, cost = texts(advice.get("measured")), describe_cost(advice)
+    measured = texts(advice.get("measured"))
+    if cost := describe_cost(advice):
+        measured.append(f"measuring took {cost}")
     return AdviceCard(
         goal=goal_of(advice),
-        headline=tuple(fact for fact in facts if fact.name in _HEADLINE),
+        headline=tuple(fact for fact in facts if fact.name in HEADLINE),
+        rejected=tuple(describe_rejected(advice)),
         gain=_gain(choice, reference, str(advice.get("objective"))),
         predicted=(
-            *(fact for fact in facts if fact.name not in _HEADLINE and fact.text != _UNKNOWN),
+            *(fact for fact in facts if fact.name not in HEADLINE and fact.text != _UNKNOWN),
             CardFact(name="noise scale", text=describe_noise(advice)),
         ),
         why=tuple(reasons_of(advice)),
@@ -108,7 +114,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
             if other
         ),
         exchanges=tuple(describe_exchanges(advice)),
-        measured=(*measured, *([f"measuring took {cost}"] if cost else [])),
+        measured=tuple(measured),
         would_change=tuple(texts(advice.get("would_change"))),
         settings=tuple(yaml_lines(mapping(advice.get("settings")))),
         changes=dict(mapping(advice.get("settings"))),
@@ -118,10 +124,9 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
 def _gain(
     choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str
 ) -> CardGain | None:
-    """Compare times to the target where both are known and count, else samples per second.
+    """Compare times to the target if both are known and count, or else samples per second.
 
-    Of the same plan at the same rate there is nothing to gain, nor at another rate in samples per
-    second.
+    The same plan gains nothing in samples per second, and at the same rate nothing at all.
     """
     is_same = has_same_plan(choice, reference)
     is_trained_alike = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
@@ -157,14 +162,18 @@ def html_of(advice: Mapping[str, Any]) -> str:
     parts.append(
         f"<div style='display:flex;flex-wrap:wrap;gap:4px 28px;margin:4px 0 8px'>{facts}</div>"
     )
-    parts += [] if card.gain is None else [_bar(card.gain)]
+    if card.rejected:
+        rejected = ", ".join(map(html.escape, card.rejected))
+        parts.append(f"<p style='margin:0 0 8px'>Fastest plan: {rejected}</p>")
+    if card.gain is not None:
+        parts.append(_bar(card.gain))
     parts.append(_table([(fact.name, fact.text) for fact in card.predicted]))
     parts += _list("Why", card.why)
     parts += _list(
         "Alternatives", [f"{other.name}: {other.plan}. {other.compared}" for other in card.others]
     )
     parts += _list("Exchanges between workers", card.exchanges)
-    parts += _list("What would change it", card.would_change)
+    parts += _list("Uncertain", card.would_change)
     if card.settings:
         parts.append(
             "<details style='margin:6px 0 0'><summary>The settings as YAML</summary><pre"
@@ -174,10 +183,7 @@ def html_of(advice: Mapping[str, Any]) -> str:
 
 
 def _bar(gain: CardGain) -> str:
-    """Draw the factor as a bar with its interval.
-
-    A line stands at the experiment without advice.
-    """
+    """Draw the factor as a bar with its interval, and a line at the experiment without advice."""
     most = 1.1 * max(gain.high, gain.factor, 1.0)
     width, low, high, without = (
         100 * value / most for value in (gain.factor, gain.low, gain.high, 1.0)

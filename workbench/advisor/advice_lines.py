@@ -1,8 +1,7 @@
 """A stored advice as lines for a terminal, about thirty of at most a hundred columns.
 
-The answer first, then why, what else there would be and what it would cost, what all of this rests
-on, and what to write into the experiment. Deciding is left to the advisor. Colours and pages to
-those who show it.
+The answer comes first, then why, the alternatives and their costs, the measurements behind it, and
+what to put into the experiment. The advisor decides. Callers add colours and pages.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from workbench.foundation.formatting import (
 
 WIDTH = 100
 BEYOND = "beyond what was measured"
+HEADLINE = ("global batch", "computing", "learning rate")
+"""The facts that say what to use. All others are predictions."""
 _GOALS = {
     "time": "the least time",
     "money": "the least money",
@@ -39,16 +40,9 @@ _UNPREDICTED = {
 _BY_SPEED = (
     "chosen by the speed of its steps alone: a smaller batch may reach the target in fewer epochs"
 )
-NOT_SHOWN = "no training showed that it converges"
-"""Why a batch of faster steps is not recommended."""
-COMPARED = "in the time that every candidate had"
-"""What a candidate was recommended for that was trained, but not to a target."""
 CLEARLY_FASTER = 0.9
-"""Of the step of the exact exchange.
-
-One that takes longer than that is not worth an approximation.
-"""
-_AS_WRITTEN = "as the experiment states"
+"""The part of an exact exchange's step time above which an approximation is not worth it."""
+_AS_WRITTEN = "as in the experiment"
 _LABEL_WIDTH = 16
 _MAX_TEXTS = 3
 _MAX_LINES_A_TEXT = 2
@@ -63,38 +57,47 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     Returns:
         Lines of at most 100 columns, without colours.
     """
-    choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
-    lines = [f"Advice for {goal_of(advice)}", ""]
-    for name, text in rows_of(choice):
-        lines += _labelled(name, text)
-    if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
-        lines += _labelled("noise scale", describe_noise(advice))
+    choice = mapping(advice.get("choice"))
+    lines = [f"Advice for {goal_of(advice)}", "", *_answer(advice, choice)]
     lines += _listed("why", reasons_of(advice))
-    for name, other in (
-        ("runner-up", runner_up),
-        ("without advice", mapping(advice.get("reference"))),
-    ):
-        if other:
+    for name, key in (("runner-up", "runner_up"), ("without advice", "reference")):
+        if other := mapping(advice.get(key)):
             lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
     lines += _listed("exchanges", describe_exchanges(advice))
     lines += _listed("measured", texts(advice.get("measured")))
-    if cost := describe_cost(advice):
-        lines += _labelled("measuring took", cost)
-    lines += _listed("would change it", texts(advice.get("would_change")))
+    lines += _labelled("measuring took", describe_cost(advice))
+    lines += _listed("uncertain", texts(advice.get("would_change")))
     decided = mapping(advice.get("settings"))
-    settings = yaml_lines(decided)
-    if settings:
-        meant = " (lr is meant at training.reference_batch)" if "training.lr" in decided else ""
-        lines += ["", f"To use it, write into the experiment, in place of what it searches{meant}:"]
+    if settings := yaml_lines(decided):
+        lines += ["", "To use it, put this into your experiment, instead of searched values:"]
         lines += [f"  {line}" for line in settings]
+    if "training.lr" in decided:
+        lines.append("(lr is the learning rate at training.reference_batch.)")
+    return lines
+
+
+def _answer(advice: Mapping[str, Any], choice: Mapping[str, Any]) -> list[str]:
+    """Write what to use, the plan that was rejected although it is faster, and the predictions."""
+    lines: list[str] = []
+    facts = rows_of(choice)
+    for name, text in facts:
+        if name in HEADLINE:
+            lines += _labelled(name, text)
+    for name, text in zip(("fastest plan", ""), describe_rejected(advice), strict=False):
+        lines += _labelled(name, text)
+    for name, text in facts:
+        if name not in HEADLINE:
+            lines += _labelled(name, text)
+    if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
+        lines += _labelled("noise scale", describe_noise(advice))
     return lines
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:
-    """Write what advice is best for. Without a target, trainings of the same length are compared.
+    """Write the goal of advice. Without a target, it is about trainings of the same length.
 
-    Where the time to the target is not predicted, it claims no least of anything.
+    If the time to the target is not predicted, it does not claim the least of anything.
     """
     objective = str(advice.get("objective"))
     if objective in _UNPREDICTED and not mapping(advice.get("choice")).get("time_to_target_s"):
@@ -103,39 +106,31 @@ def goal_of(advice: Mapping[str, Any]) -> str:
         return "this experiment"
     if objective == "throughput":
         return _GOALS[objective]
-    until = "to the target" if advice.get("has_target", True) else "of a training"
-    return f"{_GOALS[objective]} {until}"
+    if advice.get("has_target", True):
+        return f"{_GOALS[objective]} to the target"
+    return f"{_GOALS[objective]} of a training"
 
 
 def has_same_plan(candidate: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two candidates compute equally. Their rates may differ."""
+    """Return whether two candidates have the same plan. Their learning rates may differ."""
     plan = stored_plan(candidate)
     return bool(plan.values) and plan == stored_plan(other)
 
 
 def reasons_of(advice: Mapping[str, Any]) -> list[str]:
-    """Return why the choice is recommended.
-
-    First, if that is so, that its plan needed no advice.
-    """
+    """Return why the choice is recommended, first of all if its plan needed no advice."""
     choice = mapping(advice.get("choice"))
-    is_kept = has_same_plan(mapping(advice.get("reference")), choice)
-    kept = ["no plan is better than that of the experiment without advice"] if is_kept else []
-    reasons = texts(choice.get("reasons"))
-    is_unpredicted = str(advice.get("objective")) in _UNPREDICTED and not choice.get(
-        "time_to_target_s"
-    )
-    is_by_speed = is_unpredicted and not any(
-        text in reason for reason in reasons for text in (NOT_SHOWN, COMPARED)
-    )
-    return [*kept, *([_BY_SPEED] if is_by_speed else []), *reasons]
+    reasons = []
+    if has_same_plan(mapping(advice.get("reference")), choice):
+        reasons.append("no plan is better than your current one")
+    is_by_speed = choice.get("is_by_speed") is True and not mapping(advice.get("rejected"))
+    if is_by_speed and str(advice.get("objective")) in _UNPREDICTED:
+        reasons.append(_BY_SPEED)
+    return [*reasons, *texts(choice.get("reasons"))]
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is recommended and predicted of a candidate, as pairs of name and text.
-
-    The batch first.
-    """
+    """Return the settings and the predictions of a candidate as pairs of name and text."""
     plan = stored_plan(candidate)
     named = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
     if candidate.get("lr") is not None or candidate.get("lr_rule"):
@@ -154,24 +149,49 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     target = Estimate.of(candidate.get("time_to_target_s"))
     power_w = finite(candidate.get("power_w"))
     if power_w is not None:
-        whole = f", {format_number(power_w * target.value)} J to the target" if target else ""
-        named.append(("power", f"{format_number(power_w)} W{whole}"))
-    time = _describe_interval(target, format_duration) if target else "not predicted"
+        power = f"{format_number(power_w)} W"
+        if target:
+            power += f", {format_number(power_w * target.value)} J to the target"
+        named.append(("power", power))
+    time = "not predicted"
+    if target:
+        time = _describe_interval(target, format_duration)
     named.append(("time to target", time))
     return named
 
 
+def describe_rejected(advice: Mapping[str, Any]) -> list[str]:
+    """Describe the plan that seemed the fastest and why it is not recommended.
+
+    Args:
+        advice: As `AdviceGiven` stores it.
+
+    Returns:
+        The plan with its throughput, and the reason, or nothing if the fastest is recommended.
+    """
+    rejected = mapping(advice.get("rejected"))
+    speed = finite(rejected.get("samples_per_s"))
+    if speed is None:
+        return []
+    how = "measured" if rejected.get("is_measured") is True else "predicted"
+    return [
+        f"{rejected.get('written')}, {format_rate(speed)} samples/s ({how})",
+        f"not recommended: {rejected.get('reason')}",
+    ]
+
+
 def describe_memory(candidate: Mapping[str, Any]) -> str:
-    """Describe what a worker holds, and of how much, or "" if it is not known."""
+    """Describe the memory that a worker needs and has, or return "" if it is not known."""
     memory = mapping(candidate.get("memory_bytes"))
-    value, limit = finite(memory.get("value")), finite(memory.get("limit"))
+    value = finite(memory.get("value"))
+    limit = finite(memory.get("limit"))
     if value is None:
         return ""
-    share = f" of {format_bytes(limit)} ({format_percent(value / limit)})" if limit else ""
-    return (
-        f"{format_bytes(value)}{share} a worker,"
-        f" {'measured' if memory.get('measured') else 'estimated'}"
-    )
+    used = format_bytes(value)
+    if limit:
+        used += f" of {format_bytes(limit)} ({format_percent(value / limit)})"
+    how = "measured" if memory.get("measured") else "estimated"
+    return f"{used} a worker, {how}"
 
 
 def describe_noise(advice: Mapping[str, Any]) -> str:
@@ -179,17 +199,17 @@ def describe_noise(advice: Mapping[str, Any]) -> str:
     noise = mapping(advice.get("noise"))
     scale = finite(noise.get("scale_samples"))
     status = str(noise.get("status", "not measured"))
-    return status if scale is None else f"{format_count(scale, 'sample')}, {status}"
+    if scale is None:
+        return status
+    return f"{format_count(scale, 'sample')}, {status}"
 
 
 def describe_cost(advice: Mapping[str, Any]) -> str:
-    """Describe how long measuring took, and by how much and why that was longer than allowed."""
-    cost_s, overrun = finite(advice.get("cost_s")), advice.get("overrun")
-    parts = [
-        "" if cost_s is None else format_duration(cost_s),
-        *([str(overrun)] if overrun else []),
-    ]
-    return ", ".join(part for part in parts if part)
+    """Describe how long measuring took, and why it took longer than its limit if it did."""
+    cost_s = finite(advice.get("cost_s"))
+    if cost_s is None:
+        return str(advice.get("overrun") or "")
+    return f"{format_duration(cost_s)} {advice.get('overrun') or ''}".rstrip()
 
 
 def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str) -> str:
@@ -197,16 +217,18 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
 
     Args:
         other: The other candidate.
-        choice: What is recommended.
-        objective: What for. Money also compares workers x time, energy that.
+        choice: The recommended candidate.
+        objective: The goal. For money, workers x time are also compared, and for energy the energy.
 
     Returns:
-        Ratios of what both are predicted of, or "" if they cannot be compared.
+        The ratios of their predictions, or "" if they cannot be compared.
     """
-    is_same = has_same_plan(other, choice)
-    words = ["the same plan"] if is_same else []
+    words = []
     times = _both("time_to_target_s", other, choice)
-    speeds = [] if is_same else _both("samples_per_s", other, choice)
+    speeds = _both("samples_per_s", other, choice)
+    if has_same_plan(other, choice):
+        words.append("the same plan")
+        speeds = []
     if times and objective != "throughput":
         words.append(f"{times[0] / times[1]:.2f} times the time to the target")
         workers = [stored_plan(candidate).workers for candidate in (other, choice)]
@@ -224,7 +246,7 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
 
 
 def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]:
-    """Write settings as YAML, a section a line where it fits.
+    """Write settings as YAML, one line per section if it fits.
 
     Args:
         settings: Values by dotted path, such as plan.workers.
@@ -239,14 +261,17 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
         part = document
         for section in sections:
             inner = part.setdefault(section, {})
-            part = inner if isinstance(inner, dict) else part
+            if isinstance(inner, dict):
+                part = inner
         part[name] = value
     lines: list[str] = []
     for name, value in document.items():
         # A mapping of nothing but plain values comes in braces, which is not a line of a larger
         # document.
         whole = write_yaml({name: value}).strip()
-        written = (whole[1:-1] if whole.startswith("{") else whole).splitlines()
+        if whole.startswith("{"):
+            whole = whole[1:-1]
+        written = whole.splitlines()
         if isinstance(value, dict) and (len(written) > 1 or len(written[0]) > width):
             nested = yaml_lines(value, width - 2)
             written = [f"{name}:", *(f"  {line}" for line in nested)]
@@ -259,15 +284,20 @@ def _both(key: str, *candidates: Mapping[str, Any]) -> list[float]:
     values = [
         interval.value for interval in intervals if interval is not None and interval.value > 0
     ]
-    return values if len(values) == len(candidates) else []
+    if len(values) < len(candidates):
+        return []
+    return values
 
 
 def _describe_rate(candidate: Mapping[str, Any]) -> str:
-    rate, rule = finite(candidate.get("lr")), candidate.get("lr_rule")
+    rate = finite(candidate.get("lr"))
+    rule = candidate.get("lr_rule")
     warmup_epochs = finite(candidate.get("warmup_epochs"))
     words = ["unknown" if rate is None else format_number(rate)]
-    if rule:
-        words.append("the same at larger batches" if rule == "constant" else f"rule {rule}")
+    if rule == "constant":
+        words.append("the same at larger batches")
+    elif rule:
+        words.append(f"rule {rule}")
     if warmup_epochs:
         words.append(
             f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}"
@@ -276,13 +306,19 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
 
 
 def _describe_interval(interval: Estimate, write: Callable[[float], str]) -> str:
-    low, high = write(interval.low), write(interval.high)
-    width = f"  ({low} to {high})" if interval.has_width else ""
-    if interval.has_width and interval.value in (interval.low, interval.high):
-        # It was measured, and lies beyond what the model of step times expects.
-        end = f"up to {high}" if interval.value == interval.low else f"down to {low}"
-        width = f"  (measured; the model of step times expects {end})"
-    return f"{write(interval.value)}{width}{f', {BEYOND}' if interval.extrapolated else ''}"
+    low = write(interval.low)
+    high = write(interval.high)
+    text = write(interval.value)
+    # A value at an end of its interval was measured, outside the range that the model expects.
+    if interval.has_width and interval.value == interval.low:
+        text += f"  (measured, up to {high} expected)"
+    elif interval.has_width and interval.value == interval.high:
+        text += f"  (measured, down to {low} expected)"
+    elif interval.has_width:
+        text += f"  ({low} to {high})"
+    if interval.extrapolated:
+        text += f", {BEYOND}"
+    return text
 
 
 def describe_other(candidate: Mapping[str, Any]) -> str:
@@ -290,18 +326,19 @@ def describe_other(candidate: Mapping[str, Any]) -> str:
     plan = stored_plan(candidate)
     words = [plan.batch_text, plan.work_text or _AS_WRITTEN]
     rate = finite(candidate.get("lr"))
-    return ", ".join(words if rate is None else [*words, f"lr {format_number(rate)}"])
+    if rate is not None:
+        words.append(f"lr {format_number(rate)}")
+    return ", ".join(words)
 
 
 def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
-    """Describe what other exchanges would bring: nothing where no links were measured.
+    """Describe what other exchanges would bring. Empty if no links were measured.
 
     Args:
         advice: As `AdviceGiven` stores it.
 
     Returns:
-        The exact exchange, then those approximate ones whose step would clearly be faster, the
-        fastest first.
+        The exact exchange, then the approximate ones with clearly faster steps, the fastest first.
     """
     timed = [
         (offer, step)
@@ -324,8 +361,8 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
     for offer, step in sorted(faster, key=lambda item: item[1].value):
         gain = usual_s.value / step.value
         texts.append(
-            f"{offer.get('exchange')}, approximate: {_describe_step(offer, step)}; "
-            f"pays below {gain:.2f} times the steps: {describe_step_cost(offer, gain)}"
+            f"{offer.get('exchange')}, approximate: {_describe_step(offer, step)}, worth it up to"
+            f" {gain:.2f} times the steps: {describe_step_cost(offer, gain)}"
         )
     if not faster:
         texts.append("no approximate exchange would make its steps clearly faster")
@@ -340,7 +377,8 @@ def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
         gain: How many times as many steps it makes in the same time.
     """
     cost = mapping(offer.get("cost"))
-    factor, count = Estimate.of(cost.get("factor")), finite(cost.get("num_pairs"))
+    factor = Estimate.of(cost.get("factor"))
+    count = finite(cost.get("num_pairs"))
     if factor is None or count is None:
         return "not known, search plan.exchange to race it"
     pairs = format_count(int(count), "pair of trainings", "pairs of trainings")
@@ -356,7 +394,9 @@ def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
 
 def _step(offer: Mapping[str, Any]) -> Estimate | None:
     step = Estimate.of(offer.get("step_time_s"))
-    return step if step is not None and step.is_time else None
+    if step is None or not step.is_time:
+        return None
+    return step
 
 
 def _describe_step(offer: Mapping[str, Any], step: Estimate) -> str:
@@ -371,13 +411,13 @@ def _listed(name: str, items: Sequence[str]) -> list[str]:
     lines: list[str] = []
     for index, text in enumerate(items[:_MAX_TEXTS]):
         lines += _labelled(name if index == 0 else "", f"- {text}")
-    return lines + _labelled(
-        "", f"and {len(items) - _MAX_TEXTS} more" if len(items) > _MAX_TEXTS else ""
-    )
+    if len(items) > _MAX_TEXTS:
+        lines += _labelled("", f"and {len(items) - _MAX_TEXTS} more")
+    return lines
 
 
 def _labelled(name: str, text: str) -> list[str]:
-    """Write one line, or a few, with what they are about in front of the first."""
+    """Write one line, or a few, with a label in front of the first."""
     wrapped = textwrap.wrap(
         text, WIDTH - _LABEL_WIDTH, max_lines=_MAX_LINES_A_TEXT, placeholder=" ..."
     )

@@ -228,7 +228,7 @@ class Advisor:
             race = contest.race(plans, rates, self._budget_s - rated_s)
         cost_s = self._clock() - began_s
         spent_s = {
-            "measuring plans, of which some are always measured": measured_s,
+            "measuring plans (a minimum set is always measured)": measured_s,
             "the test of learning rates": rated_s - measured_s,
             "trainings": cost_s - rated_s,
         }
@@ -258,19 +258,14 @@ class Advisor:
 
 
 def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:
-    """Return by how much advice took longer than allowed, and what took most of it.
-
-    None if it did not.
+    """Return the time limit of advice and what took most of the time, or None if it was kept.
 
     Args:
-        spent_s: Seconds, by what took them.
-        budget_s: Seconds that were allowed.
+        spent_s: Seconds, by activity.
+        budget_s: The limit in seconds.
     """
     over_s = sum(spent_s.values()) - budget_s
     if over_s < _TOLERATED_S:
         return None
     longest = max(spent_s, key=lambda name: spent_s[name])
-    return (
-        f"{format_duration(over_s)} more than the {format_duration(budget_s)} that were allowed;"
-        f" most of it was {longest}: {format_duration(spent_s[longest])}"
-    )
+    return f"(limit {format_duration(budget_s)}), mostly for {longest}"

@@ -20,8 +20,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from workbench.advisor.advice import Advice, Candidate, Goal, NoiseStatus
-from workbench.advisor.advice_lines import COMPARED, NOT_SHOWN
+from workbench.advisor.advice import Advice, Candidate, Goal, NoiseStatus, Rejected
 from workbench.advisor.candidates import (
     PREDICTED,
     candidate_of,
@@ -38,6 +37,7 @@ from workbench.advisor.stored_advice import Estimate
 from workbench.advisor.variants import is_possible_on, plan_of, plan_with, read_plan, variant_of
 from workbench.cluster.workers.admission import Placement
 from workbench.experiment import Experiment
+from workbench.experiment.goals import sign_of
 from workbench.experiment.plan import VARIANT, PartialPlan, Plan, PlanValue
 from workbench.experiment.space import Space
 from workbench.foundation.errors import ExperimentError
@@ -126,12 +126,13 @@ def conclude(findings: Findings) -> Advice:
         ranked += [
             _Ranked(RatedPlan(plan, lr), _predicted(findings, plan, lr)) for plan in findings.plans
         ]
-    fastest = ranked[0].rated.plan
+    fastest = ranked[0]
     ranked.sort(key=lambda rival: not rival.may_be_chosen(limit))  # in their order otherwise
     plan, lr = ranked[0].rated.plan, ranked[0].rated.lr
     candidates = [rival.candidate for rival in ranked]
-    if plan.global_batch < fastest.global_batch:
-        candidates[0] = _instead_of(findings, candidates[0], fastest)
+    rejected = None
+    if plan.global_batch < fastest.rated.plan.global_batch:
+        rejected = _rejected(findings, fastest)
     choice = candidates[0]
     return Advice(
         objective=findings.goal,
@@ -150,6 +151,7 @@ def conclude(findings: Findings) -> Advice:
         exchanges=exchange_offers(
             findings.knowledge.measured, plan, findings.race, findings.progress
         ),
+        rejected=rejected,
     )
 
 
@@ -217,8 +219,8 @@ def describe_fewer_updates(
     else:
         epochs = experiment.training.epochs
         few, many = (epochs * -(-num_train_samples // size) for size in (batch, default_batch))
-        leaves = f"{few:,} updates in {epochs} epochs instead of {many:,} at {default_batch}"
-    return f"a batch of {batch} has faster steps, but leaves {leaves}, and {NOT_SHOWN}"
+        leaves = f"only {few:,} updates in {epochs} epochs ({many:,} at {default_batch})"
+    return f"faster steps, but {leaves}, and no training has shown that it converges"
 
 
 def _largest_batch(findings: Findings) -> float:
@@ -229,15 +231,21 @@ def _largest_batch(findings: Findings) -> float:
     )
 
 
-def _instead_of(findings: Findings, choice: Candidate, fastest: Plan) -> Candidate:
-    """Return the choice with the reason why it is not the plan that seemed the fastest."""
+def _rejected(findings: Findings, fastest: _Ranked) -> Rejected:
+    """Return the plan that seemed the fastest, and why it is not recommended."""
+    plan = fastest.rated.plan
     reason = describe_fewer_updates(
         findings.experiment,
-        fastest.global_batch,
+        plan.global_batch,
         _default_batch(findings),
         findings.reference.num_train_samples,
     )
-    return dataclasses.replace(choice, reasons=(reason, *choice.reasons))
+    return Rejected(
+        plan.batch_text,
+        fastest.candidate.samples_per_s.value,
+        is_measured=bool(findings.knowledge.timings_s(plan)),
+        reason=reason,
+    )
 
 
 def _has_result(standing: Standing[RatedPlan]) -> bool:
@@ -278,11 +286,14 @@ def _raced(findings: Findings, standing: Standing[RatedPlan]) -> Candidate:
         trainings = format_count(len(times) + standing.num_missed, "training")
         reason = f"reached {metric.metric} {metric.target:g} in {len(times)} of {trainings}"
     else:
-        sign = 1.0 if metric.goal == "maximize" else -1.0
+        sign = sign_of(metric.goal)
         assert standing.value is not None
-        reason = f"it reached {metric.metric} {sign * standing.value:.4g} {COMPARED}"
+        reason = (
+            f"it reached {metric.metric} {sign * standing.value:.4g}"
+            " in the time that every candidate had"
+        )
         if metric.target is not None:
-            reason += f"; none reached the target of {metric.target:g}"
+            reason += f" (none reached the target of {metric.target:g})"
     return _candidate(findings, plan, standing.entrant.lr, time_s, [reason])
 
 
@@ -306,7 +317,9 @@ def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
         time_s = Estimate(
             whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated
         )
-    return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
+    return dataclasses.replace(
+        candidate, time_to_target_s=time_s, is_by_speed=time_s is None, reasons=tuple(reasons)
+    )
 
 
 def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
@@ -316,7 +329,7 @@ def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> 
     for standing in standings:
         if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
             return _raced(findings, standing)
-    return _candidate(findings, choice, lr, None, ["the experiment as it stands"])
+    return _candidate(findings, choice, lr, None, ["your current settings"])
 
 
 def _noise_status(findings: Findings) -> NoiseStatus:
@@ -332,7 +345,7 @@ def _measured(findings: Findings) -> Iterator[str]:
             f"{name.removeprefix(PREFIX)}={value}"
             for name, value in findings.choices.params.items()
         )
-        yield f"all of it with {written}"
+        yield f"everything was measured with {written}"
     plans = _plans_measured(findings)
     counts = sorted({plan.workers for plan in plans})
     batches = sorted({plan.micro_batch for plan in plans})
@@ -349,7 +362,7 @@ def _measured(findings: Findings) -> Iterator[str]:
     if compiling_s:
         yield (
             f"compiling takes {format_duration(max(compiling_s))} at the start of a trial, "
-            "which the times above leave out"
+            "which the times above do not include"
         )
     yield from describe_loading(findings.knowledge.measured)
     if findings.placements_s:
@@ -357,7 +370,7 @@ def _measured(findings: Findings) -> Iterator[str]:
         where = "many" if findings.placement == "spread" else "few"
         yield (
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
-            f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
+            f"{apart_s * 1e3:.3g} ms. They are placed on {where}"
         )
     # None if not even the first had a finite loss.
     if findings.rates is not None and findings.rates.rates:
@@ -372,7 +385,7 @@ def _measured(findings: Findings) -> Iterator[str]:
         )
     if findings.race is not None and findings.race.courses:
         entrants = len({course.entrant for course in findings.race.courses})
-        yield f"{len(findings.race.courses)} short trainings of {entrants} candidates side by side"
+        yield f"{len(findings.race.courses)} short trainings of {entrants} candidates"
 
 
 def _plans_measured(findings: Findings) -> list[Plan]:
@@ -388,9 +401,7 @@ def _would_change(
     runner_up = candidates[1] if len(candidates) > 1 else None
     if runner_up is not None and _is_within_interval(runner_up, choice):
         at = "" if runner_up.lr is None else f" at {runner_up.lr:.3g}"
-        yield (
-            f"{runner_up.written}{at} lies within the interval: with more time the order may change"
-        )
+        yield (f"{runner_up.written}{at} may be as good: more time (--time) would tell them apart")
     yield from _doubts_about_race(findings)
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
@@ -414,7 +425,7 @@ def _is_within_interval(runner_up: Candidate, choice: Candidate) -> bool:
 def _doubts_about_race(findings: Findings) -> Iterator[str]:
     courses = findings.race.courses if findings.race else []
     if courses and not any(course.has_reported for course in courses):
-        yield "no candidate reached its first evaluation: allow more time (--time)"
+        yield "no candidate reached its first evaluation: give it more time with --time"
     reached = [course for course in courses if course.reached_s is not None]
     if reached and all(course.reached_s == course.elapsed_s[0] for course in reached):
         yield (
@@ -428,12 +439,12 @@ def _doubts_about_rate(findings: Findings, lr: float) -> Iterator[str]:
         low, high = findings.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
             yield (
-                f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
+                f"the learning rate is at the edge of its range ({low:.3g} to {high:.3g}): widen it"
             )
     if (why := findings.choices.why_rate_stays) is not None:
         yield f"the learning rate stays searched: {why}"
     elif "training.lr" in findings.choices.open_fields and not _has_rate(findings):
-        yield "the learning rate was not tried, so it stays as it is: allow more time (--time)"
+        yield "the learning rate was not tuned: give it more time with --time"
 
 
 def _doubts_about_batch(findings: Findings, plan: Plan) -> Iterator[str]:
@@ -441,10 +452,13 @@ def _doubts_about_batch(findings: Findings, plan: Plan) -> Iterator[str]:
     if scale is not None and plan.global_batch > MAX_NOISE_SCALES * scale:
         yield (
             f"the batch is more than {MAX_NOISE_SCALES:g} times the noise scale of "
-            f"{scale:.0f} samples: a smaller one may need as few steps"
+            f"{scale:.0f} samples: a smaller one may need no more steps"
         )
     elif scale is None and findings.experiment.trains_model:
-        yield "the gradient noise: it grows during a training, and then larger batches pay"
+        yield (
+            "the gradient noise was not measured. It grows during training: larger batches may pay"
+            " later"
+        )
 
 
 def _settings(findings: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
@@ -531,8 +545,8 @@ def describe_unmeasured(missing: Mapping[str, Sequence[PlanValue]], search: Spac
     for name, values in missing.items():
         stays = f", so {name} stays searched" if name in search.root else ""
         yield (
-            f"for lack of time plan.{name} {' and '.join(map(str, values))} was not"
-            f" measured{stays}: allow more (--time)"
+            f"plan.{name} {' and '.join(map(str, values))} was not measured{stays}: give it more"
+            " time with --time"
         )
 
 

@@ -15,6 +15,7 @@ export function AdviceCard({ card, children }: { card: Card; children?: Componen
           </div>
         ))}
       </dl>
+      {card.rejected.length ? <p>Fastest plan: {card.rejected.join(", ")}</p> : null}
       {card.gain ? <Gain gain={card.gain} /> : null}
       {children}
       <Texts title="Why" texts={card.why} />
@@ -36,7 +37,7 @@ export function AdviceCard({ card, children }: { card: Card; children?: Componen
           ))}
         </dl>
       </section>
-      <Texts title="What would change it" texts={card.would_change} />
+      <Texts title="Uncertain" texts={card.would_change} />
       <details>
         <summary>What was measured, and the settings as YAML</summary>
         <Texts title="Measured" texts={card.measured} />

@@ -247,14 +247,6 @@ class PartialPlan:
         )
 
     @property
-    def factors_text(self) -> str:
-        """What the global batch is the product of, in words."""
-        return (
-            "micro batch x accumulation x"
-            f" {'workers' if self.workers_per_replica == 1 else 'replicas'}"
-        )
-
-    @property
     def work_text(self) -> str:
         """What is decided apart from the factors of the global batch.
 

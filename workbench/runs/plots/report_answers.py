@@ -174,7 +174,7 @@ def advice_answer(run: RunData) -> str:
     if choice:
         predicted = dict(rows_of(choice))
         value = plan.batch_text
-        caption = f"global batch = {plan.factors_text}"
+        caption = "global batch"
     beside = {
         name: predicted[name]
         for name in ("learning rate", "samples/s", "time to target")
@@ -234,8 +234,7 @@ def _candidates(advice: Mapping[str, Any]) -> str:
     if len(shown) > 1:
         body.append(_candidate_row("compared with the choice", ["-", *compared[1:]]))
     heads = [("", ""), *((name, "") for name, _ in shown)]
-    shown_as = f"Global batches are written as {stored_plan(choice).factors_text}"
-    return f'<div class="card">{table(heads, body, shown_as)}</div>'
+    return f'<div class="card">{table(heads, body)}</div>'
 
 
 def _candidate_row(name: str, cells: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ def pairs(values: Mapping[str, object]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
+def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None = None) -> str:
     """Return a table of HTML rows under column headers given as (text, class)."""
     head = "".join(f'<th scope="col"{_class(kind)}>{text(name)}</th>' for name, kind in heads)
     title = ""

@@ -461,7 +461,9 @@ class TrialDetail(_Response):
     message: str | None
     traceback: str | None
     params: Json
-    plan: str = Field(description="The formatted plan, such as 256 = 64 x 2 x 2.")
+    plan: str = Field(
+        description="The formatted plan, such as 256 samples = 64 x 2 accumulated x 2 workers."
+    )
     values: dict[str, float | str]
     source: str
     seed: int
