@@ -139,7 +139,7 @@ export interface CardOther {
 
 /** The curves of one run. */
 export interface ChartQuery {
-  /** A metric or samples_per_s; if empty, the first objective. */
+  /** A metric or samples_per_s. If empty, the first objective. */
   metric?: string;
   /** If empty, the axis that fits the data. */
   axis?: "" | "step" | "epoch" | "time";
@@ -147,7 +147,7 @@ export interface ChartQuery {
   shown?: "best" | "chosen" | "all";
   /** Selected trials, which are always drawn. */
   chosen?: number[];
-  /** More metrics, in charts of their own. */
+  /** More metrics, each in a separate chart. */
   further?: string[];
 }
 
@@ -179,7 +179,7 @@ export interface ChartUpdate {
 /** The trial that a user chose by hand. */
 export interface Chosen {
   trial: number;
-  /** Its objectives beside the best values. */
+  /** Its objectives with the best values. */
   words: string;
 }
 
@@ -204,7 +204,7 @@ export interface ChosenModel {
 
 /** The position of a column of numbers in a frame. */
 export interface Column {
-  /** In bytes from the start of the numbers; a multiple of 8. */
+  /** In bytes from the start of the numbers, a multiple of 8. */
   offset: number;
   count: number;
   type: "f32" | "f64";
@@ -290,7 +290,7 @@ export interface DataSummary {
 export interface DefaultComparison {
   words: string;
   default: ResultRow | null;
-  /** The configuration to try; None if it was tried. */
+  /** The configuration to try, or None if it was tried. */
   enqueue: Record<string, JsonValue> | null;
   try_it?: Snippet | null;
 }
@@ -298,7 +298,7 @@ export interface DefaultComparison {
 /** The result of an action. */
 export interface Done {
   run_id: string | null;
-  /** The driver's answer; None if there is none yet. */
+  /** The driver's answer, or None if there is none yet. */
   answer: string | null;
   /** The equivalent command. */
   command: string;
@@ -307,7 +307,7 @@ export interface Done {
 
 /** Change settings. All changes are undone in one step. */
 export interface Edit {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "edit";
   /** Dotted paths with their new values. */
@@ -327,7 +327,7 @@ export interface EndedAttempt {
 
 /** A file to start with. An experiment can be started, a notebook opened, and tiers can be shown. */
 export interface ExperimentFile {
-  /** Relative to the server's folder; of an example absolute. */
+  /** Relative to the server's folder, or absolute for an example. */
   path: string;
   name: string;
   /** Its first comment. */
@@ -371,20 +371,20 @@ export interface FormField {
   low_open?: boolean;
   /** Whether the upper bound itself is excluded. */
   high_open?: boolean;
-  /** All allowed values of a choice; suggestions for a text. */
+  /** All allowed values of a choice, or suggestions for a text. */
   choices?: JsonValue[] | null;
   allows_auto?: boolean;
   /** Whether null is a value other than the default. */
   allows_none?: boolean;
   default: JsonValue;
-  /** The written value; null if the default applies. */
+  /** The written value, or null if the default applies. */
   value: JsonValue;
   /** Whether a value is written, which may be null. */
   is_written?: boolean;
   is_searched?: boolean;
   /** Whether the setting has an effect at the moment. */
   applies?: boolean;
-  /** How a search of it begins; null where it cannot be searched. */
+  /** How a search of it starts, or null if it cannot be searched. */
   initial_search?: JsonValue;
 }
 
@@ -396,7 +396,7 @@ export interface FormState {
   answered: number;
   /** The experiment as written, including what is wrong. */
   document: Record<string, JsonValue>;
-  /** Whether it is valid; if not, answers use the last valid one. */
+  /** Whether it is valid. If not, answers use the last valid one. */
   is_experiment: boolean;
   problems: Problem[];
   yaml: string;
@@ -411,7 +411,7 @@ export interface FormState {
   saved_path: string | null;
   /** Whether the saved file has the current content. */
   is_saved: boolean;
-  /** The address of the cluster; None for this machine. */
+  /** The address of the cluster, or None for this machine. */
   address: string | null;
   /** Notices, such as that a class of a cell has changed. */
   notes: string[];
@@ -467,7 +467,7 @@ export interface GpuStatus {
 
 /** A view has opened, or the kernel has come back. */
 export interface Hello {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "hello";
   parts: ("model" | "data" | "space" | "advice" | "run" | "result")[];
@@ -481,7 +481,7 @@ export interface Histogram {
 
 /** Undo or redo one step. */
 export interface History {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "undo" | "redo";
 }
@@ -517,9 +517,9 @@ export interface Layer {
   kind: string;
   depth: number;
   output_shape: (number | string)[] | null;
-  /** Including those of nested layers. */
+  /** Including the parameters of nested layers. */
   num_parameters: number;
-  /** The layer whose parameters it uses; empty if its own. */
+  /** The layer whose parameters it uses, or empty if it has its own. */
   shares?: string;
 }
 
@@ -539,7 +539,7 @@ export interface LogLine {
 /** Log lines since the last update. */
 export interface LogUpdate {
   lines: LogLine[];
-  /** Number of older lines omitted; the REST API has all. */
+  /** Number of older lines omitted. The REST API has all. */
   skipped: number;
   last_seq: number;
 }
@@ -553,7 +553,7 @@ export interface MachinesHistory {
 export interface MachinesStatus {
   time_unix_s: number;
   nodes: NodeStatus[];
-  /** The run they belong to; None for this machine. */
+  /** The run they belong to, or None for this machine. */
   of_run?: string | null;
 }
 
@@ -630,7 +630,7 @@ export interface Offer {
   kind: string;
   label: string;
   explanation?: string;
-  /** page: the browser opens it; nobody: there is only something to copy. */
+  /** page: the browser opens it. nobody: there is only something to copy. */
   done_by: "driver" | "store" | "process" | "page" | "nobody";
   command: string;
   python: string;
@@ -653,13 +653,13 @@ export interface OfferField {
   part_of?: string | null;
   label: string;
   hint?: string;
-  /** What the field begins with. */
+  /** The initial content of the field. */
   value?: string;
-  /** What is used where the field is empty. */
+  /** The value of an empty field. */
   fallback?: string | null;
   /** Whether what is typed is text, whatever it looks like. */
   is_text?: boolean;
-  /** What it may be; if empty, anything. */
+  /** Allowed values. If empty, any. */
   choices?: string[];
   /** Whether it is several texts, separated by commas. */
   is_list?: boolean;
@@ -671,7 +671,7 @@ export interface OfferField {
 
 /** Open an experiment file. */
 export interface OpenFile {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "open";
   path: string;
@@ -695,7 +695,7 @@ export interface PreflightReport {
 
 /** Start from a preset. */
 export interface Preset {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "preset";
   name: string;
@@ -720,7 +720,7 @@ export interface QuantileBand {
 
 /** Ask for something that takes a while. */
 export interface Query {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "query";
   topic: "model" | "data" | "samples" | "advice" | "what_if" | "stop_advice" | "preflight" | "start" | "result" | "export" | "extend" | "enqueue" | "file";
@@ -731,7 +731,7 @@ export interface Query {
 
 /** Remove one setting. */
 export interface Remove {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "remove";
   path: string;
@@ -739,7 +739,7 @@ export interface Remove {
 
 /** Rename a searched parameter. */
 export interface Rename {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "rename";
   path: string;
@@ -813,7 +813,7 @@ export interface RunDetail {
   chosen_by_hand?: Chosen | null;
   /** The most frequent first. */
   failures: Failure[];
-  /** Where much of its time went, and what helps. */
+  /** Activities that took much of its time, and how to reduce them. */
   verdicts?: string[];
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */
@@ -833,9 +833,9 @@ export interface RunDetail {
   card: AdviceCard | null;
   /** The last line of its log before a trial or advice. */
   latest?: string | null;
-  /** Share of its events read so far; None once all are. */
+  /** Share of its events read so far, None once all are. */
   loading: number | null;
-  /** The same in words; counts, progress and best are those of the events read. */
+  /** The same in words. Counts, progress and best are of the events read so far. */
   reading?: string | null;
   offers: Offer[];
 }
@@ -849,22 +849,22 @@ export interface RunItem {
   created_unix_s: number;
   /** As 'PID on HOST'. */
   owner: string | null;
-  /** From 0 to 1; None if unknown. */
+  /** From 0 to 1, or None if unknown. */
   progress: number | null;
   /** First objective of the best trial, or the size of the front. */
   best: string | null;
   /** None until the events of the run are read. */
   num_trials: number | null;
-  /** Of an AutoML run, whose trials are folds of its candidates. */
+  /** Only for an AutoML run, whose trials are folds of candidates. */
   num_candidates?: number | null;
   tags?: string[];
   pinned?: boolean;
   archived?: boolean;
   has_notes?: boolean;
-  /** The best value so far, in the order in which trials ended; thinned. */
+  /** The best value so far, in the order in which trials ended. Thinned. */
   spark?: number[];
   goal?: "maximize" | "minimize";
-  /** Of its experiment, if its name has several. */
+  /** The id of its experiment, if several have its name. */
   version?: number | null;
 }
 
@@ -909,7 +909,7 @@ export interface RunTiers {
 export interface RunsQuery {
   /** Only runs whose id, name, owner, tags or notes contain it. */
   text?: string;
-  /** Only runs in these states; if empty, all. */
+  /** Only runs in these states. If empty, all. */
   states?: ("waiting" | "running" | "stopping" | "complete" | "stopped" | "failed" | "lost")[];
   /** Only runs with all of these. */
   tags?: string[];
@@ -940,7 +940,7 @@ export interface SampledSpace {
 
 /** Save the experiment as a file. */
 export interface SaveFile {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "save";
   path: string;
@@ -987,10 +987,10 @@ export interface Section {
 
 /** Choose where the experiment runs. */
 export interface SetAddress {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "address";
-  /** The address of a cluster; None for this machine. */
+  /** The address of a cluster, or None for this machine. */
   address: string | null;
 }
 
@@ -1035,7 +1035,7 @@ export interface StopTiers {
 /** Replaces the subscription of the front end. */
 export interface SubscribeMessage {
   type: "subscribe";
-  /** Increases with each message; updates repeat it. */
+  /** Increases with each message. Updates repeat it. */
   number: number;
   subscription: Subscription;
 }
@@ -1063,13 +1063,13 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
-  /** What its values are. */
+  /** The meaning of its values. */
   meaning?: string;
   /** Empty where they have none. */
   unit?: string;
   /** How its values are written. */
   format?: "value" | "rate";
-  /** Which direction is better; None where nobody has declared it. */
+  /** Which direction is better, or None if nobody has declared it. */
   goal?: "maximize" | "minimize" | null;
   /** Whether no trial has a value in it. */
   is_empty?: boolean;
@@ -1082,7 +1082,7 @@ export interface TableQuery {
   descending?: boolean;
   /** Words that number, state, reason or values contain, and comparisons such as lr < 0.01. */
   text?: string;
-  /** Keys of the columns of a download; if empty, all. */
+  /** Keys of the columns of a download. If empty, all. */
   columns?: string[];
   states?: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   offset?: number;
@@ -1115,7 +1115,7 @@ export interface TiersHello {
   type: "hello";
 }
 
-/** What is planned of a file of tiers. Attributes: type: What the message is. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The threshold of the first exit that holds now. exported: The one that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture omits, or empty if nothing. points: What thresholds give, in increasing order. */
+/** The plan of a file of tiers. Attributes: type: The type of the message. file: The name of the file. tiers: The tiers, in order. counts: The number of machines of each. scheduler: The scheduler of the file. runnable: The schedulers that processes carry out. threshold: The current threshold of the first exit. exported: The threshold that the export chose. busy: The load of the last tier that `threshold` keeps, as `place.busy`. note: What the picture omits, or empty if nothing. points: The results of thresholds, in increasing order. */
 export interface TiersPicture {
   type: "picture";
   file: string;
@@ -1130,7 +1130,7 @@ export interface TiersPicture {
   points: ThresholdPoint[];
 }
 
-/** Whether tiers run, and what came of it. Attributes: type: What the message is. state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`, or `idle`, also after a problem. scheduler: The scheduler that runs, or ran. threshold: The threshold of the first exit. time_s: For how long requests are sent. measured: What was measured. expected: What was expected of it, with `load` and `bytes_per_sample` of the plan. num_requests: Number of requests. num_unanswered: Number of them without an answer. problem: Why there is no result. is_elsewhere: Whether another process started it, such as `workbench place run`: only that stops it. */
+/** Whether tiers run, and their result. Attributes: type: The type of the message. state: `measuring` stages before a picture can be drawn, `starting` or `running` processes, `done`, or `idle`, also after a problem. scheduler: The scheduler that runs, or ran. threshold: The threshold of the first exit. time_s: For how long requests are sent. measured: The measured point. expected: The expected point, with `load` and `bytes_per_sample` of the plan. num_requests: Number of requests. num_unanswered: Number of them without an answer. problem: Why there is no result. is_elsewhere: Whether another process started it, such as `workbench place run`. Only that process can stop it. */
 export interface TiersRun {
   type: "run";
   state: "measuring" | "idle" | "starting" | "running" | "done";
@@ -1192,7 +1192,7 @@ export interface TrialLog {
   lines: string[];
   /** Size of the whole log. */
   num_bytes: number;
-  /** Lines that contain the text; None without a text. */
+  /** Lines that contain the text, or None without text. */
   num_found: number | null;
   /** Share of the log that was searched so far. */
   searched: number;
@@ -1202,7 +1202,7 @@ export interface TrialLog {
 export interface TrialLogQuery {
   /** The worker that printed it. */
   rank?: number;
-  /** Only lines that contain it, in any case; if empty, the end. */
+  /** Only lines that contain it, in any case. If empty, the end. */
   text?: string;
 }
 
@@ -1240,7 +1240,7 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
-  /** How many events of the run were read so far; None once all are. */
+  /** How many events of the run were read so far, None once all are. */
   reading?: string | null;
   /** The best trial, also where it does not match. */
   best?: TrialRow | null;
@@ -1293,7 +1293,7 @@ export interface WorkerMemory {
 
 /** Replace the experiment by a text. An empty text discards an invalid one. */
 export interface WriteText {
-  /** Increases with each message; the state says which it includes. */
+  /** Increases with each message. The state says which it includes. */
   number: number;
   type: "yaml" | "python";
   text: string;

@@ -141,7 +141,10 @@ def _declaration(name: str, schema: Schema) -> str:
 
 def _field(key: str, schema: Schema, *, required: bool) -> str:
     comment = _comment(schema.get("description"), "  ")
-    return f"{comment}  {key}{'' if required else '?'}: {_type(schema)};\n"
+    mark = "?"
+    if required:
+        mark = ""
+    return f"{comment}  {key}{mark}: {_type(schema)};\n"
 
 
 def _comment(text: str | None, indent: str) -> str:
@@ -166,7 +169,10 @@ def _type(schema: Schema) -> str:
     if kind == "object":
         values = schema.get("additionalProperties")
         keys = _type(schema.get("propertyNames", {"type": "string"}))
-        record = f"Record<{keys}, {_type(values) if isinstance(values, Mapping) else 'unknown'}>"
+        value_type = "unknown"
+        if isinstance(values, Mapping):
+            value_type = _type(values)
+        record = f"Record<{keys}, {value_type}>"
         return record if keys == "string" else f"Partial<{record}>"
     return _SCALARS[kind] if kind else "unknown"
 
@@ -179,7 +185,9 @@ def _array(schema: Schema) -> str:
 
 
 def _literal(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value).lower()
 
 
 if __name__ == "__main__":

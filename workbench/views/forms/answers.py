@@ -47,12 +47,12 @@ _NUM_SAMPLES, _NUM_BINS, _SEED = 1000, 20, 0
 
 _AUTO = "auto"
 _DEFAULT_TIME = "1m"
-_PENDING = "Requested; the driver has not answered yet."
+_PENDING = "Requested. The driver has not answered yet."
 
 
 @dataclass
 class QueryContext:
-    """What answers are computed from: the draft, the store, and the latest runs.
+    """The basis of answers: the draft, the store, and the latest runs.
 
     Attributes:
         draft: The draft of the experiment.
@@ -90,7 +90,8 @@ class QueryContext:
         Raises:
             ExperimentError: If the data is not valid itself.
         """
-        draft, written = self.draft, self.draft.document.get("data")
+        draft = self.draft
+        written = self.draft.document.get("data")
         if draft.is_experiment or written == draft.experiment.model_dump(mode="json").get("data"):
             return draft.experiment
         wrong = ExperimentError("cannot be read until the experiment is right", field="data")
@@ -121,7 +122,7 @@ def answer(
     """Compute the result of a query.
 
     Args:
-        context: What it is computed from.
+        context: The basis of the answer.
         topic: The topic.
         arguments: The arguments by name.
         report: Receives the progress as text.
@@ -149,8 +150,8 @@ def _data(context: QueryContext, _arguments: Arguments, _report: Report) -> Data
     from workbench.training.probes.data_summary import picture_data
 
     needed = _needed_samples_per_s(context)
-    found = picture_data(context.with_written_data(), needed_samples_per_s=needed)
-    return DataSummary.model_validate(found)
+    picture = picture_data(context.with_written_data(), needed_samples_per_s=needed)
+    return DataSummary.model_validate(picture)
 
 
 def _needed_samples_per_s(context: QueryContext) -> float | None:
@@ -198,7 +199,7 @@ def _measure(context: QueryContext, arguments: Arguments, report: Report) -> Non
         )
     except KeyboardInterrupt as error:  # the run of the advice was stopped
         raise RunError(
-            "the advice was stopped; its measurements are kept and used the next time"
+            "the advice was stopped. Its measurements are kept and used the next time"
         ) from error
 
 
@@ -346,7 +347,7 @@ def _stop_advice(context: QueryContext, _arguments: Arguments, _report: Report) 
         run = Run(store, row.run_id)
         if row.experiment_hash == wanted and row.state == "running" and run.is_advice:
             run.command("stop", {})
-            return Confirmation(message="The advice is stopping; its measurements are kept.")
+            return Confirmation(message="The advice is stopping. Its measurements are kept.")
     raise RunError("no advice is running")
 
 

@@ -63,8 +63,9 @@ def follow_task(document: Document, touched: Collection[str]) -> list[str]:
 
 
 def _metric_of(objective: Any) -> str:
-    metric = objective.get("metric") if isinstance(objective, Mapping) else None
-    return metric if isinstance(metric, str) else ""
+    if not isinstance(objective, Mapping) or not isinstance(objective.get("metric"), str):
+        return ""
+    return objective["metric"]
 
 
 def task_of_document(document: Mapping[str, Any]) -> Any:
@@ -102,15 +103,19 @@ def add_condition(document: Document, touched: Collection[str]) -> None:
     search = document.get("search")
     if "search.momentum" not in touched or not isinstance(search, dict):
         return
-    momentum, optimizer = search.get("momentum"), search.get("optimizer")
-    choices = optimizer.get("choices") if isinstance(optimizer, dict) else None
+    momentum = search.get("momentum")
+    optimizer = search.get("optimizer")
+    choices = None
+    if isinstance(optimizer, dict):
+        choices = optimizer.get("choices")
     if not isinstance(momentum, dict) or "when" in momentum or not isinstance(choices, list):
         return
     with_momentum = [name for name in choices if isinstance(name, str) and name.lower() == "sgd"]
     if with_momentum and len(with_momentum) < len(choices):
-        momentum["when"] = {
-            "optimizer": with_momentum[0] if len(with_momentum) == 1 else with_momentum
-        }
+        condition: Any = with_momentum
+        if len(with_momentum) == 1:
+            condition = with_momentum[0]
+        momentum["when"] = {"optimizer": condition}
 
 
 def drop_other_kinds(document: dict[str, Any], path: str) -> None:
@@ -135,14 +140,12 @@ def drop_empty(document: dict[str, Any], removals: Collection[str]) -> None:
 
 
 def with_renamed_parent(domain: Any, before: str, after: str) -> Any:
-    """Return a searched parameter, as written, whose condition names its parent by another name."""
+    """Return a searched parameter, as written, with a new name of its parent in its condition."""
     when = domain.get("when") if isinstance(domain, dict) else None
     if not isinstance(when, dict) or before not in when:
         return domain
-    return {
-        **domain,
-        "when": {after if key == before else key: value for key, value in when.items()},
-    }
+    renamed = {after if key == before else key: value for key, value in when.items()}
+    return {**domain, "when": renamed}
 
 
 def rename_in_advice(document: dict[str, Any], before: str, after: str) -> None:

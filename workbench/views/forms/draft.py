@@ -3,7 +3,7 @@
 The document is the single source of truth. A change of a field is accepted even if it is invalid,
 because two changes may be valid together. `problems` then lists what is wrong, and `experiment`
 stays the last valid one. A text is accepted as a whole or not at all: an invalid one stays as
-typed. What a form shows is left to `fields`.
+typed. `fields` decides what a form shows.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def _check(
         experiment = Experiment(**document).with_payloads(payloads)
     except ExperimentError as error:
         cause = error.__cause__
-        return None, (
-            list(findings(cause, Experiment)) if isinstance(cause, ValidationError) else [error]
-        )
+        if isinstance(cause, ValidationError):
+            return None, list(findings(cause, Experiment))
+        return None, [error]
     from workbench.sweeps.preflight import find_problems
 
     return experiment, list(find_problems(experiment, on_this_machine=on_this_machine))
@@ -102,7 +102,9 @@ class Draft:
             namespace: Classes and functions that may be used by name, such as those of a notebook.
         """
         self.notebook = Notebook(namespace)
-        self.experiment = Experiment(**_START) if experiment is None else experiment
+        if experiment is None:
+            experiment = Experiment(**_START)
+        self.experiment = experiment
         self.notebook.keep(self.experiment)
         self.document: dict[str, Any] = {}
         self.problems: list[WorkbenchError] = []
@@ -136,7 +138,9 @@ class Draft:
     @property
     def yaml(self) -> str:
         """The experiment as YAML, or the invalid text that was typed."""
-        return self._yaml.typed if self._yaml is not None else write_yaml(self.document)
+        if self._yaml is not None:
+            return self._yaml.typed
+        return write_yaml(self.document)
 
     @property
     def yaml_problem(self) -> WorkbenchError | None:
@@ -158,7 +162,9 @@ class Draft:
     @property
     def hash(self) -> str | None:
         """The hash of the experiment, or None if it has problems."""
-        return None if self.problems or not self.is_experiment else self.experiment.hash()
+        if self.problems or not self.is_experiment:
+            return None
+        return self.experiment.hash()
 
     @property
     def is_saved(self) -> bool:
@@ -173,7 +179,9 @@ class Draft:
     @property
     def undo_label(self) -> str | None:
         """What `undo` would undo, or None if there is nothing."""
-        return self._undo[-1].label if self._undo else None
+        if not self._undo:
+            return None
+        return self._undo[-1].label
 
     @property
     def can_redo(self) -> bool:
@@ -188,7 +196,9 @@ class Draft:
     @property
     def valid_address(self) -> str | None:
         """The address of the cluster if it is valid, and so may be shown in a command."""
-        return None if self._address_problem else self._address
+        if self._address_problem:
+            return None
+        return self._address
 
     @address.setter
     def address(self, address: str | None) -> None:
@@ -302,7 +312,7 @@ class Draft:
         self.replace(read_experiment(preset_path(name)), f"start from {name}")
 
     def open(self, path: str | Path) -> None:
-        """Replace the experiment by that of a file.
+        """Replace the experiment by the experiment of a file.
 
         Raises:
             ExperimentError: If the file cannot be read or is not an experiment.
@@ -358,8 +368,11 @@ class Draft:
         if document != self.document:
             self._change(document, f"take {' and '.join([*found, *changed])} from the notebook")
             names = " and ".join(changed)
-            note = f"{names} was redefined: the experiment uses the new version and has a new hash."
-            self.notes = [note] if changed else []
+            self.notes = []
+            if changed:
+                self.notes.append(
+                    f"{names} was redefined: the experiment uses the new version, with a new hash."
+                )
             self._notify()
         elif python is not None and python.problem is not None:
             again = self._read_python(python.typed)
@@ -421,7 +434,8 @@ class Draft:
         self.problems = [
             self.notebook.explained(problem, document, _known()) for problem in problems
         ]
-        self.problems += [] if self._address_problem is None else [self._address_problem]
+        if self._address_problem is not None:
+            self.problems.append(self._address_problem)
         self.is_experiment = experiment is not None
         if experiment is not None:
             self.experiment = experiment

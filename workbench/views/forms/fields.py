@@ -125,14 +125,16 @@ def _named(registry: Any) -> list[NamedChoice]:
     for name in registry.names():
         try:
             choices.append(NamedChoice(name=name, help=_sentence(registry.load(name))))
-        except WorkbenchError as error:  # registered by another package that lacks a dependency
+        except WorkbenchError as error:  # it needs a package that is not installed
             choices.append(NamedChoice(name=name, help=str(error)))
     return choices
 
 
 def _section(name: str, text: str | None, fields: Fields, items: ItemList | None = None) -> Section:
     title = name.replace("_", " ").capitalize()
-    help_ = " ".join(text.strip().partition("\n\n")[0].split()) if text else None
+    help_ = None
+    if text:
+        help_ = " ".join(text.strip().partition("\n\n")[0].split())
     return Section(name=name, title=title, help=help_, fields=tuple(fields), items=items)
 
 
@@ -204,8 +206,11 @@ def _advise(document: Document) -> Fields:
 
 def _list(document: Document, name: str) -> Section:
     """Return the section of a list, with the fields of all its items."""
-    kind, written = _LISTS[name], document.get(name)
-    items = written if isinstance(written, list | tuple) else ()
+    kind = _LISTS[name]
+    written = document.get(name)
+    items = ()
+    if isinstance(written, list | tuple):
+        items = written
     reported = _reported(document)
     fields: Fields = []
     for index, item in enumerate(items):
@@ -215,7 +220,7 @@ def _list(document: Document, name: str) -> Section:
                 field.model_copy(update={"choices": tuple(reported)}) if is_metric else field
             )
     taken = [item.get("metric") for item in items if isinstance(item, Mapping)]
-    metric = next((one for one in reported if one not in taken), "")
+    metric = next((name for name in reported if name not in taken), "")
     min_items = _schema(Experiment)["properties"][name].get("minItems", 0)
     listed = ItemList(num_items=len(items), min_items=min_items, next=_new_item(kind, metric))
     return _section(name, kind.__doc__, fields, listed)
@@ -251,8 +256,9 @@ def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
     from workbench.experiment.metric_declarations import goal_of
 
     goal = goal_of(metric)
-    has_goal = goal is not None and "goal" in kind.model_fields
-    return {"metric": metric, "goal": goal} if has_goal else {"metric": metric}
+    if goal is None or "goal" not in kind.model_fields:
+        return {"metric": metric}
+    return {"metric": metric, "goal": goal}
 
 
 def _part(document: Document, part: str, own_names: list[str]) -> Fields:
@@ -268,7 +274,9 @@ def _part(document: Document, part: str, own_names: list[str]) -> Fields:
         choices=(*_registry(part).names(), *own_names),
     )
     kind = _options_type(part, name)
-    return [chosen] if kind is None else [chosen, *fields_of_type(kind, options, part, document)]
+    if kind is None:
+        return [chosen]
+    return [chosen, *fields_of_type(kind, options, part, document)]
 
 
 def _metrics(document: Document) -> Fields:
@@ -292,14 +300,16 @@ def component(written: Any) -> tuple[str | None, Mapping[str, Any]]:
     if not isinstance(written, Mapping):
         return None, {}
     name = written.get("name")
-    return name if isinstance(name, str) else None, {
-        key: written[key] for key in written if key != "name"
-    }
+    if not isinstance(name, str):
+        name = None
+    return name, {key: written[key] for key in written if key != "name"}
 
 
 def _help(document: Document, part: str) -> str | None:
     kind = _options_type(part, component(document.get(part))[0])
-    return None if kind is None else _sentence(kind)
+    if kind is None:
+        return None
+    return _sentence(kind)
 
 
 def _sentence(kind: Any) -> str:
@@ -321,7 +331,9 @@ def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
         kind = _registry(part).load(name)
     except WorkbenchError:
         return None
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    if not isinstance(kind, type) or not issubclass(kind, BaseModel):
+        return None
+    return kind
 
 
 def _reported(document: Document) -> list[str]:
@@ -347,8 +359,8 @@ def _field(
         path: Its dotted path.
         schema: Its JSON schema.
         document: The experiment as written.
-        values: The written values of the fields beside it, by name.
-        definitions: What the schema refers to.
+        values: The written values of the fields next to it, by name.
+        definitions: The definitions that the schema refers to.
     """
     name = path.rpartition(".")[2]
     alternatives = [
@@ -364,7 +376,10 @@ def _field(
     ]
     listed: list[Any] = []
     for alternative in typed:
-        listed += alternative.get("enum", [alternative["const"]] if "const" in alternative else [])
+        if "enum" in alternative:
+            listed += alternative["enum"]
+        elif "const" in alternative:
+            listed.append(alternative["const"])
     numbers = [item for item in typed if item.get("type") in ("integer", "number")]
     main = next(iter([*numbers, *typed]), {})
     unit = schema.get("unit")
@@ -406,7 +421,7 @@ def _field(
 
 
 def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns of the table that another option names, or None if there are none."""
+    """Return the columns of the table at another option, or None if there are none."""
     named = values.get(option) if option else None
     if not isinstance(named, str):
         return None
@@ -416,7 +431,7 @@ def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
 
 
 def _suggestions(path: str) -> list[str] | None:
-    """Return likely values of a field that accepts others, too."""
+    """Return likely values of a field that also accepts others."""
     if path == "plan.strategy":
         from workbench.training.strategies import STRATEGIES
 
@@ -434,10 +449,13 @@ def _suggestions(path: str) -> list[str] | None:
 
 def _described(path: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the path, label, unit and help of a field."""
-    words, title = name.replace("_", " "), schema.get("title")
+    words = name.replace("_", " ")
+    title = schema.get("title")
+    if title in (None, words.title()):
+        title = words.capitalize()
     return {
         "path": path,
-        "label": words.capitalize() if title in (None, words.title()) else title,
+        "label": title,
         "unit": schema.get("unit"),
         "help": schema.get("description"),
     }
@@ -445,4 +463,6 @@ def _described(path: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any
 
 def _followed(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
     reference = schema.get("$ref")
-    return schema if reference is None else definitions.get(reference.rpartition("/")[2], {})
+    if reference is None:
+        return schema
+    return definitions.get(reference.rpartition("/")[2], {})

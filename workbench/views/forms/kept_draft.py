@@ -1,10 +1,7 @@
-"""The draft of a form as it is kept beside the runs of a store.
+"""The draft of a form, kept next to the runs of a store, so that it comes back with its cell.
 
-It comes back when its cell runs again.
-
-A draft belongs to a place, such as a cell of a notebook, and to the experiment that it began with:
-a cell that names another experiment starts anew. What happens to the draft in the meantime is left
-to `draft`.
+A draft belongs to a place, such as a cell of a notebook, and to the experiment that it started
+with. A cell with another experiment starts a new draft. `draft` decides everything else.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ logger = logging.getLogger(__name__)
 # The name of no run starts with a dot.
 _FOLDER = ".drafts"
 _PAUSE_S = 0.3
-_RESTORED = "What was changed here before is back. Undo returns to the experiment of the cell."
+_RESTORED = "Your earlier changes are back. Undo returns to the experiment of the cell."
 
 
 class DraftRecord(BaseModel):

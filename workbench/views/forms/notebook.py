@@ -1,6 +1,6 @@
 """Classes and functions of notebook cells that an experiment may use by name.
 
-What a name stands for is embedded in the experiment. When the cell runs again with other code, the
+The code behind a name is embedded in the experiment. When the cell runs again with other code, the
 experiment gets the new version and a new hash, so the two are never confused.
 """
 
@@ -48,7 +48,7 @@ class Notebook:
 
         Args:
             target: The class or function.
-            field: The dotted field that names it.
+            field: The dotted field that refers to it.
 
         Returns:
             The name that refers to it in an experiment.
@@ -78,7 +78,9 @@ class Notebook:
             ExperimentError: If it cannot be pickled.
         """
         target = self._namespace.get(name, self._taken.get(name))
-        return self.take(target) if callable(target) else None
+        if not callable(target):
+            return None
+        return self.take(target)
 
     def name_of(self, written: str) -> str | None:
         """Return the notebook's name of what an experiment refers to, or None if it has none."""
@@ -103,7 +105,7 @@ class Notebook:
             The names that were replaced.
 
         Raises:
-            ExperimentError: If something cannot be pickled. The error names the field.
+            ExperimentError: If something cannot be pickled, with its field.
         """
         found: list[str] = []
 
@@ -135,7 +137,7 @@ class Notebook:
         field = problem.field or ""
         if not _could_be_own(_names(document).get(field), field, known):
             return problem
-        hint = "A class or function of this notebook can be used, too; run its cell first."
+        hint = "You can also use a class or function of this notebook. Run its cell first."
         return ExperimentError(
             problem.problem,
             field=field,

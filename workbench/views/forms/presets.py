@@ -82,13 +82,17 @@ def _files(folder: Path) -> list[Path]:
 def first_comment(path: Path) -> str | None:
     """Return the first comment of an experiment file, or None if it is not an experiment."""
     kind, words = _read(path)
-    return words if kind == "experiment" else None
+    if kind != "experiment":
+        return None
+    return words
 
 
 def first_comment_of_tiers(path: Path) -> str | None:
     """Return the first comment of a file of tiers, or None if it is not one."""
     kind, words = _read(path)
-    return words if kind == "tiers" else None
+    if kind != "tiers":
+        return None
+    return words
 
 
 def _read(path: Path) -> tuple[str, str]:

@@ -40,7 +40,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(
-        description="Increases with each message; the state says which it includes."
+        description="Increases with each message. The state says which it includes."
     )
 
 
@@ -122,7 +122,7 @@ class SetAddress(_Request):
     """Choose where the experiment runs."""
 
     type: Literal["address"]
-    address: str | None = Field(description="The address of a cluster; None for this machine.")
+    address: str | None = Field(description="The address of a cluster, or None for this machine.")
 
 
 class Query(_Request):
@@ -165,14 +165,14 @@ class FormField(Response):
         default=False, description="Whether the upper bound itself is excluded."
     )
     choices: tuple[JsonValue, ...] | None = Field(
-        default=None, description="All allowed values of a choice; suggestions for a text."
+        default=None, description="All allowed values of a choice, or suggestions for a text."
     )
     allows_auto: bool = False
     allows_none: bool = Field(
         default=False, description="Whether null is a value other than the default."
     )
     default: JsonValue
-    value: JsonValue = Field(description="The written value; null if the default applies.")
+    value: JsonValue = Field(description="The written value, or null if the default applies.")
     is_written: bool = Field(
         default=False, description="Whether a value is written, which may be null."
     )
@@ -181,7 +181,7 @@ class FormField(Response):
         default=True, description="Whether the setting has an effect at the moment."
     )
     initial_search: JsonValue = Field(
-        default=None, description="How a search of it begins; null where it cannot be searched."
+        default=None, description="How a search of it starts, or null if it cannot be searched."
     )
 
 
@@ -240,7 +240,7 @@ class FormState(Response):
     answered: int = Field(description="The last message that is included.")
     document: Mapping = Field(description="The experiment as written, including what is wrong.")
     is_experiment: bool = Field(
-        description="Whether it is valid; if not, answers use the last valid one."
+        description="Whether it is valid. If not, answers use the last valid one."
     )
     problems: tuple[Problem, ...]
     yaml: str
@@ -254,7 +254,7 @@ class FormState(Response):
     can_redo: bool
     saved_path: str | None
     is_saved: bool = Field(description="Whether the saved file has the current content.")
-    address: str | None = Field(description="The address of the cluster; None for this machine.")
+    address: str | None = Field(description="The address of the cluster, or None for this machine.")
     notes: tuple[str, ...] = Field(
         description="Notices, such as that a class of a cell has changed."
     )

@@ -55,7 +55,7 @@ def write_python(document: Mapping[str, Any], name_of: Callable[[str], str | Non
     """Write an experiment as Python source.
 
     Args:
-        document: The experiment as in its file. Invalid values are written, too.
+        document: The experiment as in its file. Invalid values are also written.
         name_of: Returns the Python name of an embedded object, or None.
 
     Returns:
@@ -76,7 +76,7 @@ def read_python(text: str, lookup: Callable[[str], str | None]) -> dict[str, Any
         The experiment as in its file, not validated yet.
 
     Raises:
-        ExperimentError: If the source is not accepted. The field names the line.
+        ExperimentError: If the source is not accepted, with the line as its field.
     """
     try:
         module = ast.parse(text)

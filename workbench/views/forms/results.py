@@ -1,7 +1,6 @@
 """The results of the queries of a form, by topic.
 
-Computing them is left to `answers`. The TypeScript types of the form are generated from this file,
-too.
+`answers` computes them. The TypeScript types of the form are also generated from this file.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ class Layer(Response):
     kind: str
     depth: int
     output_shape: tuple[int | str, ...] | None
-    num_parameters: int = Field(description="Including those of nested layers.")
+    num_parameters: int = Field(description="Including the parameters of nested layers.")
     shares: str = Field(
-        default="", description="The layer whose parameters it uses; empty if its own."
+        default="", description="The layer whose parameters it uses, or empty if it has its own."
     )
 
 
@@ -241,7 +240,9 @@ class DefaultComparison(Response):
 
     words: str
     default: ResultRow | None
-    enqueue: Mapping | None = Field(description="The configuration to try; None if it was tried.")
+    enqueue: Mapping | None = Field(
+        description="The configuration to try, or None if it was tried."
+    )
     try_it: Snippet | None = None
 
 

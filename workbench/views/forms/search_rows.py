@@ -32,7 +32,8 @@ def _row(name: str, written: Any) -> SearchRow:
     parts: dict[str, Any] = {"kind": "fixed", "value": written}
     when: Any = {}
     if isinstance(written, Mapping):
-        when = written.get("when") if isinstance(written.get("when"), Mapping) else {}
+        if isinstance(written.get("when"), Mapping):
+            when = written["when"]
         parts = _parts(written)
     row = SearchRow(name=name, when=when, written_as={}, **{**_NOTHING, **parts})
     others = {
@@ -48,15 +49,18 @@ def _parts(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the kind of a parameter that is written as a mapping, and what it holds."""
     if "choices" in written:
         choices = written["choices"]
-        is_list = isinstance(choices, list | tuple)
-        return {"kind": "choices", "choices": tuple(choices) if is_list else (choices,)}
+        if not isinstance(choices, list | tuple):
+            choices = (choices,)
+        return {"kind": "choices", "choices": tuple(choices)}
     if "low" not in written and "high" not in written:
         return {"kind": "fixed", "value": written.get("value")}
     ends = {key: written.get(key) for key in ("low", "high", "step")}
     kind = written.get("type")
     if kind not in ("float", "int"):
-        bounds = (ends["low"], ends["high"], 1 if ends["step"] is None else ends["step"])
-        kind = "int" if all(map(is_whole, bounds)) else "float"
+        kind = "float"
+        step = 1 if ends["step"] is None else ends["step"]
+        if all(map(is_whole, (ends["low"], ends["high"], step))):
+            kind = "int"
     return {"kind": kind, **ends, "log": written.get("log") is True}
 
 
@@ -66,16 +70,20 @@ def _numbers(row: SearchRow) -> list[float]:
 
 
 def _as_fixed(row: SearchRow) -> Any:
-    numbers = _numbers(row)
-    value = numbers[0] if numbers else row.value
+    value = next(iter(_numbers(row)), row.value)
     if row.choices and row.choices[0] is not None:
         value = row.choices[0]
-    return {"value": value, "when": row.when} if row.when else value
+    if row.when:
+        return {"value": value, "when": row.when}
+    return value
 
 
 def _as_choices(row: SearchRow) -> dict[str, Any]:
     choices: list[Any] = []
-    for value in (row.value,) if row.kind == "fixed" else (row.low, row.high):
+    values = (row.low, row.high)
+    if row.kind == "fixed":
+        values = (row.value,)
+    for value in values:
         if not any(same_value(value, choice) for choice in choices):
             choices.append(value)
     return {"choices": choices, **_when(row)}
@@ -89,18 +97,24 @@ def _as_range(row: SearchRow, *, is_int: bool) -> dict[str, Any]:
         high = max(math.ceil(high), low + 1)
     elif high <= low:
         high = _wider(low)
-    log = {"log": True} if row.log else {}
-    return {"type": "int" if is_int else "float", "low": low, "high": high, **log, **_when(row)}
+    domain: dict[str, Any] = {"type": "int" if is_int else "float", "low": low, "high": high}
+    if row.log:
+        domain["log"] = True
+    return {**domain, **_when(row)}
 
 
 def _when(row: SearchRow) -> dict[str, Any]:
-    return {"when": row.when} if row.when else {}
+    if not row.when:
+        return {}
+    return {"when": row.when}
 
 
 def _wider(low: float) -> float:
     if low == 0:
         return 1
-    return low * 10 if low > 0 else low / 10
+    if low > 0:
+        return low * 10
+    return low / 10
 
 
 def initial_search(field: FormField) -> Any:

@@ -27,7 +27,15 @@ def state_of(
         refusal: Why that message was refused.
     """
     own_names = draft.notebook.names()
-    problems = draft.problems if refusal is None else [refusal, *draft.problems]
+    problems = list(draft.problems)
+    if refusal is not None:
+        problems.insert(0, refusal)
+    saved_path = None
+    if draft.saved_path is not None:
+        saved_path = str(draft.saved_path)
+    shipped_example = None
+    if draft.is_untouched:
+        shipped_example = example()
     return FormState(
         revision=draft.revision,
         answered=answered,
@@ -43,7 +51,7 @@ def state_of(
         can_undo=draft.undo_label is not None,
         undo_label=draft.undo_label,
         can_redo=draft.can_redo,
-        saved_path=None if draft.saved_path is None else str(draft.saved_path),
+        saved_path=saved_path,
         is_saved=draft.is_saved,
         address=draft.address,
         notes=tuple(draft.notes),
@@ -55,20 +63,23 @@ def state_of(
         ),
         datasets=tuple(datasets()),
         presets=tuple(described()),
-        example=example() if draft.is_untouched else None,
+        example=shipped_example,
     )
 
 
 def _problem(error: WorkbenchError | None) -> Problem | None:
-    return None if error is None else error.to_problem()
+    return error and error.to_problem()
 
 
 def command_of(draft: Draft) -> str:
     """Return the command that runs the experiment once it is saved."""
     address = draft.valid_address  # an invalid one may contain a password
-    command = "submit" if is_jobs_address(address) else "sweep"
+    command = "sweep"
+    if is_jobs_address(address):
+        command = "submit"
     words = ["workbench", command, str(draft.saved_path or default_path(draft))]
-    words += [] if address is None else ["--address", address]
+    if address is not None:
+        words += ["--address", address]
     return shlex.join(words)
 
 

@@ -1,6 +1,4 @@
-"""The messages about actions.
-
-What is offered with its dialog, what is requested, and what came of it.
+"""The messages about actions: offers with their dialogs, requests, and results.
 
 The server checks a request against the table of actions. The TypeScript types are generated from
 this file.
@@ -35,12 +33,12 @@ class OfferField(_Response):
     )
     label: str
     hint: str = ""
-    value: str = Field(default="", description="What the field begins with.")
-    fallback: str | None = Field(default=None, description="What is used where the field is empty.")
+    value: str = Field(default="", description="The initial content of the field.")
+    fallback: str | None = Field(default=None, description="The value of an empty field.")
     is_text: bool = Field(
         default=False, description="Whether what is typed is text, whatever it looks like."
     )
-    choices: tuple[str, ...] = Field(default=(), description="What it may be; if empty, anything.")
+    choices: tuple[str, ...] = Field(default=(), description="Allowed values. If empty, any.")
     is_list: bool = Field(
         default=False, description="Whether it is several texts, separated by commas."
     )
@@ -57,7 +55,7 @@ class Offer(_Response):
     label: str
     explanation: str = ""
     done_by: Literal["driver", "store", "process", "page", "nobody"] = Field(
-        description="page: the browser opens it; nobody: there is only something to copy."
+        description="page: the browser opens it. nobody: there is only something to copy."
     )
     command: str
     python: str
@@ -80,7 +78,7 @@ class Done(_Response):
     """The result of an action."""
 
     run_id: str | None
-    answer: str | None = Field(description="The driver's answer; None if there is none yet.")
+    answer: str | None = Field(description="The driver's answer, or None if there is none yet.")
     command: str = Field(description="The equivalent command.")
     python: str
 
@@ -108,7 +106,7 @@ class ExperimentFile(_Response):
     An experiment can be started, a notebook opened, and tiers can be shown.
     """
 
-    path: str = Field(description="Relative to the server's folder; of an example absolute.")
+    path: str = Field(description="Relative to the server's folder, or absolute for an example.")
     name: str
     help: str = Field(default="", description="Its first comment.")
     kind: Literal["experiment", "example", "notebook", "tiers"] = Field(

@@ -38,8 +38,11 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
         is_silent=row.silent_s is not None,
     )
     labels = {"name": row.name, "notes": row.notes}
+    params = None
+    if best is not None:
+        params = best.params
     return tuple(
-        _offer(action, row.run_id, history, None if best is None else best.params, labels=labels)
+        _offer(action, row.run_id, history, params, labels=labels)
         for action in ACTIONS.values()
         if action.for_run is not None and action.for_run(standing)
     )
@@ -64,22 +67,18 @@ def offers_of_trial(
 
 
 def _trains_models(history: History) -> bool:
-    """Return whether a trial leaves a model that stands for itself.
-
-    One of AutoML is that of one fold.
-    """
+    """Return whether a trial leaves a usable model. A trial of AutoML is only one fold."""
     return history.experiment.trains_model and not is_automl(history.experiment)
 
 
-def _offer(
+def _given(
     action: Action,
     run_id: str,
-    history: History,
     params: Mapping[str, Any] | None,
-    *,
-    trial: int | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> Offer:
+    trial: int | None,
+    labels: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """Return the arguments that a dialog starts with."""
     given: dict[str, Any] = {}
     for argument in action.arguments:
         if argument.name == "trial" and trial is not None:
@@ -93,26 +92,49 @@ def _offer(
     for argument in action.arguments:
         if argument.default is not None:
             given[argument.name] = argument.default(run_id, given)
+    return given
+
+
+def _offer(
+    action: Action,
+    run_id: str,
+    history: History,
+    params: Mapping[str, Any] | None,
+    *,
+    trial: int | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Offer:
+    given = _given(action, run_id, params, trial, labels)
     is_result = action.kind == "export" and trial is None and is_automl(history.experiment)
-    shown = [one for one in action.fields if not (is_result and one.name in ("trial", "format"))]
     formats = formats_of(history.experiment, of_trial=trial is not None)
+    hidden: set[str] = set()
+    if is_result:  # the result of an AutoML run has neither
+        hidden = {"trial", "format"}
+    elif not formats:
+        hidden = {"format"}
     fields = tuple(
         field
-        for one in shown
-        if formats or one.name != "format"
-        for field in _fields(one, given, history, formats)
+        for argument in action.fields
+        if argument.name not in hidden
+        for field in _fields(argument, given, history, formats)
     )
     filled = {field.part_of or field.name for field in fields}
-    examples = {one.name: one.example for one in action.arguments if one.example is not None}
-    snippet = snippet_of(
-        action.kind, run_id, given if any(given.values()) else {**given, **examples}
-    )
+    examples: dict[str, Any] = {}
+    if not any(given.values()):
+        examples = {
+            item.name: item.example for item in action.arguments if item.example is not None
+        }
+    snippet = snippet_of(action.kind, run_id, {**given, **examples})
+    label = action.label
+    if trial is not None and action.label_for_trial:
+        label = action.label_for_trial
+    explanation = action.explanation
+    if is_result:
+        explanation = _RESULT
     return Offer(
         kind=action.kind,
-        label=(
-            action.label_for_trial if trial is not None and action.label_for_trial else action.label
-        ),
-        explanation=_RESULT if is_result else action.explanation,
+        label=label,
+        explanation=explanation,
         done_by=action.done_by,
         command=snippet.command,
         python=snippet.python,
@@ -142,15 +164,23 @@ def _fields(
             )
             for name in names
         ]
-    hints = [_now(argument, history)] if argument.setting and argument.suggested is None else []
+    hints = [argument.hint]
+    if argument.setting and argument.suggested is None:
+        hints.insert(0, _now(argument, history))
+    choices = argument.choices
+    if argument.name == "format":
+        choices = tuple(formats)
+    fallback = None
+    if argument.default is not None:
+        fallback = _written(value)
     return [
         OfferField(
             name=argument.name,
             label=argument.label,
-            hint="; ".join(filter(None, [*hints, argument.hint])),
-            choices=tuple(formats) if argument.name == "format" else argument.choices,
+            hint="; ".join(filter(None, hints)),
+            choices=choices,
             value=_written(value),
-            fallback=None if argument.default is None else _written(value),
+            fallback=fallback,
             is_text=argument.kind in ("text", "folder", "new_file"),
             is_list=argument.kind == "texts",
             is_long=argument.is_long,
@@ -163,14 +193,20 @@ def _allowed(domain: Domain | None) -> str:
     """Return which values a parameter may have, in words."""
     if domain is None:
         return ""
-    words = [] if isinstance(domain, Choice) else [describe(domain)]
-    words += ["log scale"] if getattr(domain, "log", False) else []
-    words += [f"only when {describe_condition(domain.when)}"] if domain.when else []
+    words = []
+    if not isinstance(domain, Choice):
+        words.append(describe(domain))
+    if getattr(domain, "log", False):
+        words.append("log scale")
+    if domain.when:
+        words.append(f"only when {describe_condition(domain.when)}")
     return ", ".join(words)
 
 
 def _choices(domain: Domain | None) -> tuple[str, ...]:
-    return tuple(map(_written, domain.choices)) if isinstance(domain, Choice) else ()
+    if not isinstance(domain, Choice):
+        return ()
+    return tuple(map(_written, domain.choices))
 
 
 def _now(argument: Argument, history: History) -> str:
@@ -178,11 +214,15 @@ def _now(argument: Argument, history: History) -> str:
     value = values_of(history.in_force).get(argument.setting or "")
     if value is None:
         return "no limit now"
-    return f"now {format_duration(value) if argument.kind == 'duration' else value}"
+    if argument.kind == "duration":
+        value = format_duration(value)
+    return f"now {value}"
 
 
 def _written(value: Any) -> str:
-    """Write a value as it stands in a field, where it reads back as it."""
+    """Write a value for a field, so that it reads back as the same value."""
     if value is None:
         return ""
-    return repr(value) if isinstance(value, float) else format_value(value)
+    if isinstance(value, float):
+        return repr(value)
+    return format_value(value)

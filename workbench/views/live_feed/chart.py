@@ -1,8 +1,8 @@
-"""The chart of a run for one front end, and several runs side by side.
+"""The chart of a run for one front end, or of several runs together.
 
-Of one run everything is sent at first, then only what is new. Curves are thinned before they are
+For one run everything is sent at first, then only what is new. Curves are thinned before they are
 first sent. After that, new points are appended, until a curve is so long that sending it again,
-thinned, is cheaper to draw. Of several runs the curves of the best so far are sent, and a table.
+thinned, is cheaper to draw. For several runs, their best values so far and a table are sent.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ class ChartUpdates:
     def _resend(
         self, tail: RunTail, metric: str, data: CurvesData, numbers: Numbers
     ) -> list[CurveUpdate]:
-        """Send in full the curves that the front end lacks, that were rewritten, or that grew too
-        long.
-        """
+        """Send curves in full: new ones, rewritten ones, and ones that grew too long."""
         drawn = []
         points_each = max(_MAX_POINTS // max(len(data.lines), 1), MIN_POINTS)
         shown = {line.trial for line in data.lines}
@@ -153,7 +151,8 @@ class ChartUpdates:
                 continue
             start = sent.num_points
             if place.generation != sent.place.generation:
-                start, most = 0, max(sent.num_thinned, _MIN_POINTS)
+                start = 0
+                most = max(sent.num_thinned, _MIN_POINTS)
                 points = Curve(trial, metric, points).thinned(most).points
             curve = _curve(trial, start, points, data, numbers)
             appended.append(curve)
@@ -221,7 +220,9 @@ def comparison(tails: Sequence[RunTail], query: ComparisonQuery, numbers: Number
 def _noting_reading(tail: RunTail, label: str) -> str:
     """Return the name of a run with how far it has been read, while that is not the whole."""
     reading = tail.data.history.reading
-    return label if reading is None else f"{label} ({reading.describe()})"
+    if reading is None:
+        return label
+    return f"{label} ({reading.describe()})"
 
 
 def _compared(

@@ -155,7 +155,7 @@ class Feed:
             return self._rows
 
     def note_edit(self) -> None:
-        """Read the runs again: what users write about them was changed, or a run was deleted."""
+        """Read the runs again, because labels of one were changed or a run was deleted."""
         with self._lock:
             self._rows_read_s = -_ROWS_EVERY_S
             self.num_edits += 1
@@ -183,14 +183,14 @@ class Feed:
         """Return the status of machines, at most a second old.
 
         Args:
-            run_id: The run whose machines to report while it has a driver; else this machine is
-                reported.
+            run_id: The run whose machines to report while it has a driver. Otherwise this machine
+                is reported.
         """
         with self._lock:
             now_s = time.monotonic()
             read_s, status = self._machines.get(run_id, (None, None))
             if status is None or read_s is None or now_s - read_s > _MACHINES_S:
-                status = None if run_id is None else cluster_status(self.store, run_id)
+                status = run_id and cluster_status(self.store, run_id)
                 status = status or self._this_machine()
                 self._machines[run_id] = now_s, status
                 for other, (other_s, _) in list(self._machines.items()):

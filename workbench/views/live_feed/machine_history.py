@@ -99,10 +99,10 @@ class MachineHistory:
         self._read_until: dict[int, float] = {}
 
     def series(self, clock: RunClock, trials: Iterable[Trial]) -> MachinesHistory:
-        """Return the machines from the beginning of the run until now.
+        """Return the machines from the start of the run until now.
 
         Args:
-            clock: The clock of the run. It stands still while nobody drives the run.
+            clock: The clock of the run, which stops while nobody drives the run.
             trials: Its trials.
 
         Raises:
@@ -153,14 +153,19 @@ def _point(sample: NodeSample) -> _Point:
         _share(sample.memory_used_bytes, machine.memory_bytes),
     ]
     for at, gpu in enumerate(machine.gpus):
-        usage = sample.gpus[at] if at < len(sample.gpus) else None
-        values.append(None if usage is None else usage.utilisation)
-        values.append(None if usage is None else _share(usage.memory_used_bytes, gpu.memory_bytes))
+        used = memory_share = None
+        if at < len(sample.gpus):
+            usage = sample.gpus[at]
+            used = usage.utilisation
+            memory_share = _share(usage.memory_used_bytes, gpu.memory_bytes)
+        values += (used, memory_share)
     return _Point(machine.host, tuple(gpu.index for gpu in machine.gpus), tuple(values))
 
 
 def _share(used: float | None, whole: float | None) -> float | None:
-    return None if used is None or not whole else used / whole
+    if used is None or not whole:
+        return None
+    return used / whole
 
 
 def _node_series(
@@ -194,13 +199,15 @@ def _node_series(
 
 
 def _one_of_each(times: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Keep the last sample of each moment: while nobody drives the run, its clock stands still."""
+    """Keep the last sample of each moment: the clock of a run stops while nobody drives it."""
     is_last = np.append(times[1:] > times[:-1], True)
     return times[is_last], values[is_last]
 
 
 def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 4)
+    if np.isnan(value):
+        return None
+    return round(float(value), 4)
 
 
 def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +216,8 @@ def _means(times: np.ndarray, values: np.ndarray, max_points: int) -> tuple[np.n
     """
     if len(times) <= max_points:
         return times, values
-    begin, end = times[0], times[-1]
+    begin = times[0]
+    end = times[-1]
     parts = np.minimum(
         (times - begin) / ((end - begin) or 1.0) * max_points, max_points - 1
     ).astype(int)

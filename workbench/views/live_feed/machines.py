@@ -70,7 +70,7 @@ class MachinesStatus(_Status):
     time_unix_s: float
     nodes: tuple[NodeStatus, ...]
     of_run: str | None = Field(
-        default=None, description="The run they belong to; None for this machine."
+        default=None, description="The run they belong to, or None for this machine."
     )
 
 
@@ -146,4 +146,6 @@ def _gpu(gpu: Gpu, usage: GpuUsage, sample: NodeSample) -> GpuStatus:
 
 
 def _both(sent: float | None, received: float | None) -> float | None:
-    return None if sent is None and received is None else (sent or 0.0) + (received or 0.0)
+    if sent is None and received is None:
+        return None
+    return (sent or 0.0) + (received or 0.0)

@@ -62,7 +62,7 @@ class Chosen(_Response):
     """The trial that a user chose by hand."""
 
     trial: int
-    words: str = Field(description="Its objectives beside the best values.")
+    words: str = Field(description="Its objectives with the best values.")
 
 
 class Failure(_Response):
@@ -113,7 +113,7 @@ class RunsQuery(_Request):
         default="", description="Only runs whose id, name, owner, tags or notes contain it."
     )
     states: tuple[RunState, ...] = Field(
-        default=(), description="Only runs in these states; if empty, all."
+        default=(), description="Only runs in these states. If empty, all."
     )
     tags: tuple[Name, ...] = Field(
         default=(), max_length=MAX_TAGS, description="Only runs with all of these."
@@ -128,7 +128,7 @@ class ChartQuery(_Request):
     """The curves of one run."""
 
     metric: Name = Field(
-        default="", description="A metric or samples_per_s; if empty, the first objective."
+        default="", description="A metric or samples_per_s. If empty, the first objective."
     )
     axis: Literal["", "step", "epoch", "time"] = Field(
         default="", description="If empty, the axis that fits the data."
@@ -143,7 +143,7 @@ class ChartQuery(_Request):
     further: tuple[Name, ...] = Field(
         default=(),
         max_length=MAX_FURTHER,
-        description="More metrics, in charts of their own.",
+        description="More metrics, each in a separate chart.",
     )
 
 
@@ -161,7 +161,7 @@ class TableQuery(_Request):
     columns: tuple[Name, ...] = Field(
         default=(),
         max_length=MAX_WINDOW,
-        description="Keys of the columns of a download; if empty, all.",
+        description="Keys of the columns of a download. If empty, all.",
     )
     states: tuple[TrialState, ...] = ()
     offset: int = Field(default=0, ge=0)
@@ -196,7 +196,7 @@ class SubscribeMessage(_Request):
     """Replaces the subscription of the front end."""
 
     type: Literal["subscribe"]
-    number: int = Field(ge=0, description="Increases with each message; updates repeat it.")
+    number: int = Field(ge=0, description="Increases with each message. Updates repeat it.")
     subscription: Subscription
 
 
@@ -210,7 +210,7 @@ class AcknowledgeMessage(_Request):
 class Column(_Response):
     """The position of a column of numbers in a frame."""
 
-    offset: int = Field(description="In bytes from the start of the numbers; a multiple of 8.")
+    offset: int = Field(description="In bytes from the start of the numbers, a multiple of 8.")
     count: int
     type: Literal["f32", "f64"]
 
@@ -224,13 +224,13 @@ class RunItem(_Response):
     kind: Literal["sweep", "advice"]
     created_unix_s: float
     owner: str | None = Field(description="As 'PID on HOST'.")
-    progress: float | None = Field(description="From 0 to 1; None if unknown.")
+    progress: float | None = Field(description="From 0 to 1, or None if unknown.")
     best: str | None = Field(
         description="First objective of the best trial, or the size of the front."
     )
     num_trials: int | None = Field(description="None until the events of the run are read.")
     num_candidates: int | None = Field(
-        default=None, description="Of an AutoML run, whose trials are folds of its candidates."
+        default=None, description="Only for an AutoML run, whose trials are folds of candidates."
     )
     tags: tuple[str, ...] = ()
     pinned: bool = False
@@ -238,11 +238,11 @@ class RunItem(_Response):
     has_notes: bool = False
     spark: tuple[float, ...] = Field(
         default=(),
-        description="The best value so far, in the order in which trials ended; thinned.",
+        description="The best value so far, in the order in which trials ended. Thinned.",
     )
     goal: Goal = "maximize"
     version: int | None = Field(
-        default=None, description="Of its experiment, if its name has several."
+        default=None, description="The id of its experiment, if several have its name."
     )
 
 
@@ -290,7 +290,7 @@ class RunDetail(_Response):
     chosen_by_hand: Chosen | None = None
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     verdicts: tuple[str, ...] = Field(
-        default=(), description="Where much of its time went, and what helps."
+        default=(), description="Activities that took much of its time, and how to reduce them."
     )
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
@@ -308,10 +308,10 @@ class RunDetail(_Response):
     latest: str | None = Field(
         default=None, description="The last line of its log before a trial or advice."
     )
-    loading: float | None = Field(description="Share of its events read so far; None once all are.")
+    loading: float | None = Field(description="Share of its events read so far, None once all are.")
     reading: str | None = Field(
         default=None,
-        description="The same in words; counts, progress and best are those of the events read.",
+        description="The same in words. Counts, progress and best are of the events read so far.",
     )
     offers: tuple[Offer, ...]
 
@@ -409,11 +409,11 @@ class TableColumn(_Response):
     key: str
     label: str
     kind: Kind
-    meaning: str = Field(default="", description="What its values are.")
+    meaning: str = Field(default="", description="The meaning of its values.")
     unit: str = Field(default="", description="Empty where they have none.")
     format: Format = Field(default="value", description="How its values are written.")
     goal: Goal | None = Field(
-        default=None, description="Which direction is better; None where nobody has declared it."
+        default=None, description="Which direction is better, or None if nobody has declared it."
     )
     is_empty: bool = Field(default=False, description="Whether no trial has a value in it.")
 
@@ -443,7 +443,7 @@ class TrialTable(_Response):
     offset: int
     total: int = Field(description="Number of matching trials.")
     reading: str | None = Field(
-        default=None, description="How many events of the run were read so far; None once all are."
+        default=None, description="How many events of the run were read so far, None once all are."
     )
     best: TrialRow | None = Field(
         default=None, description="The best trial, also where it does not match."
@@ -496,7 +496,7 @@ class LogUpdate(_Response):
     """Log lines since the last update."""
 
     lines: tuple[LogLine, ...]
-    skipped: int = Field(description="Number of older lines omitted; the REST API has all.")
+    skipped: int = Field(description="Number of older lines omitted. The REST API has all.")
     last_seq: int
 
 

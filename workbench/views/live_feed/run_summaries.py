@@ -85,7 +85,9 @@ class Summaries:
     def known(self, row: RunRow) -> RunItem:
         """Return what is known of a run without reading its events."""
         seq, item = self._known.get(row.run_id, (-1, _bare(row)))
-        return with_labels(item, row) if seq >= 0 else item
+        if seq < 0:
+            return item
+        return with_labels(item, row)
 
     def is_stale(self, row: RunRow) -> bool:
         """Return whether a run has new events since it was summarised."""
@@ -109,16 +111,20 @@ def with_labels(item: RunItem, row: RunRow) -> RunItem:
 
 def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     """Return the entry of a run in the list of runs."""
+    num_candidates = None
+    if is_automl(history.experiment):
+        num_candidates = history.num_configurations()
+    spark = ()
+    if history.best() is not None:
+        spark = _best_so_far(history)
     return _bare(row).model_copy(
         update={
             "kind": "advice" if is_advice else "sweep",
             "progress": _part(row, history, is_advice=is_advice),
             "best": _best_words(history),
             "num_trials": len(history.trials),
-            "num_candidates": (
-                history.num_configurations() if is_automl(history.experiment) else None
-            ),
-            "spark": () if history.best() is None else _best_so_far(history),
+            "num_candidates": num_candidates,
+            "spark": spark,
             "goal": history.objectives[0].goal,
         }
     )
@@ -134,10 +140,12 @@ def run_detail(tail: RunTail) -> RunDetail:
     reading = history.reading
     now_s, in_force = driven_until_unix_s(row, history), values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
-    left = None if ended or row.state == "lost" else progress_of(history, now_s).left
+    left = None
+    if not ended and row.state != "lost":
+        left = progress_of(history, now_s).left
     has_front = len(history.objectives) > 1
     best, by_hand = None if has_front else history.best(), chosen_by_hand(history)
-    counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
+    counts = {state: len(trials) for state in _STATES if (trials := history.in_state(state))}
     figures = SWEEP_FIGURES if history.trials else ()
     if len(history.searched.root) < 2:  # the slice of the one parameter shows as much
         figures = tuple(name for name in figures if name not in ("parallel", "contour"))
@@ -217,7 +225,7 @@ def _latest(tail: RunTail) -> str | None:
     is_empty = not tail.data.history.trials and not tail.data.advice.advice
     if not is_empty or tail.row.state != "running":
         return None
-    # That it runs stands in its header.
+    # The header shows already that it runs.
     return next((line.text for line in reversed(tail.log) if line.text != "run running"), None)
 
 
@@ -304,14 +312,12 @@ def _message(tail: RunTail) -> str | None:
     if tail.row.state != "lost":
         return history.message
     running = [trial.number for trial in history.in_state("running", "waiting")]
-    words = [f"{format_numbers(running)} had not finished"] if running else []
-    return "; ".join(
-        [
-            "its driver no longer runs",
-            *words,
-            *([] if tail.is_advice else ["resume it to continue"]),
-        ]
-    )
+    words = ["its driver no longer runs"]
+    if running:
+        words.append(f"{format_numbers(running)} had not finished")
+    if not tail.is_advice:
+        words.append("resume it to continue")
+    return "; ".join(words)
 
 
 def _owner(row: RunRow) -> str | None:

@@ -1,7 +1,7 @@
 """One run as a server follows it: its events are read as they come, once for all front ends.
 
-A tail is advanced by one thread and read by others, one at a time. Readers hold its lock. What a
-front end receives of it is left to `updates`.
+A tail is advanced by one thread and read by others, one at a time. Readers hold its lock. `updates`
+decides what a front end receives.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class RunTail:
     def loading(self) -> float | None:
         """The share of events read so far, or None once the tail has caught up."""
         reading = self.data.history.reading
-        return None if reading is None else reading.share
+        return reading and reading.share
 
     @property
     def has_started(self) -> bool:
@@ -114,7 +114,9 @@ class RunTail:
         with self._advancing:
             row = self._store.run(self.run_id)
             # Read before taking the lock, so that readers need not wait.
-            chunk = self._next_chunk() if row.last_seq > self.cursor else None
+            chunk = None
+            if row.last_seq > self.cursor:
+                chunk = self._next_chunk()
             # All but its heartbeat: users may have renamed it.
             without_heartbeat = replace(row, heartbeat_unix_s=self.row.heartbeat_unix_s)
             energy = self._read_energy()
@@ -139,8 +141,13 @@ class RunTail:
         """
         behind = self.row.last_seq - self.cursor
         self._has_caught_up = self._has_caught_up or behind <= 0
-        is_behind = behind > (CHUNK_EVENTS if self._has_caught_up else 0)
-        self.data.history.reading = Reading(self.cursor, self.row.last_seq) if is_behind else None
+        # While a run is first read, any lag counts. Later a running one is always a little behind.
+        tolerated = 0
+        if self._has_caught_up:
+            tolerated = CHUNK_EVENTS
+        self.data.history.reading = None
+        if behind > tolerated:
+            self.data.history.reading = Reading(self.cursor, self.row.last_seq)
 
     def _read_energy(self) -> dict[int, float | None] | None:
         """Return what each trial has used, in watt-hours, or None if that was read a moment ago."""
@@ -152,15 +159,18 @@ class RunTail:
 
     def _next_chunk(self) -> Chunk | None:
         """Return the next chunk, and start to fetch the one after it if there is more."""
-        ahead, self._ahead = self._ahead, None
-        chunk = None if ahead is None else ahead.result()
+        ahead = self._ahead
+        self._ahead = None
+        chunk = ahead and ahead.result()
         if (
             chunk is None or chunk.last_seq == self.cursor
         ):  # it was fetched before there was anything
             chunk = self._fetch(self.cursor)
         if chunk.is_full:
             self._ahead = self._fetching.submit(self._fetch, chunk.last_seq)
-        return chunk if chunk.last_seq > self.cursor else None
+        if chunk.last_seq <= self.cursor:
+            return None
+        return chunk
 
     def _fetch(self, after: int) -> Chunk:
         return read_chunk(self._store, self.run_id, after)

@@ -28,7 +28,7 @@ _MESSAGE: TypeAdapter[SubscribeMessage | AcknowledgeMessage] = TypeAdapter(
 
 
 class Session:
-    """What a front end shows and was sent.
+    """The subscription of a front end, and what it was sent.
 
     `receive` and `next_frame` may run in different threads.
     """
@@ -58,7 +58,9 @@ class Session:
     @property
     def unread_s(self) -> float:
         """Seconds for which a frame has been in flight."""
-        return 0.0 if self._sent_s is None else time.monotonic() - self._sent_s
+        if self._sent_s is None:
+            return 0.0
+        return time.monotonic() - self._sent_s
 
     def wait_s(self) -> float:
         """Return the seconds until the rate limit allows the next frame."""

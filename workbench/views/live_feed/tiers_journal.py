@@ -54,7 +54,7 @@ def journal_path(file: Path) -> Path:
 
 
 class TiersJournal:
-    """Reports one run. What an earlier one reported is replaced."""
+    """Reports one run, in place of the one before."""
 
     def __init__(
         self, file: Path, run: TiersRun, *, is_wanted: Callable[[], bool] = lambda: True
@@ -214,6 +214,9 @@ def measure_and_report(
 
 
 def _measured_point(measured: Measured) -> SchedulerPoint:
+    group_accuracy = None
+    if measured.groups is not None:
+        group_accuracy = measured.groups.accuracy
     return SchedulerPoint(
         scheduler=measured.scheduler,
         accuracy=measured.accuracy,
@@ -222,7 +225,7 @@ def _measured_point(measured: Measured) -> SchedulerPoint:
         p95_s=measured.p95_s,
         bytes_per_sample=measured.bytes_per_sample,
         load=list(measured.load.values()),
-        group_accuracy=None if measured.groups is None else measured.groups.accuracy,
+        group_accuracy=group_accuracy,
     )
 
 
@@ -230,9 +233,9 @@ def _expected_point(name: str, system: System, times: Expected) -> SchedulerPoin
     from workbench.tiers.placement.schedulers import SCHEDULERS
 
     scheduler = SCHEDULERS.load(name)()
-    by_group = (
-        None if system.group_threshold is None else scheduler.expect(system.by_group()).accuracy
-    )
+    by_group = None
+    if system.group_threshold is not None:
+        by_group = scheduler.expect(system.by_group()).accuracy
     planned = point_of(name, scheduler.expect(system), by_group)
     measured_of = {name: getattr(times, name) for name in ("accuracy", "mean_s", "p50_s", "p95_s")}
     return planned.model_copy(update=measured_of)

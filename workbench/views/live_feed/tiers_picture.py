@@ -84,20 +84,20 @@ class ThresholdPoint(_Message):
 
 
 class TiersPicture(_Message):
-    """What is planned of a file of tiers.
+    """The plan of a file of tiers.
 
     Attributes:
-        type: What the message is.
+        type: The type of the message.
         file: The name of the file.
         tiers: The tiers, in order.
         counts: The number of machines of each.
         scheduler: The scheduler of the file.
         runnable: The schedulers that processes carry out.
-        threshold: The threshold of the first exit that holds now.
-        exported: The one that the export chose.
+        threshold: The current threshold of the first exit.
+        exported: The threshold that the export chose.
         busy: The load of the last tier that `threshold` keeps, as `place.busy`.
         note: What the picture omits, or empty if nothing.
-        points: What thresholds give, in increasing order.
+        points: The results of thresholds, in increasing order.
     """
 
     type: Literal["picture"] = "picture"
@@ -136,22 +136,22 @@ class TiersStatus(_Message):
 
 
 class TiersRun(_Message):
-    """Whether tiers run, and what came of it.
+    """Whether tiers run, and their result.
 
     Attributes:
-        type: What the message is.
+        type: The type of the message.
         state: `measuring` stages before a picture can be drawn, `starting` or `running` processes,
             `done`, or `idle`, also after a problem.
         scheduler: The scheduler that runs, or ran.
         threshold: The threshold of the first exit.
         time_s: For how long requests are sent.
-        measured: What was measured.
-        expected: What was expected of it, with `load` and `bytes_per_sample` of the plan.
+        measured: The measured point.
+        expected: The expected point, with `load` and `bytes_per_sample` of the plan.
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
         problem: Why there is no result.
-        is_elsewhere: Whether another process started it, such as `workbench place run`: only that
-            stops it.
+        is_elsewhere: Whether another process started it, such as `workbench place run`. Only that
+            process can stop it.
     """
 
     type: Literal["run"] = "run"
@@ -172,7 +172,9 @@ TiersMessage = TiersPicture | TiersStatus | TiersRun
 
 def finite(value: float) -> float | None:
     """Return a time, or None for one that grows without end."""
-    return float(value) if math.isfinite(value) else None
+    if not math.isfinite(value):
+        return None
+    return float(value)
 
 
 def point_of(name: str, outcome: Outcome, group_accuracy: float | None = None) -> SchedulerPoint:

@@ -1,10 +1,7 @@
-"""A view of a file of tiers, over any transport.
+"""A view of a file of tiers, over any transport: the plan, the running tiers, and the result.
 
-The plan, the tiers while they run, and the result.
-
-What is sent is defined in `tiers_picture`. Notebooks transport it through the kernel, the panel
-through `tiers_process`. Runs reach a view by the journal of the file, whichever process they belong
-to.
+`tiers_picture` defines the messages. Notebooks transport them through the kernel, the panel through
+`tiers_process`. Runs reach a view by the journal of the file, whichever process they belong to.
 """
 
 from __future__ import annotations
@@ -63,7 +60,7 @@ class TiersSession:
         self.work = _start(self._planned)
 
     def receive(self, content: Any) -> None:
-        """Handle a message of the view. What is none is ignored.
+        """Handle a message of the view. Anything else is ignored.
 
         Args:
             content: The message.
@@ -140,7 +137,8 @@ class TiersSession:
         file = self._file = placed(self._file, folder, self._made, export=_export)
         bundle = bundle_of(file, folder)
         system, _ = assemble(file, folder, measure=profile_stages)
-        note, labels = "", file.place.labels
+        note = ""
+        labels = file.place.labels
         if changes_answers(file.privacy) or labels:
             try:
                 samples = bundle_samples(bundle)

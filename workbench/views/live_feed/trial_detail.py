@@ -1,6 +1,6 @@
 """The details of one trial, and the pictures, tables and texts that it attached to its reports.
 
-They follow from its events. What it printed is left to `trial_log`.
+They follow from its events. `trial_log` has what it printed.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
         The words, and the comparisons.
 
     Raises:
-        ArgumentError: If a comparison lacks its column or value, names no column, or orders by what
-            is not a number.
+        ArgumentError: If a comparison has no column or no value, its column is unknown, or it
+            orders values that are not numbers.
     """
     comparisons = []
     for name, sign, value in _COMPARISON.findall(text):
@@ -74,7 +74,7 @@ def read_filter(text: str, names: Mapping[str, str]) -> tuple[list[str], list[Co
     words = _COMPARISON.sub(" ", text).casefold().split()
     if any(_UNFINISHED.fullmatch(word) and word.rstrip("<>=!") in {"", *names} for word in words):
         raise ArgumentError(
-            "a comparison lacks its column or its value",
+            "a comparison has no column or no value",
             field="table.text",
             allowed="words, and lr < 0.01",
         )

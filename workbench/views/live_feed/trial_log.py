@@ -1,10 +1,7 @@
-"""What a trial prints, for front ends.
+"""The output of a trial, for front ends: the end of its log as it grows, or lines with a text.
 
-The end of its log as it grows, or every line that contains a text.
-
-Only bytes that are new are read, and few at a time, so that a log of any size can be searched.
-Writing the log is left to the worker. Where no worker writes it to this machine, it is read from
-the artifacts.
+Only new bytes are read, and few at a time, so that a log of any size can be searched. The worker
+writes the log. If no worker writes it to this machine, it is read from the artifacts.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ class TrialLogQuery(BaseModel):
         default=0, description="The worker that printed it."
     )
     text: Name = Field(
-        default="", description="Only lines that contain it, in any case; if empty, the end."
+        default="", description="Only lines that contain it, in any case. If empty, the end."
     )
 
 
@@ -52,7 +49,7 @@ class TrialLog(BaseModel):
     ranks: tuple[int, ...] = Field(description="Workers with a log.")
     lines: tuple[str, ...]
     num_bytes: int = Field(description="Size of the whole log.")
-    num_found: int | None = Field(description="Lines that contain the text; None without a text.")
+    num_found: int | None = Field(description="Lines that contain the text, or None without text.")
     searched: float = Field(description="Share of the log that was searched so far.")
 
 
@@ -83,7 +80,15 @@ class TrialLogReader:
         """Read what is new, at most a few megabytes, and return the lines that are shown."""
         size = self._advance()
         position = self._position or 0
-        lines = [*self._lines, *self._matching([self._rest] if self._rest else [])]
+        lines = [*self._lines]
+        if self._rest:
+            lines += self._matching([self._rest])
+        num_found = None
+        if self.query.text:
+            num_found = self._num_found + len(lines) - len(self._lines)
+        searched = 1.0
+        if position < size:
+            searched = position / size
         return TrialLog(
             trial=self.trial,
             rank=self.query.rank,
@@ -91,8 +96,8 @@ class TrialLogReader:
             lines=_newest(lines),
             ranks=_ranks(log_file(self._folder, self.trial, 0).parent),
             num_bytes=size,
-            num_found=self._num_found + len(lines) - len(self._lines) if self.query.text else None,
-            searched=1.0 if position >= size else position / size,
+            num_found=num_found,
+            searched=searched,
         )
 
     def _advance(self) -> int:
@@ -127,7 +132,7 @@ class TrialLogReader:
     def _matching(self, lines: list[bytes]) -> Iterator[str]:
         text = self.query.text.casefold()
         for line in lines:
-            # A bar of progress writes over itself: what stands there in the end is shown.
+            # A progress bar writes over itself. Its last state is shown.
             shown = without_escapes(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
             if text in shown.casefold():
                 yield shown[:MAX_LINE_CHARS]
@@ -149,7 +154,9 @@ def find_log(artifacts: Artifacts, trial: int, rank: int) -> Path | bytes | None
     if path.is_file():
         return path
     name = str(path.relative_to(artifacts.working_folder))
-    return artifacts.read(name) if not artifacts.is_local and artifacts.exists(name) else None
+    if artifacts.is_local or not artifacts.exists(name):
+        return None
+    return artifacts.read(name)
 
 
 def _newest(lines: list[str]) -> tuple[str, ...]:

@@ -50,10 +50,15 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
     """
     columns = _columns(history)
     trials = _selected(history, columns, query)
-    leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
+    leading = _best_numbers(history)
+    best = None
+    if len(history.objectives) == 1:
+        best = history.best()
 
     def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
-        means = means_of(history, trial) if num_repeats > 1 else {}
+        means = {}
+        if num_repeats > 1:
+            means = means_of(history, trial)
         return TrialRow(
             number=trial.number,
             state=trial.state,
@@ -73,7 +78,7 @@ def table_of(history: History, query: TableQuery) -> TrialTable:
         offset=query.offset,
         total=len(trials),
         reading=history.reading and history.reading.describe(),
-        best=None if best is None else row(best, len(history.repeats_of(best))),
+        best=best and row(best, len(history.repeats_of(best))),
     )
 
 
@@ -97,15 +102,14 @@ def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
     writer = csv.writer(text)
     writer.writerow(_safe(column.heading) for column in chosen.values())
     for trial in _selected(history, columns, query):
-        writer.writerow(
-            _safe(
-                describe_state(history, trial)  # the state with its reason
-                if column is STATE
-                else column.value(history, trial)
-            )
-            for column in chosen.values()
-        )
+        writer.writerow(_safe(_downloaded(history, column, trial)) for column in chosen.values())
     return text.getvalue()
+
+
+def _downloaded(history: History, column: TrialColumn, trial: Trial) -> Any:
+    if column is STATE:
+        return describe_state(history, trial)  # with its reason
+    return column.value(history, trial)
 
 
 def matching_trials(tail: RunTail, text: str) -> list[int]:
@@ -146,25 +150,19 @@ def _selected(history: History, columns: list[TrialColumn], query: TableQuery) -
             trials, key=lambda trial: (places.get(trial.number, len(places)), trial.number)
         )
     sorted_by = by_key[query.sort]
+    # States are sorted by their names, everything else by its value.
+    write = sorted_by.value
+    if sorted_by is STATE:
+        write = sorted_by.text
     trials.sort(
-        key=lambda trial: _order(
-            (
-                sorted_by.text(history, trial)
-                if sorted_by is STATE
-                else sorted_by.value(history, trial)
-            ),
-            query.descending,
-        ),
+        key=lambda trial: _order(write(history, trial), query.descending),
         reverse=query.descending,
     )
     return trials
 
 
 def _names(columns: Sequence[TrialColumn]) -> dict[str, str]:
-    """Return the key of the column that each name in a filter stands for.
-
-    That of Python, or the heading.
-    """
+    """Return the key of each column by its name in Python, and by its heading."""
     names: dict[str, str] = {}
     for column in reversed(columns):
         for name in (column.name, column.heading):
@@ -177,7 +175,9 @@ def _best_numbers(history: History) -> set[int]:
     if len(history.objectives) > 1:
         return {trial.number for trial in history.front()}
     best = history.best()
-    return set() if best is None else {trial.number for trial in history.repeats_of(best)}
+    if best is None:
+        return set()
+    return {trial.number for trial in history.repeats_of(best)}
 
 
 def _columns(history: History) -> list[TrialColumn]:
@@ -233,11 +233,15 @@ def _safe(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = format_value(value)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    if text.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return f"'{text}"  # spreadsheets would run it as a formula
+    return text
 
 
 def _cell(value: Any) -> float | int | bool | str | None:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = format_value(value)
-    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+    if len(text) > _MAX_CELL:
+        return f"{text[: _MAX_CELL - 1]}…"
+    return text

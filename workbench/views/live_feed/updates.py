@@ -121,11 +121,9 @@ class FrameBuilder:
         self._problem = None
         with self._noting_problem():
             self._feed.check()
-            tail = (
-                self._feed.tail(self._subscription.run)
-                if self._subscription.run is not None
-                else None
-            )
+            tail = None
+            if self._subscription.run is not None:
+                tail = self._feed.tail(self._subscription.run)
         if tail is not None:
             with tail.lock:
                 seq = tail.cursor
@@ -177,17 +175,17 @@ class FrameBuilder:
         query = self._subscription.chart
         chart = self._chart.next_update(tail, query, numbers)
         further = self._further_charts(tail, query, numbers)
-        return ({} if chart is None else {"chart": chart}) | (
-            {"further": further} if further else {}
-        )
+        parts: dict[str, Any] = {}
+        if chart is not None:
+            parts["chart"] = chart
+        if further:
+            parts["further"] = further
+        return parts
 
     def _further_charts(
         self, tail: RunTail, query: ChartQuery, numbers: Numbers
     ) -> tuple[ChartUpdate, ...]:
-        """Build the updates of the charts beside the first.
-
-        Metrics that no trial reported yet have none.
-        """
+        """Build the updates of further charts, except of metrics that no trial has reported."""
         known = set(tail.data.series.metrics)
         self._further = {
             metric: self._further.get(metric, ChartUpdates()) for metric in query.further
@@ -201,7 +199,9 @@ class FrameBuilder:
 
     def _table_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         table = self._subscription.table
-        return {} if table is None else self._changed("table", lambda: trial_table(tail, table))
+        if table is None:
+            return {}
+        return self._changed("table", lambda: trial_table(tail, table))
 
     def _trial_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         trial = self._subscription.trial
@@ -210,7 +210,8 @@ class FrameBuilder:
         return self._changed("trial", lambda: trial_detail(tail, trial))
 
     def _trial_log_part(self, tail: RunTail) -> dict[str, Any]:
-        trial, query = self._subscription.trial, self._subscription.trial_log
+        trial = self._subscription.trial
+        query = self._subscription.trial_log
         if trial is None or query is None:
             return {}
         reader = self._trial_log
@@ -228,15 +229,15 @@ class FrameBuilder:
         if self._feed.num_edits != self._seen_edits:
             self._seen_edits = self._feed.num_edits
             self._due_s.pop("runs", None)
-        return {} if runs is None else self._changed("runs", lambda: run_list(self._feed, runs))
+        if runs is None:
+            return {}
+        return self._changed("runs", lambda: run_list(self._feed, runs))
 
     def _resources_part(self, _: Numbers) -> dict[str, Any]:
         subscription = self._subscription
-        return (
-            self._changed("resources", lambda: self._feed.resources(subscription.run))
-            if subscription.resources
-            else {}
-        )
+        if not subscription.resources:
+            return {}
+        return self._changed("resources", lambda: self._feed.resources(subscription.run))
 
     def _compared_part(self, numbers: Numbers) -> dict[str, Any]:
         query = self._subscription.compared

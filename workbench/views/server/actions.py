@@ -121,7 +121,9 @@ class ActionRunner:
                 if _uses_workbench(path):
                     files.append(ExperimentFile(path=name, name=path.stem, kind="notebook"))
             elif (words := first_comment(path)) is not None:
-                kind = "experiment" if examples.pop(path, None) is None else "example"
+                kind = "example"
+                if examples.pop(path, None) is None:
+                    kind = "experiment"
                 file = ExperimentFile(path=name, name=path.stem, help=words, kind=kind)
                 (bundled if is_of_bundle(path) else files).append(file)
             elif (words := first_comment_of_tiers(path)) is not None:
@@ -197,7 +199,8 @@ class ActionRunner:
         return values
 
     def _start(self, action: Action, arguments: dict[str, Any]) -> Done:
-        path, address = arguments["path"], arguments.get("address")
+        path = arguments["path"]
+        address = arguments.get("address")
         if path not in {str(example.resolve()) for example in shipped().values()}:
             self.file(path)
         if address:
@@ -219,7 +222,7 @@ class ActionRunner:
 
     def _below_root(self, given: str) -> Path:
         """Return a path below the server's folder, or refuse it."""
-        path = self._root.parent if "\0" in given else (self._root / given).resolve()
+        path = (self._root / given).resolve() if "\0" not in given else self._root.parent
         if not path.is_relative_to(self._root):
             raise ArgumentError(
                 f"{given!r} is outside the server's folder", field="path", allowed="a path below it"
@@ -292,7 +295,9 @@ def _document_in(text: str) -> dict[str, Any] | None:
         document = json.loads(text)
     except ValueError:
         return None
-    return document if isinstance(document, dict) else None
+    if not isinstance(document, dict):
+        return None
+    return document
 
 
 def _text_of(file: IO[bytes]) -> str:

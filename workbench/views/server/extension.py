@@ -46,9 +46,10 @@ def _plotly_folder() -> list[str]:
 
     Plotly is not imported.
     """
-    found = importlib.util.find_spec("plotly")
-    places = found.submodule_search_locations if found is not None else None
-    return [str(Path(place) / "package_data") for place in places or ()]
+    spec = importlib.util.find_spec("plotly")
+    if spec is None:
+        return []
+    return [str(Path(place) / "package_data") for place in spec.submodule_search_locations or ()]
 
 
 class WorkbenchExtension(ExtensionApp):
@@ -62,7 +63,7 @@ class WorkbenchExtension(ExtensionApp):
     file_url_prefix = "/workbench"
 
     store_url = Unicode(
-        "", help="URL of the store; if empty, WORKBENCH_STORE or else the user's default store."
+        "", help="URL of the store. If empty, WORKBENCH_STORE or else the user's default store."
     ).tag(config=True)
     poll_s = Float(0.1, min=0.02, help="Interval in seconds at which the store is polled.").tag(
         config=True

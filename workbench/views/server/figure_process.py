@@ -47,8 +47,11 @@ class FigureRenderer:
             UnknownNameError: If there is no such figure.
             RunError: If it cannot be drawn.
         """
-        options = {} if trials is None else {"trials": sorted(trials)}
-        options |= {"colour": colour} if colour else {}
+        options: dict[str, object] = {}
+        if trials is not None:
+            options["trials"] = sorted(trials)
+        if colour:
+            options["colour"] = colour
         return self._draw(draw_figure, run_id, name, json.dumps(options))
 
     def report(self, run_id: str) -> str:

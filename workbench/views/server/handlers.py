@@ -1,6 +1,6 @@
 """What all REST routes share: access to the services, threads, validation and responses.
 
-What each route responds is left to `routes` and `log_routes`.
+`routes` and `log_routes` contain the routes themselves.
 """
 
 from __future__ import annotations

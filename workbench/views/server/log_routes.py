@@ -49,13 +49,16 @@ class TrialLogHandler(_LogHandler):
         rank = self.whole_number("rank", 0, _MAX_RANK)
 
         def find() -> Path | bytes:
-            found = find_log(self.feed.store.artifacts_of(run_id), int(trial), rank)
-            if found is None:
+            log = find_log(self.feed.store.artifacts_of(run_id), int(trial), rank)
+            if log is None:
                 raise UnknownNameError(f"worker {rank} of trial {trial} has no log", field="trial")
-            return found
+            return log
 
-        found = await self.in_slow_thread(find)
-        await self.send(iter([found]) if isinstance(found, bytes) else _read(found))
+        log = await self.in_slow_thread(find)
+        if isinstance(log, bytes):
+            await self.send(iter([log]))
+        else:
+            await self.send(_read(log))
 
 
 class AttachmentHandler(WorkbenchHandler):

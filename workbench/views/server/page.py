@@ -29,7 +29,7 @@ _PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
-# Which run an address names stands behind its #, which only the browser knows.
+# The run of an address is after its #, which only the browser knows.
 _LOGIN = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Workbench</title></head>
@@ -68,17 +68,18 @@ class PageHandler(JupyterHandler):
     async def _show(self) -> None:
         # Reading the token sets the XSRF cookie that the page's script sends with every action.
         _ = self.xsrf_token
-        built = (STATIC / "view.js").is_file()
+        words = _NOT_BUILT
+        if (STATIC / "view.js").is_file():
+            words = ""
+        lab = ""
+        if "lab" in self.settings:
+            lab = f' data-lab-url="{html.escape(self.base_url)}lab/"'
         page = _PAGE.format(
             style=html.escape(self.static_url_of("view.css")),
             script=html.escape(self.static_url_of("view.js")),
             base_url=html.escape(self.base_url),
-            lab=(
-                f' data-lab-url="{html.escape(self.base_url)}lab/"'
-                if "lab" in self.settings
-                else ""
-            ),
-            words="" if built else _NOT_BUILT,
+            lab=lab,
+            words=words,
         )
         self.set_header("Content-Type", "text/html; charset=utf-8")
         await self.finish(page)
@@ -91,7 +92,9 @@ class PageHandler(JupyterHandler):
         login = self.get_login_url()
         if "?" in login:
             return login
-        after = self.request.full_url() if urlsplit(login).scheme else self.request.uri
+        after = self.request.uri
+        if urlsplit(login).scheme:  # the login is on another host
+            after = self.request.full_url()
         return f"{login}?{urlencode({'next': after})}"
 
     def static_url_of(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The REST routes, except those of logs: what each responds."""
+"""The REST routes, except the routes of logs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class UpdateHandler(WorkbenchHandler):
         builder.subscribe(message.number, message.subscription)
 
         query = message.subscription.compared
-        compared = query.runs if query is not None else ()
+        compared = ()
+        if query is not None:
+            compared = query.runs
 
         def build() -> bytes | None:
             for run_id in filter(None, (message.subscription.run, *compared)):
@@ -74,7 +76,7 @@ class RunsHandler(WorkbenchHandler):
 
 
 class MatchingRunsHandler(WorkbenchHandler):
-    """The runs that a name or a pattern stands for."""
+    """The runs that a name or a pattern matches."""
 
     @web.authenticated
     @authorized(action="read", resource=RESOURCE)
@@ -136,7 +138,9 @@ class EventsHandler(WorkbenchHandler):
                 find_run(self.feed, run_id).run_id, after=after, limit=limit
             )
             events = ",".join(f'{{"seq":{row.seq},"event":{to_json(row.event)}}}' for row in rows)
-            last_seq = rows[-1].seq if rows else after
+            last_seq = after
+            if rows:
+                last_seq = rows[-1].seq
             return f'{{"events":[{events}],"last_seq":{last_seq}}}'
 
         self.finish(await self.in_thread(read))
@@ -191,13 +195,15 @@ class FigureHandler(WorkbenchHandler):
     async def get(self, run_id: str, figure: str) -> None:
         """Respond with a figure as plotly's JSON.
 
-        `filter` limits its trials, `colour` names a parameter.
+        `filter` limits its trials, and `colour` is the parameter that colours them.
         """
         text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
         row = await self.in_thread(find_run, self.feed, run_id)
 
         def draw() -> str:
-            trials = matching_trials(self.feed.tail(row.run_id), text) if text.strip() else None
+            trials = None
+            if text.strip():
+                trials = matching_trials(self.feed.tail(row.run_id), text)
             return self.renderer.figure(row.run_id, figure, trials=trials, colour=colour)
 
         self.finish(await self.in_slow_thread(draw))

@@ -1,7 +1,6 @@
-"""Tiers in a browser: a process for each file of tiers that is shown, and the connections of its
-views.
+"""Tiers in a browser: one process per shown file of tiers, and the connections of its views.
 
-What is exchanged is defined in `workbench.views.live_feed.tiers_picture`, and passed on as it is.
+`workbench.views.live_feed.tiers_picture` defines the messages, which are passed on as they are.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _ENDED = TiersRun(
     state="idle",
     problem=Problem(
         problem="the process that measured the tiers has ended",
-        next_step="Open them again; why it ended is in the log of the server.",
+        next_step="Open them again. The log of the server says why it ended.",
     ),
 )
 

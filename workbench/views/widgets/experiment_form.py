@@ -77,19 +77,21 @@ class ExperimentForm(anywidget.AnyWidget):
         store: Store | str | None,
         keeper: KeptDraft | None = None,
     ) -> None:
-        """Show a draft; usually called by `app` and its parts.
+        """Show a draft. You rarely need this: use `app` and its parts.
 
         Args:
             draft: The draft to edit. Several forms may share one.
             parts: The parts to show.
             run: An existing run of the experiment.
             store: Where runs are kept, or None for the default store.
-            keeper: Keeps the draft, or None if another form, or nobody, does.
+            keeper: Keeps the draft, or None if nobody does or another form does.
 
         Raises:
             WorkbenchError: If the front end is not built.
         """
-        run_id = "" if keeper is None else keeper.run_id
+        run_id = ""
+        if keeper is not None:
+            run_id = keeper.run_id
         if run is not None:
             run_id = run.run_id
         super().__init__(_esm=read_view(_VIEW), parts=list(parts), run_id=run_id)
@@ -139,7 +141,9 @@ class ExperimentForm(anywidget.AnyWidget):
     @property
     def run(self) -> Run | None:
         """The run that was started last, or None if there is none."""
-        return attach(self.run_id, store=self._context.open_store()) if self.run_id else None
+        if not self.run_id:
+            return None
+        return attach(self.run_id, store=self._context.open_store())
 
     def close(self) -> None:
         """Stop sending, and remove the view. A run that was started continues."""
@@ -157,8 +161,10 @@ class ExperimentForm(anywidget.AnyWidget):
                 self._senders.receive(lambda: run, content)
             return
         number = content.get("number")
-        self._answered = number if isinstance(number, int) else self._answered
-        self._refusal, self._has_sent_state = None, False
+        if isinstance(number, int):
+            self._answered = number
+        self._refusal = None
+        self._has_sent_state = False
         try:
             self._handle(read_request(content))
         except WorkbenchError as error:
@@ -275,11 +281,10 @@ def app(
 
     Args:
         experiment: An experiment, the path of its file, a mapping of its fields, a run, or another
-            form, whose draft is then shared, or None for a small experiment that runs anywhere.
+            form, whose draft is then shared. None for a small experiment that runs anywhere.
         model: Replaces its model: a name, or a class or function, including one of a cell.
-        data: Replaces its data, likewise.
-        store: Where runs are kept, or None for the store that WORKBENCH_STORE names, or else the
-            user's own.
+        data: Replaces its data, in the same way.
+        store: The store of runs. None for WORKBENCH_STORE, or else the user's own.
 
     Raises:
         ExperimentError: If it is not a valid experiment.

@@ -102,13 +102,11 @@ class Senders:
         self._of_views: dict[str, KernelSender] = {}
 
     def receive(self, run_of_view: Callable[[], Run], content: dict[str, Any]) -> None:
-        """Handle a message of a view.
-
-        A subscription or acknowledgement, or nothing if the view has closed.
+        """Handle a message of a view: a subscription, an acknowledgement, or none when it closes.
 
         Args:
             run_of_view: Returns the run that a new view shows.
-            content: The message. Ignored unless it names a view.
+            content: The message. Ignored unless it contains a view.
         """
         view, message = content.get("view"), content.get("message")
         if not isinstance(view, str):
@@ -144,7 +142,8 @@ class KernelSender:
             send: Sends the bytes of a frame.
         """
         self.run_id = run.run_id
-        url, artifacts = run.store.url, str(run.store.artifacts)
+        url = run.store.url
+        artifacts = str(run.store.artifacts)
         self._send = send
         self._feed = Feed(lambda: Store.open(url, artifacts))
         self._session = Session(self._feed)

@@ -1,8 +1,7 @@
-"""Tiers in a notebook: what each exit threshold gives, and the tiers with their queues while they
-run.
+"""Tiers in a notebook: the results of each exit threshold, and the running tiers with their queues.
 
-What is shown is left to `workbench.views.live_feed.tiers_session`, which computes in the kernel,
-beside the cells. This module transports it.
+This module only transports messages. `workbench.views.live_feed.tiers_session` computes in the
+kernel, in parallel with the cells.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ class TiersView(anywidget.AnyWidget):
     _esm = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, path: Path, file: TiersFile) -> None:
-        """Measure the stages in the background, and show what they give; usually called by `tiers`.
+        """Measure the stages in the background, and show the results. Usually `tiers` calls this.
 
         Args:
             path: The file of tiers.
-            file: What it holds.
+            file: Its content.
 
         Raises:
             WorkbenchError: If the front end is not built.
@@ -47,7 +46,7 @@ class TiersView(anywidget.AnyWidget):
     @property
     def measured(self) -> Any:
         """What the last run gave, as `Measured`, or None before the first."""
-        return None if self._session is None else self._session.measured
+        return self._session and self._session.measured
 
     def close(self) -> None:
         """End the tiers that run, and remove the view."""
