@@ -47,7 +47,7 @@ def test_a_cell_that_is_run_again_with_other_code_makes_a_new_version_and_says_s
     draft.follow_notebook()
     assert draft.hash not in (None, first)
     assert draft.notes == [
-        "build was redefined: the experiment uses the new version and has a new hash."
+        "build was redefined: the experiment uses the new version, with a new hash."
     ]
     assert draft.experiment.model is not None
     assert draft.experiment.model.load()({"width": 3}) == 4
