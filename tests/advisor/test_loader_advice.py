@@ -93,7 +93,9 @@ def test_as_many_loaders_are_measured_and_chosen_as_hide_the_loading() -> None:
     assert measurer.fastest_plans("time", None)[0].loaders == 3
     lines = list(describe_loading(measurer.knowledge.measured))
     assert len(lines) == 1
-    assert lines[0].startswith("75% of a step waits for data; 3 loaders: 4.0 times as fast")
+    assert lines[0].startswith(
+        "75% of a step waits for data. With 3 loaders it is 4.0 times as fast"
+    )
 
 
 def test_no_loaders_are_tried_where_steps_hardly_wait_for_data() -> None:

@@ -240,7 +240,7 @@ def test_the_experiment_as_it_stands_has_what_is_listed_first_of_a_plan() -> Non
         ({}, None),
         (
             {"optimizer": {"choices": ["sgd", "adamw"]}},
-            "the optimizer is searched too, and each one needs a rate of its own",
+            "the optimizer is also searched, and each one needs a different rate",
         ),
     ],
 )

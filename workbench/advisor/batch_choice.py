@@ -135,7 +135,7 @@ def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None =
     if num_left_out:
         left_out = format_count(num_left_out, "row is", "rows are")
         warnings.warn(
-            f"{path}: {left_out} left out, with a grad_sqr or grad_var of 0 or less", stacklevel=2
+            f"{path}: {left_out} not used, with a grad_sqr or grad_var of 0 or less", stacklevel=2
         )
     return SeenNoise(reference, scales)
 

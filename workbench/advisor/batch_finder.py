@@ -22,7 +22,7 @@ MIN_GAIN = 0.03
 _MIN_SIZES = 3
 """Sizes that are measured before a fitted law may end the search."""
 _ROWS_OF_LAW = 3
-"""The law is that of the largest sizes: at other sizes libraries choose other algorithms."""
+"""The law is fitted to the largest sizes, as libraries choose other algorithms at other sizes."""
 _ROUND_SIZE = 8
 """Sizes above it are multiples of it where they can be, which fill the tiles of matrix units."""
 

@@ -105,12 +105,15 @@ class Bench:
         self._waited_s = 0.0
         self._waits_since_s: float | None = None
         self._impossible: set[PartialPlan] = set()
+        objects = None
+        if experiment.payload_hashes():
+            objects = artifacts.below("objects").url
         self._task = TrialTask(
             run_id=run_id,
             trial=0,
             attempt=0,
             experiment_json=experiment.model_dump_json(),
-            objects=artifacts.below("objects").url if experiment.payload_hashes() else None,
+            objects=objects,
             seed=experiment.seed,
             folder=artifacts.below("candidates/probes").url,
         )
@@ -151,7 +154,9 @@ class Bench:
         left, all_measured = list(plans), []
         while left:
             # The workers of a program meet anew for each start.
-            now = left if self._experiment.trains_model else left[:1]
+            now = left
+            if not self._experiment.trains_model:
+                now = left[:1]
             task = dataclasses.replace(
                 self._task,
                 params=dict(params),
@@ -235,8 +240,10 @@ class Bench:
         task = dataclasses.replace(self._task, params=dict(params), measurement=order)
         measured, ended = PlanMeasured(setting=order.setting, plan={}, fits=False), None
         for event, _ in self._events(task, num_copies):
-            measured = event if isinstance(event, PlanMeasured) else measured
-            ended = event if isinstance(event, TrialEnded) else ended
+            if isinstance(event, PlanMeasured):
+                measured = event
+            elif isinstance(event, TrialEnded):
+                ended = event
         if ended is not None and ended.state == "failed":
             if ended.reason != "oom":
                 raise RunError(
@@ -325,7 +332,8 @@ class Bench:
                         elapsed_s = max(0.0, event.time_unix_s - begun_unix_s)
                     if not continues(Report(elapsed_s, event, planned)):
                         stop.set()
-                ended = event if isinstance(event, TrialEnded) else ended
+                if isinstance(event, TrialEnded):
+                    ended = event
         finally:
             self._artifacts.delete(f"candidates/{number:04d}")
         return ended is not None and ended.state == "complete" and not stop.is_set()
@@ -408,7 +416,9 @@ class Bench:
                 is_reported, reported = True, reason
                 why = "none is free yet" if reason is None else str(reason)
                 self._sink(Noted(level="info", message=write_waiting_note(_WORKERS, why)))
-        return time.monotonic() - began_s if is_reported else None
+        if not is_reported:
+            return None
+        return time.monotonic() - began_s
 
     @contextlib.contextmanager
     def _clock_stopped(self) -> Iterator[None]:

@@ -446,7 +446,7 @@ class SettingsReader:
         if domain.when:
             return f"it exists only where {describe_condition(domain.when)}"
         if "optimizer" in self._search:
-            return "the optimizer is searched too, and each one needs a rate of its own"
+            return "the optimizer is also searched, and each one needs a different rate"
         return None
 
     def _decides_rate(self) -> bool:

@@ -30,10 +30,10 @@ _CLEARLY_SLOWER = 1.5
 predicted.
 """
 _WAITS_FOR_LINKS = 0.25
-"""The part of a step that is exchange from which on models that are divided are timed, too.
+"""If the exchange takes a larger part of a step, plans that divide the model are also timed.
 
-On a link without a limit, where all-reduce takes four tenths of a step, one in tensor parts needs
-two thirds of the time.
+When all-reduce takes 40 % of a step on a link without a limit, tensor parts need two thirds of the
+time.
 """
 
 
@@ -143,11 +143,11 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     exact, others = (
         [forecast for forecast in forecasts if forecast.is_exact is kind] for kind in (True, False)
     )
-    longest_s = min(
-        _CLEARLY_SLOWER * forecasts[0].step_time_s.value if forecasts else 0.0,
-        # What needs more steps must at least make faster ones.
-        CLEARLY_FASTER * exact[0].step_time_s.value if exact else float("inf"),
-    )
+    longest_s = 0.0
+    if forecasts:
+        longest_s = _CLEARLY_SLOWER * forecasts[0].step_time_s.value
+    if exact:  # an exchange that needs more steps must at least make faster ones
+        longest_s = min(longest_s, CLEARLY_FASTER * exact[0].step_time_s.value)
     slow = {forecast.exchange for forecast in others if forecast.step_time_s.low > longest_s}
     return wanted - slow - {forecast.exchange for forecast in others[_MAX_TIMED:]}
 
@@ -253,10 +253,14 @@ def _forecast(
     computes_s = reference.step_time_s - waited_s + straggling_s
     # A prediction is no more certain than the measured step that it rests on.
     reference_spread_s = reference.step_time_spread_s or 0.0
-    usual = links.agreement_s(exchanges[USUAL], plan.replicas) if USUAL in exchanges else None
+    usual = None
+    if USUAL in exchanges:
+        usual = links.agreement_s(exchanges[USUAL], plan.replicas)
     # Part of what is sent during the backward pass hides behind it. A shared link may also be
     # slower.
-    seen = (waited_s - straggling_s) / usual[0] if usual is not None and usual[0] > 0.0 else 1.0
+    seen = 1.0
+    if usual is not None and usual[0] > 0.0:
+        seen = (waited_s - straggling_s) / usual[0]
     forecasts: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
         agreement = links.agreement_s(traffic, plan.replicas)
@@ -264,7 +268,9 @@ def _forecast(
             continue
         own = _with_exchange(plan, name)
         exact = timed.get(own)
-        sends_s, width = agreement[0] * (seen if traffic["is_overlapped"] else 1.0), agreement[1]
+        sends_s, width = agreement
+        if traffic["is_overlapped"]:
+            sends_s *= seen
         steps = float(traffic["period"])
         # Runs of before have no such key: then everything was sent before the next step.
         is_beside = traffic.get("is_beside_next_step", False)

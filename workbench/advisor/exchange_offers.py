@@ -25,7 +25,7 @@ from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import capabilities_of
 
 _ONE_PAIR, _SEVERAL_PAIRS = 1.35, 1.1
-"""Beyond the range of the pairs, where nine of ten others should lie."""
+"""Factors that widen the range of the pairs, so that nine of ten others should be in it."""
 
 Progress = Mapping[tuple[RatedPlan, int], Sequence[tuple[float, int]]]
 """When a training had made how many steps, by its plan and rate and by which of its trainings it
@@ -53,7 +53,9 @@ def exchange_offers(
         forecasts = forecast_exchanges(measured, micro_batch=plan.micro_batch)
     except RunError:  # one worker, or another strategy: nothing was swept
         return ()
-    costs = {} if race is None else step_costs(race.courses, progress or {})
+    costs: Mapping[str, StepCost] = {}
+    if race is not None:
+        costs = step_costs(race.courses, progress or {})
     return tuple(
         ExchangeOffer(
             forecast.exchange,
@@ -121,7 +123,9 @@ def _factor(
         _steps_to(value, either, progress.get((either.entrant, either.repeat), ()))
         for either in (course, exact)
     ]
-    return None if steps[0] is None or steps[1] is None else steps[0] / steps[1]
+    if steps[0] is None or steps[1] is None:
+        return None
+    return steps[0] / steps[1]
 
 
 def _steps_to(
@@ -133,7 +137,9 @@ def _steps_to(
     """
     index = bisect.bisect_left(course.best_values, value)
     at = _steps_at(course.elapsed_s[index], steps)
-    before = 0.0 if index == 0 else _steps_at(course.elapsed_s[index - 1], steps)
+    before = 0.0
+    if index:
+        before = _steps_at(course.elapsed_s[index - 1], steps)
     if at is None or before is None or at <= 0.0:
         return None
     if index == 0:
@@ -144,11 +150,15 @@ def _steps_to(
 
 def _steps_at(elapsed_s: float, steps: Sequence[tuple[float, int]]) -> float | None:
     index = bisect.bisect_right([at_s for at_s, _ in steps], elapsed_s)
-    return float(steps[index - 1][1]) if index else None
+    if not index:
+        return None
+    return float(steps[index - 1][1])
 
 
 def _cost(logs: Sequence[float]) -> StepCost:
     mean = math.exp(math.fsum(logs) / len(logs))
-    width = _ONE_PAIR if len(logs) == 1 else _SEVERAL_PAIRS
+    width = _SEVERAL_PAIRS
+    if len(logs) == 1:
+        width = _ONE_PAIR
     factor = Estimate(mean, math.exp(min(logs)) / width, math.exp(max(logs)) * width)
     return StepCost(factor, len(logs))

@@ -19,10 +19,7 @@ WORTHWHILE = 1.05
 Each also takes cores and a process.
 """
 _PART_USED = 0.9
-"""Of the memory that a trial may hold, as much can be used by what was measured.
-
-An allocator leaves gaps.
-"""
+"""The part of a trial's memory that can be used, as an allocator leaves gaps."""
 
 
 @dataclass(frozen=True)

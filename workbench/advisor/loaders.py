@@ -42,15 +42,15 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
     for loaders, (gain, plan) in sorted(gains.items()):
         part = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
         yield (
-            f"{format_percent(part)} of a step waits for data; {format_count(loaders, 'loader')}:"
-            f" {gain:.1f} times as fast at a micro batch of {plan.micro_batch}"
+            f"{format_percent(part)} of a step waits for data. With"
+            f" {format_count(loaders, 'loader')} it is {gain:.1f} times as fast at a micro batch of {plan.micro_batch}"
         )
 
 
 def describe_missing_cores(
     measured: Sequence[PlanMeasured], reference: PlanMeasured
 ) -> Iterator[str]:
-    """Write that loaders would help, where fewer were measured than would hide the loading."""
+    """Write how many loaders would help, if fewer were measured than would hide the loading."""
     tried = max(
         (plan.loaders for event in measured if (plan := read_plan(event.plan))),
         default=0,
@@ -59,6 +59,6 @@ def describe_missing_cores(
     if wanted > tried:
         yield (
             f"free CPU cores: {format_percent(input_stall(reference.parts_s))} of a step waits for"
-            f" data, and {format_count(wanted, 'loader')} a worker would hide that; lower"
-            " resources.concurrency, or set plan.loaders"
+            f" data, and {format_count(wanted, 'loader')} a worker would hide that."
+            " Lower resources.concurrency, or set plan.loaders"
         )

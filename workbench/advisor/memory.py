@@ -132,9 +132,12 @@ class Usual:
             ExperimentError: If it trains no model, or settings exclude each other.
         """
         if not experiment.trains_model:
+            field = "command"
+            if experiment.command is None:
+                field = "train"
             raise ExperimentError(
                 "the memory of functions and programs cannot be estimated before they run",
-                field="train" if experiment.command is None else "command",
+                field=field,
             )
         if is_private(experiment):
             raise ExperimentError(
@@ -148,9 +151,9 @@ class Usual:
         plan = resolve(experiment, chosen, hardware=Hardware(on_gpu, has_bf16=on_gpu)).plan
         cluster = likely_cluster()
         limit_bytes = memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster)
-        return cls(
-            chosen, plan, here.memory_bytes if limit_bytes is None else int(limit_bytes), device
-        )
+        if limit_bytes is None:
+            limit_bytes = here.memory_bytes
+        return cls(chosen, plan, limit_bytes and int(limit_bytes), device)
 
     @property
     def micro_batches(self) -> tuple[int, int]:
@@ -161,7 +164,9 @@ class Usual:
     def decided(self) -> PartialPlan:
         """What is decided of the plan where micro batches are compared."""
         plan = PartialPlan.of_plan(self.plan).without("micro_batch")
-        return plan.without("accumulation") if plan.stages == 1 else plan
+        if plan.stages == 1:
+            return plan.without("accumulation")
+        return plan
 
     def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
         """Return what follows from an estimate at `micro_batches`."""
@@ -215,6 +220,9 @@ def preview_model(
     """
     usual = Usual.of(experiment, params)
     picture = summarise_model(experiment, usual.params, usual.micro_batches, plan=usual.decided)
+    memory = None
+    if picture.memory is not None:
+        memory = _memory(usual.forecast(picture.memory))
     return {
         "params": usual.params,
         "plan": usual.plan.to_json(),
@@ -222,7 +230,7 @@ def preview_model(
         "num_parameters": picture.num_parameters,
         "num_trained_parameters": picture.num_trained_parameters,
         "flops_per_sample": picture.flops_per_sample,
-        "memory": None if picture.memory is None else _memory(usual.forecast(picture.memory)),
+        "memory": memory,
         "problems": [problem.to_json() for problem in picture.problems],
         "words": picture.words,
     }
@@ -253,8 +261,10 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
 
 def _words(forecast: MemoryForecast) -> str:
     """Describe whether it fits, and how sure that is."""
-    fit = "fits into" if forecast.fits else "does not fit into"
+    fit = "does not fit into"
+    if forecast.fits:
+        fit = "fits into"
     return (
-        f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here; estimated from"
-        " shapes alone, without what libraries take"
+        f"{fit} the {format_bytes(forecast.limit_bytes)} that a worker has here (estimated from"
+        " shapes alone, without the memory of libraries)"
     )

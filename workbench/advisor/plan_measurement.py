@@ -141,7 +141,7 @@ class PlanMeasurer:
         self.num_measured = 0
         self.placement: Placement = context.capacity.placement
         self.placements_s: dict[Placement, float] = {}
-        """Step times of one plan, where both were tried."""
+        """Step times of one plan, if both placements were tried."""
         self.reference = self._measure_reference()
         self.choices = self._choices(self.reference)
 
@@ -203,7 +203,7 @@ class PlanMeasurer:
             measured = self._probe(workers, [decided], params)[0]
         if not measured.fits:
             raise ExperimentError(
-                f"the experiment as it stands does not fit: {str(measured.message).rstrip('.')}",
+                f"your current settings do not fit: {str(measured.message).rstrip('.')}",
                 field="plan.micro_batch",
                 next_step=(
                     "Make the model smaller, or let plan.micro_batch and plan.accumulation be auto."
@@ -214,8 +214,8 @@ class PlanMeasurer:
                 "the devices here do not report the energy that they use",
                 field="--objective",
                 allowed=(
-                    "time, money, throughput; energy on NVIDIA GPUs from Volta on, or where the"
-                    " counters below /sys/class/powercap may be read"
+                    "time, money, throughput, or energy on NVIDIA GPUs from Volta on and on"
+                    " machines whose counters in /sys/class/powercap can be read"
                 ),
             )
         return measured

@@ -20,7 +20,7 @@ from workbench.search import Study
 METRIC = "seconds"
 _MAX_PROPOSALS = 500
 _NOTHING_TO_TRAIN = "elsewhere:train"
-"""The study proposes plans. What trains them is no matter of it."""
+"""A placeholder: the study only proposes plans, and trains nothing."""
 
 
 @dataclass(frozen=True)

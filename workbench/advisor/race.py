@@ -73,7 +73,9 @@ class Course(Generic[Entrant]):
         self.has_reported |= value is not None
         if value is None or not math.isfinite(value):
             return
-        best = max(value, self.best_values[-1]) if self.best_values else value
+        best = value
+        if self.best_values:
+            best = max(value, self.best_values[-1])
         self.elapsed_s.append(elapsed_s)
         self.best_values.append(best)
         if target is not None and best >= target and self.reached_s is None:
@@ -82,7 +84,9 @@ class Course(Generic[Entrant]):
     def value_at(self, elapsed_s: float) -> float | None:
         """Return the best value up to a time, or None before the first."""
         index = bisect.bisect_right(self.elapsed_s, elapsed_s)
-        return self.best_values[index - 1] if index else None
+        if not index:
+            return None
+        return self.best_values[index - 1]
 
 
 GoesOn = Callable[[float, float | None], bool]
@@ -170,7 +174,9 @@ class Race(Generic[Entrant]):
         limit_s, ahead = self._limit_s(), self._ahead(rivals)
         in_heat = self._target is not None and self._best_time_s() is None
         if self._best_time_s() is not None:
-            limit_s *= 2.0 * _LONGER if is_repeat else _LONGER
+            limit_s *= _LONGER
+            if is_repeat:
+                limit_s *= 2.0
 
         def goes_on(elapsed_s: float, value: float | None) -> bool:
             course.add(elapsed_s, value, self._target)
@@ -198,7 +204,9 @@ class Race(Generic[Entrant]):
         """
         if self._fastest() is None:
             self._promote(has_more)
-        return self._promoted.pop(0) if self._promoted else None
+        if not self._promoted:
+            return None
+        return self._promoted.pop(0)
 
     def _promote(self, has_more: bool) -> None:
         """End a heat that is full, and choose the candidates of the next one."""
@@ -214,7 +222,10 @@ class Race(Generic[Entrant]):
         self._heat_size = max(1, min(self._heat_size, len(self._heat)) // 2)
         self._promoted = [course.entrant for course in ranked[: self._heat_size]]
         self._heat = []
-        self._heat_s = 2.0 * self._heat_s if self._heat_size > 1 else self._budget_s
+        if self._heat_size > 1:
+            self._heat_s *= 2.0
+        else:
+            self._heat_s = self._budget_s
 
     def confirm(self) -> None:
         """Try the candidates that are close to each other again, while time is left."""
@@ -232,7 +243,9 @@ class Race(Generic[Entrant]):
             :_MAX_CLOSE
         ]
         # Who is alone at the top may owe that to luck, but need not beat others that are close.
-        most = _MAX_REPEATS if len(close) > 1 else _MIN_REPEATS
+        most = _MIN_REPEATS
+        if len(close) > 1:
+            most = _MAX_REPEATS
         waiting = [standing for standing in close if counts[standing.entrant] < most]
         return sorted(waiting, key=lambda standing: counts[standing.entrant])
 
@@ -301,7 +314,7 @@ class Race(Generic[Entrant]):
 
     def _best_time_s(self) -> float | None:
         fastest = self._fastest()
-        return None if fastest is None else fastest.reached_s
+        return fastest and fastest.reached_s
 
     def _limit_s(self) -> float:
         """Return the time that a candidate has.
@@ -325,7 +338,9 @@ class Race(Generic[Entrant]):
 
 def _rank(standing: Standing[Entrant]) -> tuple[float, float, float]:
     # Who reached the target in some trainings only stands behind all who always did.
-    by_value = -standing.value if standing.value is not None else math.inf
+    by_value = math.inf
+    if standing.value is not None:
+        by_value = -standing.value
     if standing.time_s is not None:
         return 0, standing.time_s, by_value
     return (1 if standing.times_s else 2), 0.0, by_value

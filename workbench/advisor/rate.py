@@ -140,7 +140,7 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     if request.ratio > 1 and unlimited >= highest * (1 - 1e-9):
         reasons.append(
             "The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to"
-            f" {highest:.4g}, that of {largest:.4g} times the batch, instead of {unlimited:.4g}."
+            f" {highest:.4g}, as at {largest:.4g} times the batch, instead of {unlimited:.4g}."
         )
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
@@ -180,7 +180,7 @@ def _why(rule: Rule, request: RateRequest) -> str:
                 " long."
             )
         case "lars":
-            return f"LARS scales linearly; {times}."
+            return f"LARS scales linearly: {times}."
         case _:
             return (
                 f"LAMB: the square root of the ratio, and a warm-up {request.ratio:.4g} times as"
@@ -221,7 +221,7 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
     going_up = request.ratio > 1
     if going_up and rule == "linear" and request.optimizer != "sgd":
         words.append(
-            f"Beware: with {request.optimizer} the linear rule is known to diverge; "
+            f"Beware: with {request.optimizer} the linear rule is known to diverge. "
             "constant and sqrt are safer."
         )
     if rule in _LAYER_WISE and request.optimizer != rule:
@@ -236,12 +236,12 @@ def _beyond(rule: Rule, request: RateRequest) -> list[str]:
     if request.ratio > limit:
         words.append(
             f"Extrapolated: rules were tried at up to {limit:g} times the batch, so this rate is a"
-            " guess; sweep around it."
+            " guess. Sweep around it."
         )
     elif request.ratio < 1 / limit:
         words.append(
             f"Extrapolated: rules were tried down to 1/{limit:g} of the batch, so this rate is a"
-            " guess; sweep around it."
+            " guess. Sweep around it."
         )
     if (
         request.noise_scale is not None
@@ -249,7 +249,7 @@ def _beyond(rule: Rule, request: RateRequest) -> list[str]:
     ):
         words.append(
             f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale"
-            f" of {request.noise_scale:.4g} samples; it saves almost no steps, and no rule is"
+            f" of {request.noise_scale:.4g} samples. It saves almost no steps, and no rule is"
             " reliable there."
         )
     return words

@@ -22,20 +22,15 @@ from workbench.training.exchanges.capabilities import capabilities_of
 
 _Way = TypeVar("_Way")
 _PART = 0.1
-"""Of the time for measuring plans, how much may go into timing the closest again."""
+"""The part of the time for measuring plans that may go into timing the closest again."""
 _MAX_CLOSE = 3
 _MAX_TURNS = 6
 _USUAL_DEVIATION = 0.15
-"""The standard deviation of the logarithm of a timing, as it counts until plans were timed
-again.
-"""
+"""The assumed standard deviation of the logarithm of a timing, until plans are timed again."""
 _USUAL_COUNTS = 2.0
-"""As many degrees of freedom that belief is worth."""
+"""The degrees of freedom of that assumption."""
 _SURE = 1.645
-"""Standard errors by which a plan must be slower to be left out.
-
-One of twenty is omitted wrongly.
-"""
+"""Standard errors by which a plan must be slower to be dropped: one of twenty is wrongly."""
 
 
 def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:

@@ -261,9 +261,9 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
             next_step=(
-                "Where there are several workers, run `workbench advise FILE` with plan.workers:"
-                " auto, plan.accumulation: auto and a number as plan.micro_batch, which each of"
-                " them then has; or a sweep over workers with a fixed plan.micro_batch and"
+                "On a machine with several workers, run `workbench advise FILE` with"
+                " plan.workers: auto, plan.accumulation: auto and a number as plan.micro_batch. Or"
+                " search plan.workers in a sweep with a fixed plan.micro_batch and"
                 " plan.accumulation 1."
             ),
         )

@@ -43,12 +43,9 @@ class Estimate:
         if value is None:
             return None
         low, high = finite(fields.get("low")), finite(fields.get("high"))
-        return cls(
-            value,
-            value if low is None else min(low, value),
-            value if high is None else max(high, value),
-            fields.get("extrapolated") is True,
-        )
+        low = value if low is None else min(low, value)
+        high = value if high is None else max(high, value)
+        return cls(value, low, high, fields.get("extrapolated") is True)
 
     @property
     def is_time(self) -> bool:
@@ -82,7 +79,9 @@ class Estimate:
         The low end is divided by the factor by which `spread` would lengthen it, so that it stays
         above 0.
         """
-        low = self.low**2 / (self.low + spread) if spread else self.low
+        low = self.low
+        if spread:
+            low = self.low**2 / (self.low + spread)
         return Estimate(self.value, low, self.high + spread, self.extrapolated)
 
     def inverse(self, of: float) -> Estimate:
@@ -95,12 +94,16 @@ def finite(stored: Any) -> float | None:
     if isinstance(stored, bool) or not isinstance(stored, int | float):
         return None
     # Whole numbers of JSON may be too large for a float.
-    return float(stored) if -sys.float_info.max <= stored <= sys.float_info.max else None
+    if not -sys.float_info.max <= stored <= sys.float_info.max:
+        return None
+    return float(stored)
 
 
 def mapping(stored: Any) -> Mapping[str, Any]:
     """Return a stored mapping, an empty one where there is none."""
-    return stored if isinstance(stored, Mapping) else {}
+    if not isinstance(stored, Mapping):
+        return {}
+    return stored
 
 
 def rows(stored: Any) -> list[Mapping[str, Any]]:

@@ -36,7 +36,7 @@ from workbench.training.strategies.capabilities import (
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
 _DEFAULTS = PartialPlan.of(strategy="ddp")
-"""Of a function or program only the sizes are stored.
+"""For a function or program only the sizes are stored.
 
 On one worker this is another word for single.
 """

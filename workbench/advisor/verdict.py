@@ -277,9 +277,13 @@ def _raced(findings: Findings, standing: Standing[RatedPlan]) -> Candidate:
         # Where some missed the target, the mean that ranks it: else it could seem faster than the
         # choice.
         mean_s = (standing.time_s or sum(times) / len(times)) / weight
-        spread = _ONE_TRAINING if len(times) == 1 else _SEVERAL_TRAININGS
+        spread = _SEVERAL_TRAININGS
+        slowest_s = max(mean_s, max(times) / weight)
+        if len(times) == 1:
+            spread = _ONE_TRAINING
+            slowest_s = mean_s
         low_s = min(times) / weight / spread
-        high_s = (mean_s if len(times) == 1 else max(mean_s, max(times) / weight)) * spread
+        high_s = slowest_s * spread
         time_s = Estimate(mean_s, low_s, high_s)
     metric = findings.experiment.objectives[0]
     if times:
@@ -301,9 +305,9 @@ def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
     """Return a candidate with the predictions of the models."""
     base = findings.experiment.training.reference_batch
     candidate = _candidate(findings, plan, lr, None, [])
-    how = (
-        "measured" if findings.knowledge.timings_s(plan) else "predicted by the model of step times"
-    )
+    how = "predicted by the model of step times"
+    if findings.knowledge.timings_s(plan):
+        how = "measured"
     reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s {how}"]
     time_s = None
     if findings.noise_scale is not None and candidate.epoch_time_s is not None:
@@ -335,8 +339,9 @@ def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> 
 def _noise_status(findings: Findings) -> NoiseStatus:
     if findings.noise_scale is not None:
         return "measured"
-    has_trained = findings.race is not None and findings.race.courses
-    return "not estimable yet" if has_trained else "not measured"
+    if findings.race is not None and findings.race.courses:
+        return "not estimable yet"
+    return "not measured"
 
 
 def _measured(findings: Findings) -> Iterator[str]:
@@ -350,7 +355,8 @@ def _measured(findings: Findings) -> Iterator[str]:
     counts = sorted({plan.workers for plan in plans})
     batches = sorted({plan.micro_batch for plan in plans})
     count = format_count(findings.num_measured, "plan")
-    count += f", {findings.num_known} more from earlier runs" if findings.num_known else ""
+    if findings.num_known:
+        count += f", {findings.num_known} more from earlier runs"
     workers = ", ".join(map(str, counts))
     sizes = f"micro batches of {' to '.join(map(str, dict.fromkeys((batches[0], batches[-1]))))}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
@@ -367,7 +373,9 @@ def _measured(findings: Findings) -> Iterator[str]:
     yield from describe_loading(findings.knowledge.measured)
     if findings.placements_s:
         packed_s, apart_s = findings.placements_s["pack"], findings.placements_s["spread"]
-        where = "many" if findings.placement == "spread" else "few"
+        where = "few"
+        if findings.placement == "spread":
+            where = "many"
         yield (
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
             f"{apart_s * 1e3:.3g} ms. They are placed on {where}"
@@ -375,14 +383,12 @@ def _measured(findings: Findings) -> Iterator[str]:
     # None if not even the first had a finite loss.
     if findings.rates is not None and findings.rates.rates:
         suggested = findings.rates.suggested
-        yield (
-            f"learning rates from {findings.rates.rates[0]:.2g} to {findings.rates.rates[-1]:.2g}: "
-            + (
-                "none made the loss fall"
-                if suggested is None
-                else f"the loss falls fastest at {suggested:.3g}"
-            )
-        )
+        rates = findings.rates.rates
+        tested = f"learning rates from {rates[0]:.2g} to {rates[-1]:.2g}"
+        if suggested is None:
+            yield f"{tested}: none made the loss fall"
+        else:
+            yield f"{tested}: the loss falls fastest at {suggested:.3g}"
     if findings.race is not None and findings.race.courses:
         entrants = len({course.entrant for course in findings.race.courses})
         yield f"{len(findings.race.courses)} short trainings of {entrants} candidates"
@@ -400,7 +406,9 @@ def _would_change(
     choice = candidates[0]
     runner_up = candidates[1] if len(candidates) > 1 else None
     if runner_up is not None and _is_within_interval(runner_up, choice):
-        at = "" if runner_up.lr is None else f" at {runner_up.lr:.3g}"
+        at = ""
+        if runner_up.lr is not None:
+            at = f" at {runner_up.lr:.3g}"
         yield (f"{runner_up.written}{at} may be as good: more time (--time) would tell them apart")
     yield from _doubts_about_race(findings)
     if choice.step_time_s.extrapolated:
@@ -503,7 +511,9 @@ def _follows_by_itself(findings: Findings, plan: Plan, path: str) -> bool:
         )
     if name == "strategy":
         return plan.strategy == strategy_on(str(usual), plan.workers)
-    return value == (1 if name == "accumulation" else usual)
+    if name == "accumulation":
+        return value == 1
+    return value == usual
 
 
 # What belongs to some workers or exchanges only is measured where a law predicts that it may pay.
@@ -543,7 +553,9 @@ def unmeasured_values(
 def describe_unmeasured(missing: Mapping[str, Sequence[PlanValue]], search: Space) -> Iterator[str]:
     """Write which values were not measured, and which dimensions stay searched for that."""
     for name, values in missing.items():
-        stays = f", so {name} stays searched" if name in search.root else ""
+        stays = ""
+        if name in search.root:
+            stays = f", so {name} stays searched"
         yield (
             f"plan.{name} {' and '.join(map(str, values))} was not measured{stays}: give it more"
             " time with --time"
