@@ -43,7 +43,8 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
         part = input_stall(by_plan[replace(plan, loaders=0)].parts_s)
         yield (
             f"{format_percent(part)} of a step waits for data. With"
-            f" {format_count(loaders, 'loader')} it is {gain:.1f} times as fast at a micro batch of {plan.micro_batch}"
+            f" {format_count(loaders, 'loader')} it is {gain:.1f} times as fast at a micro batch of"
+            f" {plan.micro_batch}"
         )
 
 
