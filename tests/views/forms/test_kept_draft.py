@@ -43,7 +43,7 @@ def test_a_draft_comes_back_with_its_run_and_undo_returns_to_the_cell(store: Sto
 
     again, kept = cell(store)
     assert (again.document["name"], kept.run_id) == ("mine", "mine-1")
-    assert "is back" in again.notes[0]
+    assert "are back" in again.notes[0]
     again.undo()
     assert again.experiment == Draft().experiment
     assert cell(store, key_of("/home/me/a.ipynb", "cell-2"))[0].document["name"] != "mine"
