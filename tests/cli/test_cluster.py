@@ -109,7 +109,7 @@ def test_the_table_fits_a_terminal_of_any_usual_width(
 def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advised: str) -> None:
     _, out, _ = shell("cluster", "plan", advised)
     _, everything, _ = shell("cluster", "plan", advised, "--all")
-    assert "more lines are hidden: --all shows them" in out
+    assert "more lines are hidden. To see them: --all" in out
     assert "--all shows them" not in everything
     assert len(everything.splitlines()) > 2 * len(out.splitlines())
 

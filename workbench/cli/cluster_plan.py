@@ -141,7 +141,7 @@ def plan(
         return
     _show(offers if show_all else offers[:MAX_LINES])
     if not show_all and len(offers) > MAX_LINES:
-        click.echo(f"{len(offers) - MAX_LINES} more lines are hidden: --all shows them")
+        click.echo(f"{len(offers) - MAX_LINES} more lines are hidden. To see them: --all")
     click.echo()
     for measured_run in evidence:
         click.echo(f"measured on {measured_run.device}, last in run {measured_run.run_id}")
@@ -212,7 +212,9 @@ def _show(offers: list[Offer]) -> None:
 def _basis(offer: Offer) -> str:
     if offer.measured:
         return "measured"
-    return "extrapolated" if offer.step_s else ""
+    if offer.step_s:
+        return "extrapolated"
+    return ""
 
 
 def _mark(offer: Offer) -> str:
@@ -222,16 +224,18 @@ def _mark(offer: Offer) -> str:
         return "measure it"
     if offer.run_s is None:
         return "no time"
-    if offer.usd_per_hour is None:
-        return "late" if offer.in_time == "no" else "no price"
-    missed = [
-        name
-        for name, answer in (("late", offer.in_time), ("dear", offer.in_budget))
-        if answer == "no"
-    ]
-    if not missed and "perhaps" in (offer.in_time, offer.in_budget):
+    is_late, is_dear = offer.in_time == "no", offer.in_budget == "no"
+    if offer.usd_per_hour is None and not is_late:
+        return "no price"
+    if is_late and is_dear:
+        return "late, dear"
+    if is_late:
+        return "late"
+    if is_dear:
+        return "dear"
+    if "perhaps" in (offer.in_time, offer.in_budget):
         return "perhaps"
-    return ", ".join(missed) or "fits"
+    return "fits"
 
 
 def _estimate(estimate: Estimate | None, write: Callable[[float], str]) -> str:

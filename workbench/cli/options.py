@@ -112,7 +112,7 @@ def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
         raise click.UsageError(f"{name!r} is not a trial. Allowed: RUN, RUN/best, or RUN/NUMBER.")
     found = None if name == "best" else int(name)
     if trial is not None and trial != found:
-        raise click.UsageError(f"--trial {trial} is not the trial that {run_id}/{name} names.")
+        raise click.UsageError(f"--trial {trial} and {run_id}/{name} are different trials")
     return run_id, found
 
 

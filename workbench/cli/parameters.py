@@ -109,7 +109,7 @@ def given_store() -> str | None:
 def _refuse_detached(context: click.Context, _parameter: click.Parameter, launcher: str) -> str:
     if launcher == "inline" and context.params.get("detach"):
         raise click.UsageError(
-            "--detach needs a driver that outlives this command: omit --launcher inline."
+            "you cannot combine --detach and --launcher inline: nothing would drive the run"
         )
     return launcher
 

@@ -123,7 +123,7 @@ def serve(
         latency_s=latency,
     )
     if no_token and token_file is not None:
-        raise click.UsageError("--no-token and --token-file exclude each other.")
+        raise click.UsageError("you cannot combine --no-token and --token-file")
     is_private = is_loopback_name(host)
     if no_token and not is_private:
         raise ArgumentError(
@@ -201,15 +201,13 @@ def _check_place(
         return
     if port == 0:
         raise click.UsageError(
-            "--on ray needs a port, as all nodes of the cluster listen on the same one."
+            "--on ray needs a port: all nodes of the cluster listen on the same one"
         )
     if trusted_proxies:
-        raise click.UsageError(
-            "--trusted-proxy is about connections to this process: leave out --on ray."
-        )
+        raise click.UsageError("you cannot combine --trusted-proxy and --on ray")
     if keep:
         raise click.UsageError(
-            "--keep stores rows in the bundle on one machine, so it excludes --on ray."
+            "you cannot combine --keep and --on ray: rows are kept on one machine"
         )
 
 

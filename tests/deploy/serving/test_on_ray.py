@@ -129,7 +129,7 @@ def test_routes_and_answers_are_those_of_the_plain_server(
         (["--replicas", "2"], "--replicas needs --on ray"),
         (["--address", "x:1"], "--address needs --on ray"),
         (["--on", "ray", "--port", "0"], "needs a port"),
-        (["--on", "ray", "--keep", "0.1"], "excludes --on ray"),
+        (["--on", "ray", "--keep", "0.1"], "you cannot combine --keep and --on ray"),
     ],
 )
 def test_options_that_a_place_would_ignore_are_refused(
