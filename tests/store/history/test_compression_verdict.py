@@ -156,7 +156,7 @@ def test_configurations_with_which_every_compression_begins_have_no_lines() -> N
     enqueued = TrialEnqueued(params={"quantiser": "static"})
     handled = CommandHandled(command=1, kind="enqueue", done=True, message="next")
     refused = handled.model_copy(update={"done": False, "message": "no room"})
-    assert lines(enqueued, handled, refused) == [None, None, "enqueue: refused: no room"]
+    assert lines(enqueued, handled, refused) == [None, None, "enqueue: rejected: no room"]
     assert lines(*trial(0, 1.0), enqueued, handled)[-2:] == ["enqueued quantiser=static", None]
 
 
