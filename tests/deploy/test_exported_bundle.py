@@ -455,7 +455,7 @@ def test_the_command_predicts_without_torch_and_ray(house: tuple[Path, pd.DataFr
 
     assert done.stderr.splitlines()[-1] == "0 []"
     document = json.loads(done.stdout)
-    assert "column 'town' holds values that training never saw" in document["notes"][0]
+    assert "column 'town' holds values that training never saw" in document["messages"][0]
     assert [row["prediction"] for row in document["predictions"]] == pytest.approx(
         expected(frame), rel=1e-5
     )
