@@ -1,6 +1,6 @@
 """How errors are reported, click's own included: on stderr in one style, and with `--json` as JSON.
 
-What is wrong is left to whoever raised the error.
+What is wrong is left to the code that raised the error.
 """
 
 from __future__ import annotations
