@@ -170,7 +170,7 @@ def test_numbers_with_decimal_commas_beside_others_are_texts_and_a_note_says_wha
 
 def test_a_table_of_names_of_rows_alone_is_refused() -> None:
     with pytest.raises(
-        DataError, match="no column is left to predict the target from: left out columns"
+        DataError, match="no column is left to predict the target from: columns that differ"
     ):
         usable_columns(pd.DataFrame({"id": range(NUM_ROWS)}))
 

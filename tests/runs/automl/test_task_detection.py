@@ -243,7 +243,7 @@ def test_masked_values_are_missing_and_not_what_is_under_the_mask():
     targets = np.ma.masked_equal(np.arange(40) % 5, 3)
     problem = read_problem((inputs, targets), task="regression")
     kept = ~targets.mask
-    assert "left out 8 samples without a target" in problem.notes
+    assert "8 samples without a target are not used" in problem.notes
     assert problem.targets.tolist() == targets.data[kept].tolist()
     expected = np.where(inputs.mask, np.nan, inputs.data)[kept]
     np.testing.assert_array_equal(problem.samples.to_numpy(float), expected)

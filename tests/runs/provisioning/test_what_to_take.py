@@ -54,7 +54,7 @@ def known(store: Store) -> list[Evidence]:
 def test_what_to_take_is_said_first_with_its_time_and_cost(known: list[Evidence]) -> None:
     first, *rest = said(known, priced("g4dn.xlarge", 0.5), Requirements(max_nodes=1))
     assert first.startswith("take 1 x g4dn.xlarge of aws (us-east-1), on demand: about ")
-    assert "trials train as 128 samples = 128 x 1 accumulated x 1 worker, 1 at once" in first
+    assert "Trials train as 128 samples = 128 x 1 accumulated x 1 worker, 1 at once" in first
     assert not any("may take up to" in line or "extrapolated: measure" in line for line in rest)
 
 
