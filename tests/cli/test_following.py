@@ -295,7 +295,7 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
     assert "trial 1 stopped: the run ended\n" in out
     assert "trial 0 waiting: attempt 1 failed (lost): worker 99 was killed\n" in out
     assert (
-        "attempt 2 failed (lost): worker 100 died; retry 1 of 2 follows from its last checkpoint\n"
+        "attempt 2 failed (lost): worker 100 died. Retry 1 of 2 follows from its last checkpoint\n"
         in out
     )
     assert re.search(

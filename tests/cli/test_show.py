@@ -674,7 +674,7 @@ def test_check_summarises_a_table(shell: Shell) -> None:
         "churned has 2 classes: no 75%, yes 25%. Always guessing no has an accuracy of 0.750."
         in out
     )
-    assert "leave it out with data: {drop: ['Customer ID']}" in out
+    assert "data: {drop: ['Customer ID']}" in out
     found = shell.json("check", str(file), "--no-step")
     assert found["table"]["majority_share"] == 0.75
     assert any("'Customer ID' differs in nearly every row" in note for note in found["notes"])
