@@ -299,7 +299,7 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
         in out
     )
     assert re.search(
-        r"trial 0 failed \(lost\): .*; it had 1 retry \(resources.max_retries\)\n", out
+        r"trial 0 failed \(lost\): .* after 1 retry \(resources.max_retries\)\n", out
     )
     assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
     assert "warning: the disk is nearly full\n" in out

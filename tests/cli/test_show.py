@@ -677,7 +677,7 @@ def test_check_summarises_a_table(shell: Shell) -> None:
     assert "data: {drop: ['Customer ID']}" in out
     found = shell.json("check", str(file), "--no-step")
     assert found["table"]["majority_share"] == 0.75
-    assert any("'Customer ID' differs in nearly every row" in note for note in found["notes"])
+    assert any("'Customer ID' differs in nearly every row" in note for note in found["messages"])
 
 
 def test_a_note_has_no_marks_of_code_in_the_terminal(shell: Shell) -> None:
