@@ -298,9 +298,7 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
         "attempt 2 failed (lost): worker 100 died. Retry 1 of 2 follows from its last checkpoint\n"
         in out
     )
-    assert re.search(
-        r"trial 0 failed \(lost\): .* after 1 retry \(resources.max_retries\)\n", out
-    )
+    assert re.search(r"trial 0 failed \(lost\): .* after 1 retry \(resources.max_retries\)\n", out)
     assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
     assert "warning: the disk is nearly full\n" in out
     assert code == 4
