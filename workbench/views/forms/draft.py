@@ -102,9 +102,7 @@ class Draft:
             namespace: Classes and functions that may be used by name, such as those of a notebook.
         """
         self.notebook = Notebook(namespace)
-        if experiment is None:
-            experiment = Experiment(**_START)
-        self.experiment = experiment
+        self.experiment = experiment or Experiment(**_START)
         self.notebook.keep(self.experiment)
         self.document: dict[str, Any] = {}
         self.problems: list[WorkbenchError] = []
