@@ -153,7 +153,7 @@ class Usual:
         limit_bytes = memory_limit_bytes(experiment, capacity_of(experiment, cluster), cluster)
         if limit_bytes is None:
             limit_bytes = here.memory_bytes
-        return cls(chosen, plan, limit_bytes and int(limit_bytes), device)
+        return cls(chosen, plan, int(limit_bytes), device)
 
     @property
     def micro_batches(self) -> tuple[int, int]:

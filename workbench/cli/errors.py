@@ -94,8 +94,13 @@ def _translate(error: click.UsageError) -> ArgumentError:
         return ArgumentError("this is required", field=_name(error.param, error), next_step=step)
     if isinstance(error, click.BadParameter):
         problem, _, allowed = error.message.partition(_ALLOWED)
-        name = error.param_hint if error.param is None else _name(error.param, error)
-        field = " ".join(name) if isinstance(name, list | tuple) else name
+        field = None
+        if error.param is not None:
+            field = _name(error.param, error)
+        elif isinstance(error.param_hint, str):
+            field = error.param_hint
+        elif error.param_hint is not None:
+            field = " ".join(error.param_hint)
         return ArgumentError(
             problem.rstrip("."), field=field, allowed=allowed or None, next_step=step
         )

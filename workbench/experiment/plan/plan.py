@@ -236,11 +236,10 @@ class PartialPlan:
     @property
     def batch_text(self) -> str:
         """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
-        if self.global_batch is None:
+        if self.global_batch is None or self.replicas is None:
             return "unknown"
-        replicas = format_count(
-            self.replicas, "worker" if self.workers_per_replica == 1 else "replica"
-        )
+        unit = "worker" if self.workers_per_replica == 1 else "replica"
+        replicas = format_count(self.replicas, unit)
         return (
             f"{format_count(self.global_batch, 'sample')} = {self.micro_batch} x"
             f" {self.accumulation} accumulated x {replicas}"
