@@ -276,7 +276,7 @@ def test_nothing_is_overwritten_unless_it_is_allowed(
         assert content(target, each) == content(store, each)
     with (
         target.writer(other, owner_pid=os.getpid(), owner_host="here"),
-        pytest.raises(StoreError, match="way"),
+        pytest.raises(StoreError, match="active run"),
     ):
         restore(tmp_path / "backup", target, force=True)
 
