@@ -125,7 +125,10 @@ test("a machine that does not respond and a GPU that is lost are reported", () =
 test("a trial is shown with its plan, setbacks, step and traceback, and can be closed", () => {
   const { controller, state } = buildController({ trial: TRIAL }, "wide", { trial: 2 });
   const { container } = render(<Trial controller={controller} />);
-  assert.match(container.textContent!, /256 samples = 64 x 2 accumulated x 2 workers.*forward.*75%.*attempt 2: oom.*micro_batch = 32.*line 1/s);
+  assert.match(
+    container.textContent!,
+    /256 samples = 64 x 2 accumulated x 2 workers.*forward.*75%.*attempt 2: oom.*micro_batch = 32.*line 1/s,
+  );
   fireEvent.click(screen.getByRole("button", { name: /Export/ }));
   assert.equal(controller.dialog?.kind, "offer");
   fireEvent.click(screen.getByRole("button", { name: "Close the trial" }));
@@ -201,7 +204,12 @@ test("the advice is a card with its gain as a bar, once there is one", () => {
   state.run = buildRun({ card: buildCard() });
   rerender(<Advice controller={controller} />);
   const card = screen.getByRole("article", { name: "Advice" });
-  for (const text of ["256 samples = 128 x 1 accumulated x 2 workers", "it fits", "0.79 times the samples/s", "more noise"]) {
+  for (const text of [
+    "256 samples = 128 x 1 accumulated x 2 workers",
+    "it fits",
+    "0.79 times the samples/s",
+    "more noise",
+  ]) {
     assert.ok(within(card).getByText(text), text);
   }
   const bar = within(card).getByRole("img", { name: /^2\.00 times \(1\.60 to 2\.40\) the samples/ });

@@ -87,7 +87,9 @@ export function buildCard(change: Partial<AdviceCard> = {}): AdviceCard {
     gain: { factor: 2, low: 1.6, high: 2.4, words: "the samples/s of the experiment without advice" },
     predicted: [{ name: "step time", text: "59 ms" }],
     why: ["it fits"],
-    others: [{ name: "runner-up", plan: "128 samples = 64 x 1 accumulated x 2 workers", compared: "0.79 times the samples/s" }],
+    others: [
+      { name: "runner-up", plan: "128 samples = 64 x 1 accumulated x 2 workers", compared: "0.79 times the samples/s" },
+    ],
     measured: ["11 plans"],
     exchanges: ["powersgd, approximate: 9 ms a step"],
     would_change: ["more noise"],
