@@ -105,8 +105,7 @@ class StepCost:
     Attributes:
         factor: How many times the steps of an exact one it needs to the same value of the
             objective.
-        num_pairs: Trainings with either that show it: equally in everything else, the seed
-            included.
+        num_pairs: Pairs of trainings that differ in nothing but the exchange. They share the seed.
     """
 
     factor: Estimate

@@ -3,9 +3,8 @@
 Nothing is run.
 
 Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait
-for each other. Beside that, one global batch may be divided over the workers, which then train
-equally. Step times that were not measured come from the models of the advice, as far as these
-reach.
+for each other. If one global batch is divided over the workers instead, the training stays the
+same. Step times that were not measured are predicted by the models that advice uses.
 """
 
 from __future__ import annotations

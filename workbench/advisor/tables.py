@@ -16,7 +16,7 @@ from workbench.foundation.errors import DataError
 from workbench.foundation.table_columns import check_separator
 
 _Made = TypeVar("_Made")
-# How equally a name must be to that of a column that lacks.
+# How similar an unknown column must be to a missing one to be taken for a misspelling of it.
 _MISSPELT = 0.85
 
 

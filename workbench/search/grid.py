@@ -29,7 +29,7 @@ def is_small(space: Space) -> bool:
         if values is None or len(values) > _MAX_POINTS:
             return False
         sizes.append(len(values))
-    # Nothing is searched: whoever asks for several trials wants the same one again.
+    # Nothing is searched. If you ask for several trials, you want the same one again.
     if math.prod(sizes) == 1:
         return False
     # Conditions make combinations fewer than the product of the values.

@@ -88,7 +88,7 @@ def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
     """
     if values.dtype.kind not in "iu" or not dtypes or not values.size:
         return values
-    # What is no number of the vocabulary must fail there, and not become another.
+    # A number outside of the vocabulary must fail in the model. A cast would turn it into another.
     limits = np.iinfo(dtypes[0])
     if values.min() < limits.min or values.max() > limits.max:
         return values
