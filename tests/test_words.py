@@ -140,6 +140,7 @@ def findings(path: Path, shapes: dict[str, str]) -> Iterator[str]:
                 yield f"{where}: '{phrase}' (write: {written}): ... {around} ..."
 
 
+@pytest.mark.slow
 def test_texts_have_none_of_the_shapes() -> None:
     found = [finding for path in files() for finding in findings(path, SHAPES)]
     assert found == [], f"{len(found)}:\n" + "\n".join(found)
@@ -174,6 +175,7 @@ def test_the_guides_address_the_reader() -> None:
     assert addresses >= MIN_ADDRESSES * num_words(text) / 1000
 
 
+@pytest.mark.slow
 def test_names_are_the_usual_ones() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"

@@ -127,7 +127,7 @@ def test_noise_is_read_in_samples_of_the_smallest_batch_without_what_is_not_esti
         noise = read_noise(path, [128, 256])
     assert noise.reference_batch == 128
     assert noise.scales == {256: ([10.0, 50.0], [256.0, 1024.0]), 512: ([9.0], [128.0])}
-    with pytest.warns(UserWarning, match="left out"):
+    with pytest.warns(UserWarning, match="3 rows are not used"):
         assert read_noise(path, [128], reference_batch=64).scales[512] == ([9.0], [64.0])
 
 

@@ -22,6 +22,7 @@ def measured(part: str) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("application", ["bert", "cifar10", "ncf"])
 def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: str) -> None:
     cases = advisor_batch.read_cases(

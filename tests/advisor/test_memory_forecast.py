@@ -52,6 +52,7 @@ def test_workers_share_the_memory_of_their_node_with_those_that_run_at_the_same_
 OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
 
 
+@pytest.mark.slow
 def test_the_memory_in_a_preview_is_that_of_the_forecast_divided() -> None:
     experiment = Experiment(
         model="mlp",

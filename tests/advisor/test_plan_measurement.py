@@ -348,7 +348,7 @@ def test_a_batch_that_does_not_fit_is_divided_as_a_trial_would_divide_it() -> No
 
 def test_a_micro_batch_that_the_experiment_states_is_not_divided() -> None:
     with pytest.raises(
-        ExperimentError, match=r"does not fit: memory ran out\. Make the model smaller"
+        ExperimentError, match=r"do not fit: memory ran out\. Make the model smaller"
     ) as stated:
         begin_with_little_memory(128, micro_batch=512)
     assert stated.value.field == "plan.micro_batch"

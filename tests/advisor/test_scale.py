@@ -168,6 +168,7 @@ def test_the_parts_of_a_batch_are_equal_and_as_few_as_can_be(share: int, most: i
     assert not [fewer for fewer in range(1, times) if share % fewer == 0 and share // fewer <= most]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(1e-4, 0.5), min_size=2, max_size=4),
     st.sampled_from([16, 64, 256]),

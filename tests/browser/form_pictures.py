@@ -125,6 +125,7 @@ CARD: dict[str, Any] = {
     ],
     "measured": ["12 plans in 40 s"],
     "exchanges": ["bf16, approximate: 9 ms a step"],
+    "rejected": [],
     "would_change": ["more than 4 workers"],
     "settings": ["training:", "  global_batch: 128"],
 }

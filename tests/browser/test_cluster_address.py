@@ -58,6 +58,7 @@ def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(
     assert violations(page, ".workbench-form") == []
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_is_told_under_its_address_until_that_changes(
     page, kernel
 ) -> None:

@@ -176,7 +176,7 @@ def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(page
     form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
     panel = show(page, "Model")
     enter(panel.get_by_label("Model", exact=True), "build")
-    panel.get_by_text("run its cell first").wait_for()
+    panel.get_by_text("Run its cell first").wait_for()
     page.evaluate(f"(code) => {{ {KERNEL}.requestExecute({{ code }}); }}", LATE)
     form.get_by_text("✓ ready").wait_for(timeout=60_000)
     assert panel.get_by_role("row", name=re.compile("Linear")).count() == 1

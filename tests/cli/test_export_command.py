@@ -286,6 +286,7 @@ def test_the_schema_for_editors_describes_every_section(shell: Shell) -> None:
     assert set(schema["properties"]) == set(Experiment.model_fields)
 
 
+@pytest.mark.slow
 def test_the_doctor_finds_runs_that_train_nothing_and_a_broken_store_first(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +336,7 @@ def test_the_doctor_notes_a_store_that_the_environment_names_and_does_not_create
     assert not (shell.folder / "store.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_the_doctor_looks_at_each_gpu(
     shell: Shell, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,7 +395,7 @@ def test_runs_whose_drivers_end_with_the_head_are_found_and_lost_at_once(shell: 
 def test_a_run_of_this_process_cannot_be_detached(shell: Shell) -> None:
     code, _, err = shell("resume", "last", "--launcher", "inline", "--detach")
     assert code == 2
-    assert "omit --launcher inline" in err
+    assert "you cannot combine --detach and --launcher inline" in err
 
 
 def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:

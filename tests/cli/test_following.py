@@ -477,6 +477,7 @@ def train(config, report):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_head")
 def test_a_run_in_this_process_shows_its_lines_as_they_come_and_ends_like_an_interrupted_one(

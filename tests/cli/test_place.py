@@ -87,6 +87,7 @@ def write_bundle(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["plan", "simulate"])
 def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) -> None:
     path = write_bundle(shell.folder)

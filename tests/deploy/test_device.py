@@ -35,6 +35,7 @@ def folders_on(board: SshServer) -> list[Path]:
     return [path for path in board.temporary.iterdir() if path.is_dir()]
 
 
+@pytest.mark.slow
 def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(
     bundle: Path, board: SshServer
 ) -> None:

@@ -159,6 +159,7 @@ def predictor_ids(vocabulary: tuple[str, ...], texts: list[str], context: int) -
     return np.array([(each + [0] * context)[:context] for each in found])
 
 
+@pytest.mark.slow
 def test_each_pixel_has_a_class(tmp_path: Path) -> None:
     made, data, card = exported(tmp_path / "bundle", "unet", {"name": "masks"}, width=4)
     assert (card.outputs[0].kind, card.outputs[0].shape) == ("classes", (32, 32, 11))
@@ -189,6 +190,7 @@ def test_boxes_are_found_in_an_image_everywhere(tmp_path: Path) -> None:
         np.testing.assert_allclose(answers.values, expected.numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_found_boxes_are_the_same_in_python_in_the_script_and_served(tmp_path: Path) -> None:
     # Untrained scores are all alike and low, so that the last layer is made to answer with some
     # boxes.

@@ -140,6 +140,7 @@ def test_an_application_makes_the_rounds_of_its_trial(tmp_path: Path, case: str)
         assert theirs == pytest.approx({name: ours[name] for name in theirs}, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_an_application_needs_torch_and_numpy_only(tmp_path: Path) -> None:
     write_application(tmp_path, task(tmp_path / "trial"), "digits")
 

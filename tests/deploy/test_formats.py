@@ -95,6 +95,7 @@ def test_a_format_that_answers_otherwise_is_refused_and_leaves_nothing(
     assert not (tmp_path / "bundle/mine.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "data", "values"),
     [

@@ -90,7 +90,7 @@ def test_the_command_names_each_file_and_its_class(bundle: Path) -> None:
     assert first.startswith(f"{picture},")
     assert len(others) == 6
     listed = json.loads(CliRunner().invoke(predict, [str(bundle), str(picture), "--json"]).output)
-    assert listed["rows"][0]["file"] == str(picture)
+    assert listed["predictions"][0]["file"] == str(picture)
 
 
 def test_the_script_of_the_bundle_answers_alike(bundle: Path) -> None:

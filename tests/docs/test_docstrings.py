@@ -146,6 +146,7 @@ def test_an_example_shows_what_happens(test: doctest.DocTest, folder: Path) -> N
     _carry_out(test, {})
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("test", _parameters(with_run=True))
 def test_an_example_about_a_run_shows_what_happens(

@@ -100,6 +100,7 @@ def test_the_code_of_a_page_works(page: Path, folder: Path) -> None:
     carry_out(page, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(with_ray=True))
 def test_the_code_of_a_page_that_starts_runs_works(
     page: Path, ray_head: Path, folder: Path, monkeypatch: pytest.MonkeyPatch

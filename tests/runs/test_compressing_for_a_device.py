@@ -100,6 +100,7 @@ def test_the_latency_is_that_of_the_device_beside_that_of_here(
     assert "On the trial's machine" in report
 
 
+@pytest.mark.slow
 def test_what_was_measured_on_a_device_is_reused_for_the_same_files(
     board: SshServer, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_what_was_measured_on_a_device_is_reused_for_the_same_files(
     assert measure(other).measured_unix_s > first.measured_unix_s
 
 
+@pytest.mark.slow
 def test_a_device_that_cannot_be_used_is_refused_before_a_run_is_stored(
     original: Run,  # noqa: F811
     board: SshServer,

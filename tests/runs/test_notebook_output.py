@@ -60,7 +60,7 @@ def test_the_snapshot_of_an_advice_is_its_card(tmp_path: Path) -> None:
         )
         html = wb.attach(run_id, store=store)._repr_html_()
     assert html is not None
-    assert given["choice"]["written"] in html
+    assert "256 samples = 128 x 1 accumulated x 2 workers" in html
     assert "<img" not in html
 
 

@@ -168,7 +168,7 @@ def test_a_trial_that_has_ended_is_not_stopped(tmp_path: Path, url: str) -> None
 
     with pytest.raises(RunError, match="trial 2 cannot be stopped: it is already pruned"):
         run.stop(trial=2)
-    with pytest.raises(RunError, match="there is no such trial"):
+    with pytest.raises(ArgumentError, match="the run has no trial 99"):
         run.stop(trial=99)
 
 

@@ -79,6 +79,7 @@ def loss(params: Mapping[str, Any]) -> float:
     return math.sin(9 * params["x"]) + (params["x"] - 0.6) ** 2
 
 
+@pytest.mark.slow
 def test_the_same_seconds_try_more_where_costs_vary() -> None:
     by_time, by_number = [], []
     for seed in range(3):

@@ -16,6 +16,7 @@ from workbench.store.database.backup import back_up, restore
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_run_under_way_is_restored_up_to_an_event_and_resumed_there(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch

@@ -219,6 +219,7 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
     assert sweep.of(Noted) == [noted]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_pool")
 def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
     store: Store, monkeypatch: pytest.MonkeyPatch

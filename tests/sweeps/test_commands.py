@@ -68,6 +68,7 @@ def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_one_trial_can_be_stopped_and_the_run_goes_on(store: Store, notes: Path) -> None:
     sweep = hold(store, notes, options={"steps": 100}, budget={"trials": 2}).drive()
     sweep.wait_for(TrialReported, lambda event: event.step >= 2)

@@ -87,6 +87,7 @@ def test_an_ended_trial_takes_few_bytes() -> None:
     assert num_bytes / num_trials < MAX_BYTES_PER_TRIAL
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_tune_forgets_trials_that_have_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

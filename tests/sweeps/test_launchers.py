@@ -83,6 +83,7 @@ def test_a_run_that_another_process_drives_is_not_given_an_actor(store: Store) -
     sweep.launch().wait("complete")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["ray", "inline"])
 def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(
     store: Store, launcher: str
@@ -111,6 +112,7 @@ def test_a_ray_that_is_lost_meanwhile_is_told_in_our_words(
     sweep.launch().wait("complete")
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nothing_but_failures_came_of_its_trials_has_failed(store: Store) -> None:
     sweep = Sweep.create(store, "no_such_function", budget={"trials": 2}).launch().wait("failed")
     assert [(trial.state, trial.reason) for trial in sweep.trials] == [("failed", "error")] * 2
@@ -339,6 +341,7 @@ def test_nothing_is_left_in_the_temporary_and_the_home_folder(store: Store) -> N
     assert find() == before
 
 
+@pytest.mark.slow
 def test_a_driver_whose_store_cannot_be_opened_says_so_and_ends(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def check(sweep: Sweep, name: str, values: list[float]) -> None:
     assert all(trial.params[name] == values[-1] for trial in history.ranked())
 
 
+@pytest.mark.slow
 def test_a_function_is_trained_in_full_only_where_it_promises_most(
     store: Store, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_run_that_has_ended_is_extended_by_new_configurations_at_the_lowest_le
     assert len(run.of(TrialEnded)) == len(run.trials)
 
 
+@pytest.mark.slow
 def test_a_program_receives_its_level(store: Store) -> None:
     experiment = Experiment(
         command=[sys.executable, str(PROGRAM), "good", "{loss}", "{size}"],

@@ -34,6 +34,7 @@ def predicted(store: Store, **changes: Any) -> tuple[list[MemoryPredicted], Ledg
     return [event for event in stored if isinstance(event, MemoryPredicted)], ledger
 
 
+@pytest.mark.slow
 def test_the_first_trial_of_a_sweep_fits_although_most_of_the_space_does_not(store: Store) -> None:
     [found], ledger = predicted(store)
     by_width = {int(str(params["hidden_width"])): peak for params, peak in found.peaks}

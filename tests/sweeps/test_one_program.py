@@ -112,6 +112,7 @@ def train(config, report):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_pool")
 def test_a_bundle_holds_the_data_that_its_trial_read(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -175,7 +175,7 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"search": {"momentum": {"low": 0.8, "high": 0.9, "when": {"optimiser": "sgd"}}}},
         "search.momentum.when",
-        "no such",
+        "optimiser is not searched",
     ),
     (
         {

@@ -34,6 +34,7 @@ def sweep_of(store: Store, *arguments: str, **fields: Any) -> Sweep:
     return Sweep(store, store.create_run(experiment)).drive()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_hostile_programs_end_their_trial_and_nothing_else(store: Store) -> None:

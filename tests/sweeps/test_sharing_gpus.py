@@ -67,6 +67,7 @@ def commands(cluster_with_gpu: Cluster) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(
     cluster_with_gpu: Cluster, commands: subprocess.Popen[str]
@@ -92,6 +93,7 @@ def test_copies_are_measured_once_and_trials_share_the_gpu_as_decided(
         assert len(_history(store).trials) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_stopping_a_run_ends_the_measuring_before_its_first_trial(
     cluster_with_gpu: Cluster, commands: subprocess.Popen[str]

@@ -37,6 +37,7 @@ def spans(sweep: Sweep) -> list[tuple[float, float]]:
     return [(event.time_unix_s, ended[event.trial]) for event in sweep.of(TrialStarted)]
 
 
+@pytest.mark.slow
 def test_runs_that_threads_of_one_process_drive_do_not_disturb_each_other(store: Store) -> None:
     sweeps = [Sweep.create(store, "curve", seed=seed, budget={"trials": 2}) for seed in range(4)]
     threads = [threading.Thread(target=sweep.launch, args=("inline",)) for sweep in sweeps]

@@ -136,6 +136,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     }
 
 
+@pytest.mark.slow
 def test_two_workers_keep_one_mean(by_torch: tuple[list[float], nn.Module], tmp_path: Path) -> None:
     for losses in run_together(train_on_two, 2, str(tmp_path))[0].values():
         # Each worker normalises by its own half of the samples.

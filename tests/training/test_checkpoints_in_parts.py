@@ -53,6 +53,7 @@ def train_in_parts(rank: int, num_workers: int, meeting: str, folder: str) -> li
     return found
 
 
+@pytest.mark.slow
 def test_strategies_hand_a_training_over_in_parts(tmp_path: Path) -> None:
     for answer in run_together(train_in_parts, 2, str(tmp_path)):
         for number, (state, step, problem) in enumerate(answer):

@@ -124,6 +124,7 @@ def train_with_late_rank(rank: int, num_workers: int, meeting: str, text: str, f
             hook.remove()
 
 
+@pytest.mark.slow
 def test_the_worker_for_which_the_others_wait_is_reported(tmp_path: Path) -> None:
     text = experiment(plan={"workers": 3}, training={"global_batch": 480, "epochs": 4})
     ended, events = run_together(train_with_late_rank, 3, text, str(tmp_path))[0]
@@ -269,6 +270,7 @@ def exchange_more_on_rank_1(config: dict[str, Any], report: Any, worker: Any) ->
             report(step=step, loss=1.0)
 
 
+@pytest.mark.slow
 def test_a_rank_that_exchanges_more_often_is_named_instead_of_waiting() -> None:
     (first, _), (second, _) = run_together(run_own_function, 2, "exchange_more_on_rank_1")
     assert first.state == "complete"

@@ -193,6 +193,7 @@ def test_a_training_that_accumulates_is_the_same_with_measuring_and_without(tmp_
         assert torch.equal(value, measured["strategy"]["model"][name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [{}, {"micro_batch": 8}], ids=str)
 def test_what_was_measured_survives_an_interruption(plan: dict[str, Any], tmp_path: Path) -> None:
     text = digits(plan=plan, training={"checkpoint_every": 1}).model_dump_json()

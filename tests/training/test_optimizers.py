@@ -126,6 +126,7 @@ def test_what_torch_does_not_offer_is_refused(training: dict[str, Any], field: s
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 def test_a_trial_imports_no_compiler_and_optimizers_stay_out_of_what_is_compiled(
     tmp_path: Path,
 ) -> None:
@@ -276,6 +277,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     return results
 
 
+@pytest.mark.slow
 def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -> None:
     results = run_together(train_on_two, 2, str(tmp_path))[0]
     asked = experiment(optimizer="adamw", parameter_groups=THAWED, epochs=3)

@@ -115,6 +115,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     return results
 
 
+@pytest.mark.slow
 def test_every_strategy_has_the_mean_of_one_worker(
     averaged: tuple[Any, Any], tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import POLL_S, await_end
+from workbench.store.history.history import no_such_trial
 
 _ANSWER_TIMEOUT_S = 5.0
 _WRITTEN: Mapping[str, str] = {ENERGY: "Wh", MONEY: ""}
@@ -63,12 +64,14 @@ def _stop_trial(run: StoredRun, trial: int) -> str | None:
             next_step=suggest("resume", run.run_id, lead="To continue it"),
         )
     record = run.history.trials.get(trial)
-    if record is None or record.finished:
-        problem = "there is no such trial"
-        if record is not None:
-            problem = f"it is already {record.state}"
+    if record is None:
+        raise no_such_trial(run.history, trial)
+    if record.finished:
         running = [str(item.number) for item in run.history.in_state("running", "waiting")]
-        raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
+        raise RunError(
+            f"trial {trial} cannot be stopped: it is already {record.state}",
+            allowed=running or None,
+        )
     return command(run, "stop_trial", payload)
 
 

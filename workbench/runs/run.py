@@ -487,8 +487,8 @@ class Run:
             when it can.
 
         Raises:
-            ArgumentError: If `trial` is not a number of a trial.
-            RunError: If the run has ended or was lost, or no such trial is under way.
+            ArgumentError: If the run has no such trial.
+            RunError: If the run or the trial has ended, or the run was lost.
 
         Example:
             >>> answer = running.stop()

@@ -290,6 +290,7 @@ except RunError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_head_that_ends_while_it_is_needed_is_an_error_in_words(started):
     finished = subprocess.run(
         [sys.executable, "-c", ATTACH_AND_LOSE],
@@ -312,6 +313,7 @@ def test_knowing_the_head_needs_no_ray(ray_head):
     assert run_python(code, ray_head).split() == ["2.0", "False"]
 
 
+@pytest.mark.slow
 def test_a_head_whose_folder_was_cleaned_is_replaced_unless_something_lives_in_it(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

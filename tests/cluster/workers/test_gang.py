@@ -209,6 +209,7 @@ def test_what_a_killed_coordinator_held_comes_back(make_task, origin):
     wait_until(lambda: not psutil.pid_exists(worker_pid))
 
 
+@pytest.mark.slow
 def test_the_next_trial_keeps_the_workers_and_is_cancelled_by_its_own_number(
     make_task, origin, monkeypatch: pytest.MonkeyPatch
 ):
@@ -232,6 +233,7 @@ def test_the_next_trial_keeps_the_workers_and_is_cancelled_by_its_own_number(
     wait_until(lambda: not psutil.pid_exists(kept.pid))  # it does not listen
 
 
+@pytest.mark.slow
 def test_workers_are_kept_for_a_while_only_and_never_where_each_trial_has_its_own(
     make_task, origin, monkeypatch: pytest.MonkeyPatch
 ):
@@ -322,6 +324,7 @@ def test_a_gang_that_can_never_run_is_refused_and_does_not_wait():
     assert pool_status().num_waiting == 0
 
 
+@pytest.mark.slow
 def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
     first = Gang.lease(ONE)
     pair = Gang(Request("pair", num_workers=2))

@@ -112,6 +112,7 @@ os._exit(out.flush() or 0)
 """
 
 
+@pytest.mark.slow
 def test_everything_that_a_trial_changes_is_restored_whether_it_loads_torch_or_finds_it() -> None:
     command = [sys.executable, "-c", SCRIPT, json.dumps(CHANGES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -78,6 +78,7 @@ def test_another_number_of_workers_from_trial_to_trial_finds_them_warm(make_task
         assert set(pids) <= set(pair)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_gang_stays_behind_in_its_workers(make_task, origin):
     task = make_task("add_up")
     for trial in range(NUM_TRIALS):
@@ -138,6 +139,7 @@ def test_a_gang_that_trains_ends_with_its_coordinator(ending, make_task, origin)
     assert not set(pids) & set(worker_pids)
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_leaves_the_gang_warm_and_says_why(make_task, origin):
     gang = Gang.lease(Request("run", num_workers=2), timeout_s=60)
     pids = [worker.pid for worker in gang.workers]

@@ -7,6 +7,8 @@ import sys
 PROGRAM = """
 import numpy
 import threadpoolctl
+import pytest
+
 from workbench.cluster.workers.worker import Worker
 
 def num_threads():
@@ -19,6 +21,7 @@ print(before, num_threads())
 """
 
 
+@pytest.mark.slow
 def test_a_worker_in_a_process_that_has_loaded_numpy_computes_on_its_own_cores_only() -> None:
     variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     done = subprocess.run(

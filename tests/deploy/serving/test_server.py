@@ -191,7 +191,7 @@ def test_a_server_that_cannot_start_states_why(
         port = str(other.getsockname()[1])
         for arguments, words in {
             (bundles / "sum", "--host", "0.0.0.0", "--no-token"): "others can reach 0.0.0.0",
-            (bundles / "sum", "--port", port): "--port 0 takes any",
+            (bundles / "sum", "--port", port): "--port 0 for any free port",
             (bundles / "sum", "--port", "0", "--token-file", open_file): f"chmod 600 {open_file}",
             (bundles / "sum", bundles / "sum"): "NAME=",
             (tmp_path,): "card.json",

@@ -25,6 +25,7 @@ def test_unseen_plans_and_models_are_predicted_within_the_goal(name: str) -> Non
     assert found.choice is None or found.choice <= GOAL_OF_CHOICE
 
 
+@pytest.mark.slow
 @needs_measurements
 def test_a_few_plans_across_nodes_are_enough_beside_other_models_on_one_node() -> None:
     assert FOLDER is not None

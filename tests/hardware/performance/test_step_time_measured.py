@@ -21,6 +21,7 @@ needs_measurements = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_measurements
 @pytest.mark.parametrize("split", LIMITS)
 def test_unseen_steps_are_predicted_within_the_limit_and_better_than_by_the_nearest_row(

@@ -7,6 +7,8 @@ import sys
 
 CODE = """
 import sys, threading
+import pytest
+
 from workbench.hardware.resources import loaded_ray
 assert loaded_ray() is None
 loading = threading.Thread(target=lambda: __import__("ray"))
@@ -18,6 +20,7 @@ loading.join()
 """
 
 
+@pytest.mark.slow
 def test_a_ray_that_is_being_loaded_is_waited_for() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n", done.stderr

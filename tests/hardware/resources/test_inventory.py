@@ -109,6 +109,7 @@ def test_a_cluster_is_the_sum_of_the_nodes_that_live() -> None:
     assert [item.gpu_type for item in found.nodes] == ["A100", None]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_nobody_is_connected_to_is_refused() -> None:
     # In a process of its own: other tests may have attached this one.
     code = "from workbench.hardware.resources import cluster_inventory; cluster_inventory()"

@@ -93,7 +93,7 @@ def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
 
         assert not found.has_result
         with pytest.raises(
-            RunError, match=r"no model .* was trained; the last failed: ValueError: wide"
+            RunError, match=r"no model .* was trained \(the last failed: ValueError: wide\)"
         ):
             found.predict(table())
 

@@ -72,7 +72,7 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
             frame().assign(y=["yes", "yes", None, np.nan] * 10),
             "y",
             DataError,
-            r"'yes' in every sample that has one; .*20 samples have none: .*y\.fillna",
+            r"'yes' in every sample that has one; .*20 samples have none\. .*y\.fillna",
         ),
         (
             frame().assign(y=[1.0, np.inf, -np.inf, 0.0] * 10),

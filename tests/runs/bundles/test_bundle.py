@@ -11,7 +11,7 @@ import pytest
 
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
-from workbench.foundation.errors import RunError
+from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import TrialReported
 from workbench.runs import Run, read_experiment
 from workbench.runs.bundles.bundle import narrow
@@ -84,7 +84,7 @@ def test_only_complete_trials_are_exported(tmp_path: Path) -> None:
         RunError, match="trial 2 is pruned, not complete; allowed: best, or trials 1, 0"
     ):
         run.export(tmp_path / "a", trial=2)
-    with pytest.raises(RunError, match="no trial 17"):
+    with pytest.raises(ArgumentError, match="no trial 17"):
         run.export(tmp_path / "b", trial=17)
     with Store.open(str(tmp_path / "other.sqlite")) as store:
         empty = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))
@@ -286,7 +286,8 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
     ]
     readme = (folder / "README.md").read_text()
     assert (
-        "`files/` holds what the function left in its folder:\n\n- epoch-3/model.bin, 7 B" in readme
+        "`files/` contains what the function left in its folder:\n\n- epoch-3/model.bin, 7 B"
+        in readme
     )
     assert "finds in another way are not here" in readme
     assert "too large for this folder: large.bin" in readme

@@ -52,6 +52,7 @@ def run(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
         yield wb.sweep(experiment, store=store, launcher="inline").wait()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_sweep_is_combined_and_compared_with_its_best_trial(run: Run) -> None:
     ensemble = run.ensemble()

@@ -74,14 +74,15 @@ def test_times_of_slurm_are_taken_as_they_are(time_limit: str) -> None:
 )
 def test_what_is_no_time_of_slurm_is_refused(time_limit: str) -> None:
     with pytest.raises(
-        ArgumentError, match=r"--time: .* is not a time limit in Slurm.s format; allowed: MINUTES"
+        ArgumentError,
+        match=r"--job-time: .* is not a time limit in Slurm.s format; allowed: MINUTES",
     ):
         script(time_limit=time_limit)
 
 
 @pytest.mark.parametrize("time_limit", ["2", "0", "1:59", "0:2:0"])
 def test_a_job_that_would_be_queued_again_at_once_is_refused(time_limit: str) -> None:
-    with pytest.raises(ArgumentError, match=r"--time: .*allowed: more than 120 s"):
+    with pytest.raises(ArgumentError, match=r"--job-time: .*allowed: more than 120 s"):
         script(time_limit=time_limit)
 
 

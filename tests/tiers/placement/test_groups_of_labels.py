@@ -75,6 +75,7 @@ def test_the_threshold_of_groups_loses_half_a_percent_at_most() -> None:
     assert answers.mean() >= evidence.group_is_correct[:, 1].mean() - 0.005
 
 
+@pytest.mark.slow
 def test_plans_state_the_accuracy_of_classes_and_of_groups() -> None:
     given = replace(system().with_load(0.3), evidence=grouped(), group_threshold=0.6)
     for plans in (expected_plans(given, 0.0), played_plans(given, 5000)):

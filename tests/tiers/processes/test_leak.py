@@ -117,5 +117,5 @@ def test_a_model_that_sends_no_features_is_refused(tmp_path: Path) -> None:
 
 def test_numbers_of_words_are_not_compared_as_amounts(tmp_path: Path) -> None:
     words = Samples(np.arange(36).reshape(9, 4), np.zeros(9, dtype=np.int64))
-    with pytest.raises(RunError, match="recovered of texts is not measured"):
+    with pytest.raises(RunError, match="a leak of texts is not measured"):
         measure_leak(tmp_path, write_stages(tmp_path), words, words)

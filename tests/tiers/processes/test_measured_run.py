@@ -55,6 +55,7 @@ def bundle(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     reports: list[list[dict[str, float]]] = []

@@ -21,6 +21,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_stages_and_frames_are_measured_and_kept(bundle: Path, tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     found = profile_stages(bundle, batches=(1, 3), num_calls=20)

@@ -144,6 +144,7 @@ def test_values_travel_while_the_next_step_is_computed(staleness: int | None) ->
     exchange.close()
 
 
+@pytest.mark.slow
 def test_a_replica_waits_for_the_slowest_only_as_far_as_the_bound() -> None:
     """The first replica would be done at once, and the third sleeps before each step."""
     ahead = {}

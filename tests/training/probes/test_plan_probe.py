@@ -231,6 +231,7 @@ def measure_with_little_memory_on_rank_1(
     return with_little_memory(action) if rank == 1 else action()
 
 
+@pytest.mark.slow
 def test_a_worker_that_alone_runs_out_of_memory_ends_its_plan_on_all_and_the_next_is_measured() -> (
     None
 ):
@@ -319,6 +320,7 @@ def test_one_worker_that_runs_out_of_memory_goes_on_with_the_next_plan() -> None
     assert [event.fits for event in events] == [False, True]
 
 
+@pytest.mark.slow
 def test_what_holds_more_than_allowed_does_not_fit_and_nothing_larger_is_tried() -> None:
     limit_bytes = psutil.Process().memory_info().rss + GIB // 4
     plans = sizes(1, 32, 128, 33)
@@ -340,6 +342,7 @@ def measure_shards_within(rank: int, num_workers: int, meeting: str, text: str) 
     return measure(rank, num_workers, meeting, text, plans, num_steps=3, limit_bytes=limit_bytes)
 
 
+@pytest.mark.slow
 def test_shards_are_not_tried_at_a_size_that_smaller_ones_say_is_too_large() -> None:
     (ended, events), _ = run_together(
         measure_shards_within, 2, experiment(model="test_plan_probe:build_wide")

@@ -81,6 +81,7 @@ def test_nothing_that_a_program_imports_or_sets_reaches_the_next_one(run) -> Non
     assert seen.stdout == "torch.float32 False\n"
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_too_long_is_killed_with_its_children(run, tmp_path: Path) -> None:
     code = (
         "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '600'])\n"

@@ -135,6 +135,7 @@ def send_late(rank: int, num_workers: int, meeting: str) -> list[float]:
         group.close()
 
 
+@pytest.mark.slow
 def test_a_worker_waits_longer_for_another_than_for_its_connection() -> None:
     assert run_together(send_late, 2) == [[0.0, 1.0, 2.0, 0.0, 1.0, 2.0], []]
 
@@ -174,5 +175,6 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_the_call_that_joins_a_group_is_torchs_own_outside_of_a_group() -> None:
     subprocess.run([sys.executable, "-c", STRANGER], check=True, cwd=Path(__file__).parents[3])

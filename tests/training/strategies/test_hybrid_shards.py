@@ -131,6 +131,7 @@ def together() -> Any:
     return run_together(everything, NUM_WORKERS, written(alone.state()))[0]
 
 
+@pytest.mark.slow
 def test_workers_that_hold_two_copies_train_like_one(together: Any) -> None:
     for case, (losses, part, model) in zip(CASES, together[0], strict=True):
         _, _, optimizer, clip_norm = case
@@ -229,6 +230,7 @@ def test_the_advisor_tries_shards_of_stages_and_parts_where_there_are_replicas()
         assert found == {(2, 2, 0), (4, 2, 0), (4, 2, 2), (4, 4, 0)}
 
 
+@pytest.mark.slow
 def test_a_part_of_the_workers_holds_more_than_a_part_of_all() -> None:
     experiment = make_experiment(
         model={"name": "mlp", "options": {"hidden_width": 512}},

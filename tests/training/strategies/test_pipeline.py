@@ -82,6 +82,7 @@ def train_all(rank: int, num_workers: int, meeting: str) -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_stages", [2, 3])
 def test_stages_compute_what_one_worker_computes(num_stages: int) -> None:
     answers = run_together(train_all, num_stages)

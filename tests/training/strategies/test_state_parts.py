@@ -88,6 +88,7 @@ def together() -> list[Any]:
     return run_together(write_and_continue, NUM_WORKERS)[0]
 
 
+@pytest.mark.slow
 def test_parts_are_the_state_and_each_is_written_once(together: list[Any]) -> None:
     for case, (state, parts, _) in zip(CASES, together, strict=True):
         found = state_of(parts)

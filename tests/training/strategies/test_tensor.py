@@ -67,6 +67,7 @@ def train_parts(
     return found
 
 
+@pytest.mark.slow
 def test_a_warm_worker_uses_no_group_of_an_earlier_trial() -> None:
     # Torch numbers groups from 0 again once all were left, and keeps numbers with what it knows of
     # meshes.

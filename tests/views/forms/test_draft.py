@@ -131,6 +131,7 @@ def act(draft: Draft, action: tuple[Any, ...]) -> None:
             getattr(draft, name)(*arguments)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(edits)
 @example([("write_yaml", "1: 2")])

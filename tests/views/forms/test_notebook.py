@@ -110,7 +110,7 @@ def test_a_name_is_found_as_soon_as_its_cell_has_run() -> None:
     draft = Draft(namespace=namespace)
     draft.edit([("model", "build"), ("loss", "lossy")])
     problem = next(one for one in draft.problems if one.field == "model")
-    assert "run its cell first" in str(problem)
+    assert "Run its cell first" in str(problem)
     draft.follow_notebook()
     assert draft.document["model"] == "build"
 

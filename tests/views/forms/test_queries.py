@@ -107,6 +107,7 @@ def test_a_topic_that_has_no_query_is_refused(queries: Queries, told: queue.Queu
     assert "file" in last(told)["problem"]["problem"]
 
 
+@pytest.mark.slow
 def test_the_model_and_the_data_are_looked_at(queries: Queries, told: queue.Queue[Any]) -> None:
     queries.submit("model", 1, {})
     # 64 inputs, two hidden layers of 128, ten classes, each with its offsets.

@@ -53,6 +53,7 @@ def wait_until_gone(pid: int) -> None:
     wait_until(lambda: pid not in pids())
 
 
+@pytest.mark.slow
 def test_a_process_that_died_while_idle_is_replaced(drawer: FigureRenderer, run_id: str) -> None:
     before = pids()
     assert json.loads(drawer.figure(run_id, "timeline"))["data"]
@@ -63,6 +64,7 @@ def test_a_process_that_died_while_idle_is_replaced(drawer: FigureRenderer, run_
     assert json.loads(drawer.figure(run_id, "parallel"))["data"]
 
 
+@pytest.mark.slow
 def test_a_choice_by_hand_is_drawn_at_once(
     drawer: FigureRenderer, run_id: str, tmp_path: Path
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_process_that_dies_while_it_draws_is_an_error_and_the_next_figure_come
     assert json.loads(drawer.figure(run_id, "timeline"))["data"]
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_ended_and_so_is_what_waited_behind_it(
     drawer: FigureRenderer, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,6 +236,7 @@ class TestBounds:
         )
         await browser.take_until(lambda: browser.curves.get(2, [(0, 0)])[-1][0] == 199)
 
+    @pytest.mark.slow
     async def test_bytes_a_second_stay_bounded_with_many_busy_trials(self, connect, store):
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": "busy"}))
         with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:

@@ -354,6 +354,7 @@ class TestSnippets:
 
 
 class TestAsking:
+    @pytest.mark.slow
     async def test_stopping_leaves_a_command_for_the_driver(self, post, run_id, store: Store):
         answer = json.loads((await post("actions", body={"kind": "stop", "run": run_id})).body)
         assert [command.kind for command in store.commands(run_id)] == ["stop"]

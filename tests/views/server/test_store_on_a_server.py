@@ -29,6 +29,7 @@ def jp_server_config(jp_server_config: dict[str, Any], postgresql_url: str) -> d
     return {**jp_server_config, "WorkbenchExtension": settings}
 
 
+@pytest.mark.slow
 async def test_two_browsers_see_what_comes_over_one_connection_for_news(
     *, jp_fetch, jp_ws_fetch, run_id: str, store: Store, postgresql: Server, postgresql_url: str
 ) -> None:

@@ -232,7 +232,7 @@ def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(
 ) -> None:
     talk = Talk(wb.app(), monkeypatch)
     try:
-        assert "run its cell first" in talk.edit(("model", "late"))["problems"][0]["next_step"]
+        assert "Run its cell first" in talk.edit(("model", "late"))["problems"][0]["next_step"]
         shell.run_cell("def late(config): return 1")
         assert talk.state["problems"] == []
         assert talk.state["document"]["model"].startswith("embedded:late@")

@@ -42,6 +42,7 @@ def test_without_a_built_front_end_there_is_an_error_in_words(tmp_path: Path, bu
         wb.live(run)
 
 
+@pytest.mark.slow
 def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(
     tmp_path: Path, built: Path
 ) -> None:

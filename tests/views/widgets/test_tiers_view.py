@@ -125,6 +125,7 @@ def test_what_is_wrong_with_a_bundle_is_shown_in_words(tmp_path: Path) -> None:
     view.shown.close()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_file_is_an_error(tmp_path: Path, built: Path) -> None:
     path = tmp_path / "tiers.yaml"
     path.write_text(FILE.replace("0.7", "7"))

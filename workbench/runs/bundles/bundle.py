@@ -235,7 +235,8 @@ def choose_trial(run: StoredRun, history: History, number: int | None) -> Trial:
     """Return the complete trial of a number, else the one that was chosen by hand, or the best.
 
     Raises:
-        RunError: If there is none.
+        ArgumentError: If the run has no trial of this number.
+        RunError: If no trial is complete.
     """
     if number is None:
         chosen = chosen_or_best(history)
