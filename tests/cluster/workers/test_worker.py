@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import numpy
 import threadpoolctl
-import pytest
-
 from workbench.cluster.workers.worker import Worker
 
 def num_threads():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
-CODE = """
-import sys, threading
 import pytest
 
+CODE = """
+import sys, threading
 from workbench.hardware.resources import loaded_ray
 assert loaded_ray() is None
 loading = threading.Thread(target=lambda: __import__("ray"))
