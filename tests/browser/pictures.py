@@ -78,12 +78,8 @@ def draw_run(browser: Any, jupyter: Jupyter) -> str:
         The ID of the run.
     """
     write_notebook(jupyter.root, "digits.ipynb", START, BEST)
-    page = new_page(browser, device_scale_factor=2)
-    page.set_viewport_size({"width": 900, "height": 780})
-    open_lab(page, jupyter, "digits.ipynb")
-    page.wait_for_selector(f"{NOTEBOOK} .jp-Cell")
-    page.wait_for_function(KERNEL_IS_IDLE)
-    hide_sidebar(page)
+    page = sharp_page(browser, 900, 780)
+    open_notebook(page, jupyter, "digits.ipynb")
     frames = [screenshot(page, NOTEBOOK)] * NUM_FIRST_FRAMES
     execute(page, "notebook:run-cell-and-select-next")
     cell = page.locator(CELL)
@@ -111,8 +107,7 @@ def draw_run(browser: Any, jupyter: Jupyter) -> str:
 
 def draw_panel(browser: Any, jupyter: Jupyter, run_id: str, theme: str) -> None:
     """Draw a run and one of its trials in a tab of JupyterLab."""
-    page = new_page(browser, device_scale_factor=2)
-    page.set_viewport_size({"width": 1280, "height": 1000})
+    page = sharp_page(browser, 1280, 1000)
     open_lab(page, jupyter)
     if theme == "dark":
         execute(page, "apputils:change-theme", theme="JupyterLab Dark")
@@ -132,12 +127,8 @@ def draw_panel(browser: Any, jupyter: Jupyter, run_id: str, theme: str) -> None:
 def draw_form(browser: Any, jupyter: Jupyter) -> None:
     """Draw the form in a notebook, with the search space open."""
     write_notebook(jupyter.root, "form.ipynb", "import workbench as wb\n\nwb.app()")
-    page = new_page(browser, device_scale_factor=2)
-    page.set_viewport_size({"width": 1280, "height": 860})
-    open_lab(page, jupyter, "form.ipynb")
-    page.wait_for_selector(f"{NOTEBOOK} .jp-Cell")
-    page.wait_for_function(KERNEL_IS_IDLE)
-    hide_sidebar(page)
+    page = sharp_page(browser, 1280, 860)
+    open_notebook(page, jupyter, "form.ipynb")
     execute(page, "notebook:run-all-cells")
     form = page.locator(FORM)
     form.get_by_role("tab", name="Model").wait_for(timeout=120_000)
@@ -153,8 +144,7 @@ def draw_form(browser: Any, jupyter: Jupyter) -> None:
 
 def draw_report(browser: Any, path: Path) -> None:
     """Draw the top of the report of the run."""
-    page = new_page(browser, device_scale_factor=2)
-    page.set_viewport_size({"width": 1100, "height": 900})
+    page = sharp_page(browser, 1100, 900)
     page.goto(path.as_uri())
     page.wait_for_function(
         "() => [...document.querySelectorAll('.plot')].every((plot) =>"
@@ -163,6 +153,21 @@ def draw_report(browser: Any, path: Path) -> None:
     page.wait_for_timeout(1000)
     save(screenshot(page), "report")
     page.context.close()
+
+
+def sharp_page(browser: Any, width: int, height: int) -> Any:
+    """Open a page of a size, in CSS pixels, whose screenshots have two pixels for each."""
+    page = new_page(browser, device_scale_factor=2)
+    page.set_viewport_size({"width": width, "height": height})
+    return page
+
+
+def open_notebook(page: Any, jupyter: Jupyter, name: str) -> None:
+    """Open a notebook, and wait until its kernel is idle."""
+    open_lab(page, jupyter, name)
+    page.wait_for_selector(f"{NOTEBOOK} .jp-Cell")
+    page.wait_for_function(KERNEL_IS_IDLE)
+    hide_sidebar(page)
 
 
 def hide_sidebar(page: Any) -> None:

@@ -27,20 +27,19 @@ from workbench.tiers.placement.tiers_file import TiersFile
 
 ROOT = Path(__file__).parents[2]
 OTHER_PROGRAMS = {
-    *(
-        "cat",
-        "cd",
-        "createdb",
-        "curl",
-        "export",
-        "jupyter",
-        "kill",
-        "ln",
-        "ls",
-        "pip",
-        "python",
-        "ray",
-    ),
+    "cat",
+    "cd",
+    "createdb",
+    "curl",
+    "export",
+    "jupyter",
+    "kill",
+    "ln",
+    "ls",
+    "make",
+    "pip",
+    "python",
+    "ray",
     "torchrun",
 }
 RUN_MODES = ("run", "shell", "background")
@@ -213,7 +212,7 @@ def check_command(words: list[str], folder: Path) -> None:
             rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
         )
     if program != "workbench":
-        assert program in {"make", *OTHER_PROGRAMS}, words
+        assert program in OTHER_PROGRAMS, words
         return
     for before, word in pairwise(["", *arguments]):
         is_written = before == "--to"

@@ -21,6 +21,7 @@ from workbench.advisor.race import Race
 from workbench.advisor.speed_history import noise_scale_of
 from workbench.advisor.variants import plan_of
 from workbench.experiment import Experiment
+from workbench.experiment.goals import sign_of
 from workbench.experiment.plan import Plan
 from workbench.foundation.events import CandidateTried, PlanMeasured, RatesTested, Sink
 from workbench.search.samplers import training_seed
@@ -87,7 +88,7 @@ class Confirmation:
         self._sink, self._clock, self._until_s = sink, clock, until_s
         self._settings: TrialSettings = resolve(experiment, choices.params)
         self._objective = experiment.objectives[0]
-        self._sign = 1.0 if self._objective.goal == "maximize" else -1.0
+        self._sign = sign_of(self._objective.goal)
         self._num_trainings = itertools.count()
         self.noise_scale: float | None = None
         self.progress: dict[tuple[RatedPlan, int], list[tuple[float, int]]] = {}

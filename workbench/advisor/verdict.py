@@ -73,7 +73,7 @@ class Findings:
         rates: The range test of learning rates, where there was one.
         race: The trainings, where there were some.
         noise_scale: In samples, where it was measured.
-        placement: Whether the workers of a trial continue few nodes or on many.
+        placement: Whether the workers of a trial are placed on few nodes or on many.
         placements_s: Step times of one plan on few nodes and on many, where both were measured.
         num_known: Measurements that were there before.
         num_measured: Measurements that were made.
@@ -409,7 +409,7 @@ def _would_change(
         at = ""
         if runner_up.lr is not None:
             at = f" at {runner_up.lr:.3g}"
-        yield (f"{runner_up.written}{at} may be as good: more time (--time) would tell them apart")
+        yield f"{runner_up.written}{at} may be as good: more time (--time) would tell them apart"
     yield from _doubts_about_race(findings)
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"

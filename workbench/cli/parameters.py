@@ -42,15 +42,18 @@ _MAX_SIMULATED = 100_000
 
 
 def _option(
-    option: str, help: str, type: click.ParamType = _TEXT, metavar: str = "N", **more: Any
+    option: str,
+    help: str,
+    type: click.ParamType | None = _TEXT,
+    metavar: str | None = "N",
+    **more: Any,
 ) -> Declaration:
     name = more.pop("name", option.removeprefix("--").replace("-", "_"))
     return Declaration(name, option, type, metavar, help, **more)
 
 
 def _flag(option: str, help: str, **more: Any) -> Declaration:
-    name = more.pop("name", option.removeprefix("--").replace("-", "_"))
-    return Declaration(name, option, None, None, help, **more)
+    return _option(option, help, None, None, **more)
 
 
 def _operand(name: str, metavar: str, type: click.ParamType = _TEXT) -> Declaration:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.experiment.goals import MeanLast, Objective
+from workbench.experiment.goals import MeanLast, Objective, sign_of
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class TrialValue:
             ):  # the rest of what is reported at that step
                 best.values |= values
             return False
-        sign = 1.0 if self._leader.goal == "maximize" else -1.0
+        sign = sign_of(self._leader.goal)
         if best is not None and not sign * value > sign * best.value:
             return False
         self._best = _Best(value, place, {**self._known, **values})

@@ -18,6 +18,7 @@ from workbench.experiment import Component, Experiment
 from workbench.experiment.automl import shown_metric
 from workbench.experiment.components import EMBEDDED_PREFIX
 from workbench.experiment.domain import Domain
+from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import ExperimentError, RunNotFoundError
 from workbench.foundation.formatting import (
     format_count,
@@ -287,9 +288,7 @@ def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
         goal = goals.pop()
         # What one run maximises another one minimises, so neither is better.
         is_disputed = bool(goals)
-        sign = -1.0
-        if goal == "maximize":
-            sign = 1.0
+        sign = sign_of(goal)
         values = [_best_value(side.history, metric) for side in sides]
         known = [sign * value for value in values if value is not None]
         places = [

@@ -18,6 +18,7 @@ from operator import itemgetter
 
 from workbench.experiment import Experiment
 from workbench.experiment.fidelity import Levels
+from workbench.experiment.goals import sign_of
 from workbench.foundation.events import LowFidelity, TrialProposed
 from workbench.search.export import is_feasible
 from workbench.search.records import ConfigurationRecord
@@ -87,7 +88,7 @@ def _contenders(
 
 
 def _sign(experiment: Experiment) -> float:
-    return 1.0 if experiment.objectives[0].goal == "maximize" else -1.0
+    return sign_of(experiment.objectives[0].goal)
 
 
 class Promotions:

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from workbench.experiment import Experiment
 from workbench.experiment.fidelity import FULL_RUNG
+from workbench.experiment.goals import sign_of
 from workbench.experiment.space import Fixed
 from workbench.experiment.trial_value import mode_of
 
@@ -57,7 +58,7 @@ class Reading:
         several = len(experiment.objectives) > 1
         return [
             cls(
-                sign=1.0 if objective.goal == "maximize" else -1.0,
+                sign=sign_of(objective.goal),
                 num_epochs=stated_epochs(experiment),
                 follows_best=not several and mode_of(experiment, objective) == "best",
                 full_rung=None if experiment.fidelity is None else FULL_RUNG,

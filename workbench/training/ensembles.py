@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split, check_options
 from workbench.data.splits import split_indices
 from workbench.experiment import Experiment, Objective
+from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.models.calls import call_model, output_in
 from workbench.models.ensemble_selection import select, weighted_mean
@@ -86,7 +87,7 @@ class _Score:
             )
         self._metric: AnyMetric = metrics[name]
         self._is_classes = datasets.task == "classification"
-        self.sign = 1.0 if objective.goal == "maximize" else -1.0
+        self.sign = sign_of(objective.goal)
 
     def __call__(self, predicted: np.ndarray, targets: Tensor) -> float:
         outputs = torch.from_numpy(predicted)

@@ -23,7 +23,7 @@ from workbench.experiment import Budget, Experiment, Objective
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s, is_automl
 from workbench.experiment.budget_units import parse_price
 from workbench.experiment.changes import SEARCH, change, covering, values_of, with_changes
-from workbench.experiment.goals import Goal
+from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.metric_declarations import goal_in
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.events import (
@@ -582,7 +582,7 @@ class History:
         """Return the complete, feasible trial with the best value of each objective, by metric."""
         ranked = self.ranked()
         ranked = [trial for trial in ranked if trial.program == ranked[0].program]
-        signs = {item.metric: 1.0 if item.goal == "maximize" else -1.0 for item in self.objectives}
+        signs = {item.metric: sign_of(item.goal) for item in self.objectives}
         return {
             metric: max(
                 ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric]
@@ -705,7 +705,7 @@ def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
 
 
 def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool:
-    signs = [1.0 if item.goal == "maximize" else -1.0 for item in objectives]
+    signs = [sign_of(item.goal) for item in objectives]
     gains = [
         sign * (first.values[item.metric] - second.values[item.metric])
         for sign, item in zip(signs, objectives, strict=True)
