@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import marshal
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +17,13 @@ from workbench.cluster.remote.code_archive import unpack
 from workbench.cluster.remote.code_origin import Origin
 from workbench.cluster.remote.kept_code import keep
 from workbench.experiment import Experiment
-from workbench.training.programs.kept_imports import SEEN_VARIABLE, variables
+from workbench.training.programs.kept_imports import (
+    INDEX,
+    MANIFEST,
+    SEEN_VARIABLE,
+    KeptFiles,
+    variables,
+)
 from workbench.training.programs.kept_scripts import kept_scripts
 
 SCRIPT = """
@@ -177,6 +187,26 @@ def test_without_its_copy_no_program_runs_other_code(folder: Path) -> None:
     ended = run(folder, kept, sys.executable, "train.py")
     assert ended.returncode == 1
     assert "the kept code of the run cannot be used" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "index_of_another_version",
+    [
+        pytest.param(lambda manifest: {**manifest, "directory": ""}, id="without the names"),
+        pytest.param(lambda manifest: {"format": 99}, id="of a newer version"),
+    ],
+)
+def test_code_that_another_version_packed_is_read_from_its_manifest(
+    folder: Path, index_of_another_version: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
+    kept = kept_in(folder, "python train.py")
+    own = KeptFiles(str(kept))
+    manifest = json.loads((kept / MANIFEST).read_text())
+    (kept / INDEX).write_bytes(marshal.dumps(index_of_another_version(manifest), 2))
+    edit(folder)
+    read = KeptFiles(str(kept))
+    assert (read.names, read.tops, read.paths) == (own.names, own.tops, own.paths)
+    assert b"lib 1" in read.content(str(folder / "lib.py"))
 
 
 @pytest.mark.parametrize(

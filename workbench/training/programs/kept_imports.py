@@ -37,11 +37,11 @@ VARIABLE = "WORKBENCH_KEPT_CODE"
 SEEN_VARIABLE = "WORKBENCH_KEPT_CODE_SEEN"
 """The environment variable with a file that a program makes when it runs kept code."""
 MANIFEST = "manifest.json"
+"""What was kept, for people and for every version of the workbench. Its keys never change."""
 INDEX = "index.bin"
-"""The same for programs, which read it without importing a library.
-
-That takes longer than many a trial.
-"""
+"""The same for programs, which read it without `json`. Many a trial is shorter than that import."""
+FORMAT = 2
+"""The format of the index. Increase it whenever the keys of the index change."""
 STARTUP = "startup"
 """The folder, inside the kept code, that is on the path of every Python below the worker."""
 
@@ -62,6 +62,7 @@ def index_of(kept, tops):
     real = {to: path for to, path in real.items() if to != path}
     # The oldest format of marshal, which every Python reads. It has no sets.
     table = {
+        "format": FORMAT,
         "kept": dict(kept),
         "real": real,
         "names": dict.fromkeys(sorted(names)),
@@ -70,13 +71,29 @@ def index_of(kept, tops):
     return marshal.dumps(table, 2)
 
 
+def _read_index(folder):
+    """Return the index of a folder of kept code, whichever version of the workbench packed it."""
+    with open(os.path.join(folder, INDEX), "rb") as file:
+        index = marshal.loads(file.read())
+    if index.get("format") == FORMAT:
+        return index
+    # The process that packed the code may run another version than the worker that reads it: a
+    # notebook or a head that was started before an update, or a run that is resumed after it.
+    # Programs below the worker never get here, because their copy of this module is in the archive.
+    import json
+
+    with open(os.path.join(folder, MANIFEST), encoding="utf-8") as file:
+        manifest = json.load(file)
+    kept = {path: entry["kept"] for path, entry in manifest["files"].items()}
+    return marshal.loads(index_of(kept, manifest.get("tops", {})))
+
+
 class KeptFiles:
     """The files of a folder of kept code, by the path that they were read from."""
 
     def __init__(self, folder: str) -> None:
-        """Read the manifest of a folder."""
-        with open(os.path.join(folder, INDEX), "rb") as file:
-            index = marshal.loads(file.read())
+        """Read the index of a folder."""
+        index = _read_index(folder)
         self.folder = folder
         self.tops = index["tops"]
         self.names = index["names"]
