@@ -182,6 +182,13 @@ def hoard(config, report, folder):
             return
 
 
+def tear_down(config, report, folder):
+    """Remove the folder, and then write into it."""
+    folder.rmdir()
+    report(loss=1.0)
+    (folder / "state").write_text("1")
+
+
 def talk(config, report, folder):
     """Print things that rules look for, and go on from the step that the last attempt saved."""
     saved, how = folder / "step", config["how"]

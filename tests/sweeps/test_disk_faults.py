@@ -17,7 +17,7 @@ from tests.services.waiting import wait_until
 from workbench.foundation.errors import ArtifactsError
 from workbench.foundation.events import AttemptEnded, Noted, TrialReported
 from workbench.store.database import Store
-from workbench.sweeps import artifact_outage
+from workbench.sweeps import artifact_outage, trial_reports
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -55,6 +55,34 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Dis
     assert [trial.state for trial in sweep.trials] == ["complete"] * 3
     steps = [report.step for report in sweep.of(TrialReported, 0)]
     assert (steps[-1], steps == sorted(steps)) == (6, True)
+    sweep.assert_sound()
+
+
+def test_a_trial_whose_checkpoints_are_removed_while_it_writes_starts_again(
+    store: Store, disk: Disk
+) -> None:
+    sweep = hoard(store, budget={"trials": 1})
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported, lambda event: event.step == 2)
+    (checkpoints,) = store.folder(sweep.run_id).glob("trials/*/checkpoints")
+    checkpoints.rename(disk.path / "removed")
+    assert driving.join() is None
+
+    assert [ended.reason for ended in sweep.of(AttemptEnded)] == ["storage"]
+    assert "checkpoints" in sweep.of(AttemptEnded)[0].message
+    assert [trial.state for trial in sweep.trials] == ["complete"]
+    sweep.assert_sound()
+
+
+def test_a_trial_whose_own_code_removes_its_checkpoints_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial_reports, "MAX_STORAGE_SETBACKS", 1)
+    sweep = Sweep.create(store, "tear_down", budget={"trials": 1})
+    assert Driving(sweep).join() is None
+
+    assert [ended.reason for ended in sweep.of(AttemptEnded)] == ["storage"]
+    assert [(trial.state, trial.reason) for trial in sweep.trials] == [("failed", "storage")]
     sweep.assert_sound()
 
 

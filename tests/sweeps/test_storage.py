@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.services.sweeps import Driving, Sweep
-from workbench.foundation.events import TrialReported
+from workbench.foundation.events import AttemptEnded, RunStateChanged, TrialReported, TrialStarted
 from workbench.store.database import Store, connection
 from workbench.sweeps import ledger
 
@@ -94,3 +95,22 @@ def test_a_store_that_is_moved_away_ends_the_driver(
         run = Sweep(moved, sweep.run_id)
         assert len(run.of(TrialReported)) >= 5
         assert run.state == "failed"
+        assert [ended.reason for ended in run.of(AttemptEnded)] == ["stopped"]
+
+
+def test_a_resumed_run_ends_an_attempt_whose_end_was_never_stored(store: Store) -> None:
+    settings: dict[str, Any] = {"options": {"steps": 3}, "budget": {"trials": 1}}
+    whole = Sweep.create(store, "curve", **settings)
+    assert Driving(whole).join() is None
+    events = whole.events
+    is_start = [isinstance(event, TrialStarted) for event in events]
+    cut = Sweep.create(store, "curve", **settings)
+    with store.writer(cut.run_id, owner_pid=1, owner_host="here") as writer:
+        failed = RunStateChanged(state="failed", reason="error", message="the store was replaced")
+        writer.append(*events[: is_start.index(True) + 1], failed)
+    assert Driving(cut).join() is None
+
+    assert [ended.reason for ended in cut.of(AttemptEnded)] == ["lost"]
+    assert len(cut.of(TrialStarted)) == 2
+    cut.assert_every_step_was_reported(3)
+    cut.assert_sound()

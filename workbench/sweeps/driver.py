@@ -204,9 +204,11 @@ class Driver:
             if not trial.finished or trial.interrupted
         ]
         self._unfinished.extend(trial.number for trial in unfinished)
+        # A driver that failed, or lost its store, may not have recorded how these ended.
         lost = [
             attempt_ended(trial, "lost", "the driver ended")
-            for trial in self.history.in_state("running")
+            for trial in self.history.trials.values()
+            if trial.has_open_attempt
         ]
         least, most = self._share.request.num_workers, self._share.num_fitting
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
@@ -448,7 +450,12 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         logger.error("the run failed", exc_info=error)
         try:
+            cut = [
+                attempt_ended(trial, "stopped", "the run failed")
+                for trial in self.history.trials.values()
+                if trial.has_open_attempt
+            ]
             failed = RunStateChanged(state="failed", reason="error", message=str(error))
-            self._ledger.append([failed], patience_s=0.0)
+            self._ledger.append([*cut, failed], patience_s=0.0)
         except WorkbenchError as store_error:
             logger.error("the failure could not be stored", exc_info=store_error)

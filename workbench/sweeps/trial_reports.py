@@ -28,6 +28,13 @@ from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
+MAX_STORAGE_SETBACKS = 20
+"""How often a trial is tried again because its files could not be written.
+
+A run whose storage stays broken ends long before that. A trial whose own code removes the files
+that it needs would otherwise never end.
+"""
+
 
 class Referee:
     """Judges the trials of one run."""
@@ -88,10 +95,10 @@ class Referee:
             if isinstance(event, TrialReported) and _is_stored(event, trial):
                 continue
             stamped = _stamped(event, trial)
-            if isinstance(stamped, TrialEnded) and stamped.reason == "storage":
-                message = stamped.message or "its files cannot be written"
-                return taken, attempt_ended(trial, "storage", message)
             if isinstance(stamped, TrialEnded):
+                if stamped.reason == "storage" and _may_wait_for_storage(trial):
+                    message = stamped.message or "its files cannot be written"
+                    return taken, attempt_ended(trial, "storage", message)
                 return taken, self._judged(stamped)
             taken.append(stamped)
             self._ledger.history.apply(stamped)
@@ -194,6 +201,11 @@ class Referee:
             values=self._ledger.study.result(trial.number),
             step=trial.last_step,
         )
+
+
+def _may_wait_for_storage(trial: Trial) -> bool:
+    num_setbacks = sum(setback.reason == "storage" for setback in trial.setbacks)
+    return num_setbacks < MAX_STORAGE_SETBACKS
 
 
 def _is_stored(report: TrialReported, trial: Trial) -> bool:

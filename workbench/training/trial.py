@@ -166,7 +166,7 @@ def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
         error: The error that ended the attempt.
         task: The order of the attempt.
     """
-    fault = disk_fault(error, task.artifacts)
+    fault = disk_fault(error, task.artifacts, task.checkpoints)
     if fault is not None:
         return "storage", str(fault)
     reason: Reason = "oom" if ran_out_of_memory(error) else "error"

@@ -108,12 +108,13 @@ _BROKEN = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV, errno.E
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EEXIST})
 
 
-def disk_fault(error: BaseException, place: Artifacts) -> ArtifactsError | None:
-    """Return an error if its cause is that the place of the artifacts is full, broken or gone.
+def disk_fault(error: BaseException, *places: Artifacts) -> ArtifactsError | None:
+    """Return an error if its cause is that a place of artifacts is full, broken or gone.
 
     Args:
         error: The error, with its causes.
-        place: The folder in question.
+        *places: The folders in question, the outermost first. Each was there when the work
+            started, so a folder that is missing now was removed.
 
     Returns:
         The translated error; None if the cause is something else, such as a bug in a program.
@@ -122,8 +123,8 @@ def disk_fault(error: BaseException, place: Artifacts) -> ArtifactsError | None:
     while current is not None:
         if isinstance(current, ArtifactsError):
             return current
-        if isinstance(current, OSError) and _is_fault(current, place):
-            where = current.filename or place
+        if isinstance(current, OSError) and any(_is_fault(current, place) for place in places):
+            where = current.filename or places[0]
             return ArtifactsError(f"{where}: {current.strerror}", next_step=_REMEDY)
         current = current.__cause__ or current.__context__
     return None

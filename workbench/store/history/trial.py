@@ -214,6 +214,11 @@ class Trial:
         until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
         return self.earlier_gpu_s + self.num_gpus * self.attempt_s(until_unix_s)
 
+    @property
+    def has_open_attempt(self) -> bool:
+        """Whether its last attempt has begun, and no event says that it has ended."""
+        return not self.attempt_counted
+
     def attempt_s(self, until_unix_s: float) -> float:
         """Return how long the last attempt has taken, unless sums include it already."""
         if self.attempt_counted:
