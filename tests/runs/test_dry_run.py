@@ -70,7 +70,7 @@ def test_a_dry_run_notes_what_check_notes(store: Store) -> None:
     if not likely_cluster().num_gpus:
         notes = forecast_run(Experiment(**FIELDS | sharing), store=store)["notes"]
         assert notes[0].startswith(
-            "resources.per_gpu: there is no GPU here that trials could share"
+            "resources.per_gpu: it has no effect, because there is no GPU here"
         )
     assert forecast_run(Experiment(**FIELDS), store=store)["notes"] == []
 
@@ -129,5 +129,5 @@ def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -
         1,
         "trials",
     )
-    assert "the run ends by its trials" in forecast["words"]
+    assert "budget.trials ends the run" in forecast["words"]
     assert forecast_run(experiment.replace(model="convnet"), store=store)["expected"] is None

@@ -140,7 +140,7 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
         for path, value in settings.items():
             assert planned.plan[path.removeprefix("plan.")] == value
         assert planned.plan["global_batch"] == 128
-    assert any("at once; one takes about" in event.message for event in sweep.of(Noted))
+    assert any("at once. The steps of one take about" in event.message for event in sweep.of(Noted))
 
     assert any("checkpoints take up to" in event.message for event in sweep.of(Noted))
 
@@ -207,7 +207,7 @@ def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
     ]
     assert plans.plan_for({"lr": 0.01}).micro_batch != 128
     assert any(
-        text is not None and "no longer as 128 samples = 128 x 1 accumulated x 1 worker" in text
+        text is not None and "instead of 128 samples = 128 x 1 accumulated x 1 worker" in text
         for text in said
     )
 

@@ -119,7 +119,7 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
     assert (trial.state, trial.attempts) == ("complete", 2)
     assert {(match.rank, match.line) for match in sweep.of(LogMatched)} == {(1, "said by rank 1")}
     assert [note.message for note in sweep.of(Noted)] == [
-        "a node that a rule excludes is still used: the others cannot hold a trial",
+        "a node that a rule excludes is still used: the others have no room for a trial",
         "an alert rule wants to restart it, but resources.max_retries is used up",
     ]
 

@@ -237,7 +237,7 @@ def test_a_run_whose_time_is_over_before_any_trial_began_has_done_nothing() -> N
     assert ending is not None
     failed = honest_ending(ending, history)
     assert (failed.state, failed.reason) == ("failed", "time")
-    words = "the time budget of 5 s is used up before any trial began: nothing was tried"
+    words = "the time budget of 5 s is used up before any trial started"
     assert failed.message == words
     history.apply(failed)
     assert exit_code_of_run(history, "failed") == NOTHING_COMPLETE
@@ -528,8 +528,8 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
             POPULATION | {"budget": {"trials": 3}},
             False,
             (
-                "its budget ended after 3 of the 6 trials that train the population to its end: the"
-                " best may be trained in part only"
+                "its budget ran out after 3 of the 6 trials that train the population to its end,"
+                " so the best one may not be fully trained"
             ),
         ),
         ([1.0] * 6, POPULATION, True, "the population was trained to its end"),
@@ -603,7 +603,7 @@ def test_failures_that_differ_in_numbers_only_are_one_kind() -> None:
 def test_a_run_that_searches_nothing_is_not_extended_by_the_same_trial() -> None:
     history = make_history([1.0], search={}, budget={"trials": 3, "time": 60})
     with pytest.raises(
-        ExperimentError, match="nothing is searched, so another trial would be the same one"
+        ExperimentError, match="nothing is searched, so another trial would repeat the first one"
     ):
         extended(history, {"budget.trials": 3}, 110.0)
     history.apply(RunStateChanged(state="complete", reason="trials", time_unix_s=111.0))

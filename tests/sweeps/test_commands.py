@@ -125,9 +125,9 @@ def test_a_limit_below_what_has_begun_states_what_becomes_of_that_and_of_the_que
     assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.125}})).done
 
     answer = handled(sweep, store.command(sweep.run_id, "set", {"budget.trials": 1})).message
-    assert (
-        answer == "at most 1 configuration, but 2 have begun and will be finished and 1 enqueued"
-        " configuration will not be tried"
+    assert answer == (
+        "at most 1 configuration, but 2 have already started and will be finished and"
+        " 1 enqueued configuration will not be tried"
     )
     (notes / "go").touch()
     sweep.wait("complete")

@@ -68,7 +68,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     sweep.wait_for(TrialReported, lambda event: event.trial == 1)
     assert num_running(sweep) == 2
     assert [event.trial for event in sweep.of(TrialProposed)] == [0, 1]
-    assert "the hardware has room for 2 of 1 CPU each, so no more run" in (
+    assert "the hardware has room for 2 (1 CPU each), so the others wait" in (
         run.set(concurrency=3) or ""
     )
     assert "once 1 of the 2 running ones has ended" in (
@@ -280,11 +280,11 @@ def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
 
 def test_a_run_that_has_proposed_nothing_cannot_be_replayed(store: Store) -> None:
     empty = Sweep.create(store, "curve")
-    with pytest.raises(RunError, match="has proposed nothing"):
+    with pytest.raises(RunError, match="has no proposals to try again"):
         Run(store, empty.run_id).replay()
     assert len(store.runs()) == 1
     sweep = Sweep.create(store, "curve")
     store.command(sweep.run_id, "replay", {"run_id": empty.run_id})
     sweep.drive().wait("failed")
-    assert "has proposed nothing" in (sweep.history.message or "")
+    assert "has no proposals" in (sweep.history.message or "")
     assert sweep.trials == []

@@ -215,7 +215,7 @@ def test_a_grown_trial_goes_on_where_there_are_fewer_workers_by_now(store: Store
     [trial] = sweep.trials
     assert (trial.state, trial.attempts) == ("complete", 2)
     assert (trial.plan.workers, trial.plan.global_batch) == (1, 64)
-    assert "there are no longer 8" in sweep.of(AttemptEnded)[-1].message
+    assert "because 8 are no longer available" in sweep.of(AttemptEnded)[-1].message
 
 
 def remember_restarts(store: Store, measured: Any) -> None:

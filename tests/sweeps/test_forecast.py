@@ -44,7 +44,7 @@ def test_trainings_beside_each_other_share_the_time() -> None:
     assert found.trial_s == Estimate(50.0, 25.0, 100.0)
     assert found.run_s == Estimate(400.0, 200.0, 800.0), "eight rounds"
     assert found.worker_hours == pytest.approx(15 * 2 * 50 / 3600)
-    assert "15 of them without early stopping take about 6 min 40 s" in str(found)
+    assert "Without early stopping, 15 trials take about 6 min 40 s" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def test_a_refused_way_is_undone_and_the_next_one_tried() -> None:
     lost, changes = ways.after(ended("error", "it cannot be computed twice"))
     assert changes == PartialPlan.of(recompute="none", strategy="zero1")
     assert lost.message is not None
-    assert lost.message.startswith("no memory; blocks computed again")
+    assert lost.message.startswith("no memory. An attempt with blocks that are recomputed")
     assert (
-        "failed: it cannot be computed twice; continues with the strategy zero1 instead of ddp"
+        "failed: it cannot be computed twice. It continues with the strategy zero1 instead of ddp"
         in lost.message
     )
 
@@ -41,8 +41,8 @@ def test_each_way_names_what_it_replaces_even_if_the_attempt_never_knew_its_plan
     ways = begin(PartialPlan.of(recompute="blocks"))
     messages = [ways.after(ended("oom"))[0].message for _ in range(3)]
     assert [str(each).partition("continues with ")[2] for each in messages] == [
-        "the strategy zero1 instead of ddp, which changes no result",
-        "the strategy fsdp instead of zero1, which changes no result",
+        "the strategy zero1 instead of ddp, which gives the same result",
+        "the strategy fsdp instead of zero1, which gives the same result",
         "",
     ]
 

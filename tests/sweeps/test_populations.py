@@ -90,7 +90,7 @@ def test_a_population_trains_in_parts_and_its_winner_can_be_trained_again(
     assert len(sweep.trials) == 12
     assert all(trial.state == "complete" for trial in sweep.trials)
     [note] = [event.message for event in sweep.of(Noted) if "at once" in event.message]
-    assert note.startswith("3 trials at once, but the hardware has room for 2 of 1 CPU each")
+    assert note.startswith("3 trials at once, but the hardware has room for 2 (1 CPU each)")
     assert_continued(sweep)
     copied = [
         event

@@ -378,7 +378,7 @@ def test_fp16_is_refused_where_no_worker_has_a_gpu(change: dict[str, Any]) -> No
 
 @pytest.mark.skipif(bool(inventory().gpus), reason="there is a GPU here")
 def test_a_machine_without_gpus_is_named_as_such() -> None:
-    match = r"a worker needs 4 GPUs and this machine has none: .*; allowed: 0 or auto"
+    match = r"a worker needs 4 GPUs, but this machine has none: .*; allowed: 0 or auto"
     with pytest.raises(ResourcesError, match=match):
         check(Experiment(**(GOOD | {"resources": {"gpus_per_worker": 4}})))
 
@@ -387,7 +387,7 @@ def test_a_machine_without_gpus_is_named_as_such() -> None:
     bool(processor_counters() or inventory().gpus), reason="something meters energy here"
 )
 def test_an_energy_budget_is_refused_where_nothing_meters_energy() -> None:
-    with pytest.raises(ResourcesError, match=r"budget.energy: .*nothing here meters energy"):
+    with pytest.raises(ResourcesError, match=r"budget.energy: .*this machine cannot meter energy"):
         check(Experiment(**(GOOD | {"budget": {"energy": "1kWh"}})))
 
 
@@ -572,7 +572,7 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"resources": {"per_gpu": 2, "gpus_per_worker": 1}}, "gpus_per_worker says already"),
+        ({"resources": {"per_gpu": 2, "gpus_per_worker": 1}}, "gpus_per_worker already sets"),
         ({"resources": {"per_gpu": "auto"}, "plan": {"workers": 2}}, "several workers"),
         (
             {"resources": {"per_gpu": 2}, "search": {"workers": {"choices": [1, 2]}}},

@@ -160,7 +160,7 @@ def test_unfinished_trials_whose_checkpoints_are_gone_are_noted_when_the_run_is_
     [warning] = course.of(Noted)
     where = course.artifacts.below("trials")
     assert warning.message == (  # pyright: ignore
-        f"trials 1, 3 start from the beginning: their checkpoints are no longer in {where}"
+        f"trials 1, 3 start over: their checkpoints are no longer in {where}"
     )
 
 

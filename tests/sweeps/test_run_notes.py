@@ -101,7 +101,7 @@ def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_the
     )
     sharing = experiment_on("digits", search=space, resources={"per_gpu": 2})
     [note] = notes_of_limits(sharing, 0)
-    assert note.startswith("resources.per_gpu: there is no GPU here")
+    assert note.startswith("resources.per_gpu: it has no effect, because there is no GPU here")
     for num_gpus in (1, None):
         assert notes_of_limits(sharing, num_gpus) == []
     assert notes_of_limits(experiment_on("digits", search=space), 0) == []

@@ -40,7 +40,9 @@ def test_workers_go_where_a_person_says_or_else_where_the_advice_does(
 
 def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> None:
     fixed = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3})
-    with pytest.raises(ResourcesError, match=r"plan\.workers: a trial needs 2 workers .* holds 0"):
+    with pytest.raises(
+        ResourcesError, match=r"plan\.workers: a trial needs 2 workers .* room for 0"
+    ):
         share_of("run", fixed, cluster_of())
     growing = make_experiment(
         "curve", plan={"workers": 2}, resources={"concurrency": 3, "autoscaling": True}
@@ -55,16 +57,14 @@ def test_no_more_trials_are_proposed_than_the_hardware_can_run_unless_it_grows()
     many = make_experiment("curve", resources={"concurrency": 99})
     share = share_of("run", many, cluster_of(2))
     assert (share.concurrency, share.at_once) == (99, 2)
-    assert share.describe_concurrency(99, 2).endswith(
-        "room for 2 of 1 CPU each, so no more run until it has more"
-    )
+    assert share.describe_concurrency(99, 2).endswith("room for 2 (1 CPU each), so the others wait")
     growing = make_experiment("curve", resources={"concurrency": 99, "autoscaling": True})
     assert share_of("run", growing, cluster_of(2)).at_once == 99
 
 
 def test_room_is_described_by_what_a_trial_takes() -> None:
     share = share_of("run", make_experiment("curve", resources={"concurrency": 3}), cluster_of(2))
-    assert share.describe_room() == "2 of 1 CPU each"
+    assert share.describe_room() == "2 (1 CPU each)"
     pair = make_experiment("curve", plan={"workers": 2}, resources={"gpus_per_worker": 1})
     nodes = ClusterInventory((NodeInventory("node", "host", 8, 4.0, 1),))
-    assert share_of("run", pair, nodes).describe_room() == "2 of 2 CPUs and 2 GPUs each"
+    assert share_of("run", pair, nodes).describe_room() == "2 (2 CPUs and 2 GPUs each)"

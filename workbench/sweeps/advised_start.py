@@ -1,7 +1,7 @@
-"""Begin a sweep where earlier advice on the same training expects a good result.
+"""Start a sweep at the configuration that earlier advice on the same training recommends.
 
-Advice decides some of what a sweep searches: the learning rate, the batch, what else of the plan is
-searched. `advisor` finds it. What trials leave open in their plans is left to
+Advice covers some of what a sweep searches: the learning rate, the batch size and other parts of
+the plan. `advisor` gives the advice. The parts of a plan that trials leave open are decided in
 `sweep_advisor`.
 """
 
@@ -30,14 +30,14 @@ from workbench.training.planning.own_code import in_words_of_plans
 def begin_with_advice(
     store: Store, ledger: Ledger, cluster: Callable[[], ClusterInventory]
 ) -> None:
-    """Enqueue the configuration that the latest advice recommends, unless a trial is known already.
+    """Enqueue the configuration that the latest advice recommends, unless the run has trials.
 
-    Only `auto` starts with it, and only where `resources.advice` does not rule advice out.
+    Only the sampler `auto` starts with it, and only if `resources.advice` is not `never`.
 
     Args:
         store: The store that holds earlier runs.
         ledger: The events of the run, to which the configuration is added.
-        cluster: Returns the hardware; called only where there is advice.
+        cluster: Returns the hardware. It is called only if there is advice.
     """
     experiment, history, study = ledger.experiment, ledger.history, ledger.study
     if history.trials or history.replay_of is not None or study.num_enqueued:
@@ -59,14 +59,14 @@ def advised_configuration(
 ) -> TrialEnqueued | None:
     """Return the configuration that the latest advice on the same training and hardware recommends.
 
-    What the advice does not decide is as in the trainings that it was measured with, or near what a
-    user believes to be good. Values outside the space are replaced by the nearest ones in it.
+    Parameters that the advice does not cover keep the value of the trainings that it measured, or
+    the value of the user's prior. Values outside the space are replaced by the nearest ones inside.
 
     Args:
         store: The store that holds earlier runs.
         experiment: What is to be tuned.
         cluster: Returns the hardware.
-        except_run: A run to leave out.
+        except_run: A run to ignore.
 
     Returns:
         The configuration, or None if no advice decides anything that is searched.

@@ -1,8 +1,8 @@
-"""Pause a run whose artifacts cannot be written, retry, and end it before it costs trials.
+"""Pause a run while its artifacts cannot be written, and end it before that costs trials.
 
-A trial that fails because the storage of its artifacts is full, read-only or missing is not counted
-as failed: it waits with the others until the storage works again. If that takes too long, the run
-ends and can be resumed.
+If the storage of its artifacts is full, read-only or missing, a trial does not count as failed. It
+waits with the others until the storage works again. If that takes too long, the run ends, and you
+can resume it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_WAIT_S = 15.0
 
 
 class Pause:
-    """Holds the trials of one run back while its artifacts cannot be written."""
+    """Holds back the trials of one run while its artifacts cannot be written."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
         """Watch the storage of a run's artifacts. Notes are recorded in `ledger`."""

@@ -1,8 +1,8 @@
-"""Decide when and in which state a run ends, from its history and the limits that are in force.
+"""Decide when a run ends and in which state, from its history and its current limits.
 
-The limit on trials does not end a run at once: it only keeps new configurations from being
-proposed. An error that every trial meets ends the run at once, and a run in which every trial
-failed, or none began, has failed, whatever its limits allowed.
+The limit on trials does not end a run at once: it only stops new configurations from being
+proposed. An error that every trial meets ends the run at once. If every trial failed, or none
+started, the run has failed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from workbench.store.history.failures import began_nothing
 
 LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 NOTHING_TO_PROPOSE = "the sampler has nothing left to propose"
-"""Why a run ends whose sampler has called Optuna's `Study.stop`."""
-_BEGAN_NOTHING = "before any trial began: nothing was tried"
+"""Why a run ends after its sampler has called Optuna's `Study.stop`."""
+_BEGAN_NOTHING = "before any trial started"
 _STATES: Mapping[str | None, RunState] = {
     "person": "stopped",
     "failures": "failed",
@@ -50,13 +50,13 @@ def ending_now(history: History, now_unix_s: float) -> RunStateChanged | None:
 
 
 def begun_ending(history: History) -> RunStateChanged:
-    """Return how a run ends whose last driver was killed while it ended the run."""
+    """Return how a run ends if its last driver was killed while ending it."""
     state = _STATES.get(history.reason, "complete")
     return RunStateChanged(state=state, reason=history.reason, message=history.message)
 
 
 def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
-    """Return `ending`, or that the run has failed where it would be complete with no result."""
+    """Return `ending`, or a failure if the run would be complete without any result."""
     if ending.state != "complete":
         return ending
     if (failed := only_failures(history)) is not None:
@@ -147,13 +147,14 @@ def extended(
 
     Args:
         history: The run so far.
-        more: What to add to each limit, by dotted path; trials are configurations, time is in
-            seconds, energy in watt-hours, money in the currency of the price.
+        more: What to add to each limit, by dotted path. Trials are counted in configurations, time
+            in seconds, energy in watt-hours, and money in the currency of the price.
         now_unix_s: The time now, in seconds since 1970.
         has_new_code: Whether its code changes as well, so that a grid can be tried again.
 
     Returns:
-        The new values of these limits. What was used up counts where a limit was lowered below it.
+        The new values of these limits. If a limit was lowered below what is used up, the extension
+        starts from what is used up.
 
     Raises:
         ExperimentError: If the run has no such limit, nothing is added, or it would still end at
@@ -201,7 +202,7 @@ def extended(
 
 
 def _check_extensible(history: History, more: Mapping[str, float], *, has_new_code: bool) -> None:
-    """Refuse to extend a run that would have nothing else to try."""
+    """Raise an error if the run has nothing else to try."""
     if history.replay_of is not None:
         raise ExperimentError(
             f"it replays {history.replay_of} and has no other configuration to try"
@@ -216,7 +217,7 @@ def _check_extensible(history: History, more: Mapping[str, float], *, has_new_co
         )
     if "budget.trials" in more and tries_one_configuration(history.in_force):
         raise ExperimentError(
-            "nothing is searched, so another trial would be the same one",
+            "nothing is searched, so another trial would repeat the first one",
             field="budget.trials",
             next_step="Start a run that searches something, or that has repeats.",
         )

@@ -1,4 +1,4 @@
-"""What the cluster can provide to a run, and what each of its trials will use."""
+"""Decide what the cluster provides to a run, and what each of its trials uses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TORCH = ("torch",)
 STOP_GRACE_S = 5.0
 """How long a trial may take to stop before its workers are killed.
 
-That of a program precedes it.
+A program first has its own `resources.stop_grace`.
 """
 VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
 
@@ -36,7 +36,7 @@ class Share:
     """How much of a cluster a run uses.
 
     Attributes:
-        request: The workers of one trial; of the smallest one where their number is searched.
+        request: The workers of one trial. If their number is searched, those of the smallest trial.
         concurrency: Trials at once that the experiment allows.
         num_fitting: Trials that the cluster holds, or will grow to hold, at once when nobody else
             uses it.
@@ -69,20 +69,17 @@ class Share:
             have = "has" if num_over == 1 else "have"
             text += f", once {num_over} of the {num_running} running ones {have} ended"
         if wanted > self.num_fitting:
-            text += (
-                f", but the hardware has room for {self.describe_room()}, so no more run until it"
-                " has more"
-            )
+            text += f", but the hardware has room for {self.describe_room()}, so the others wait"
         return text
 
     def describe_room(self) -> str:
-        """Return how many trials the cluster holds at once, and what each takes."""
+        """Describe how many trials fit the cluster at once, such as "2 (1 CPU each)"."""
         workers, shape = self.request.num_workers, self.request.shape
         gpus = workers * shape.gpus
         size = format_count(workers * shape.cpus, "CPU")
         if gpus:
             size += f" and {gpus:g} {counted_noun(gpus, 'GPU')}"
-        return f"{self.num_fitting} of {size} each"
+        return f"{self.num_fitting} ({size} each)"
 
 
 def share_of(
@@ -97,12 +94,12 @@ def share_of(
 
     Args:
         run_id: The run.
-        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs,
-            except for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials
-            wait for more.
+        experiment: Its experiment. `gpus_per_worker: auto` means one GPU if the cluster has GPUs,
+            except for a function. `concurrency: auto` fills the cluster. With `autoscaling`, trials
+            wait for more nodes.
         cluster: The cluster. None means the one that this process is attached to.
-        advised_workers: Workers of a trial where the experiment leaves them open.
-        advised_placement: Where they go where it leaves that open.
+        advised_workers: Number of workers of a trial if the experiment leaves it open.
+        advised_placement: How workers are placed if the experiment leaves it open.
 
     Raises:
         ResourcesError: If the cluster could not hold one trial even when empty.
@@ -114,8 +111,8 @@ def share_of(
     shape, places = capacity.shape, capacity.num_workers
     if places < most and not resources.autoscaling:
         raise ResourcesError(
-            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and"
-            f" the cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds"
+            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, but"
+            f" the cluster ({cluster.num_cpus:g} CPUs, {cluster.num_gpus:g} GPUs) has room for"
             f" {places}",
             field=workers_field(experiment),
             allowed=f"at most {places}",
@@ -154,7 +151,7 @@ def driver_started(cluster: ClusterInventory, before_unix_s: float | None = None
 
     Args:
         cluster: What it has.
-        before_unix_s: Until when the driver before counts as alive, where it was replaced.
+        before_unix_s: Until when the driver that was replaced counts as alive, if there was one.
     """
     versions = {package: importlib.metadata.version(package) for package in VERSIONED_PACKAGES}
     return DriverStarted(
@@ -172,7 +169,7 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
 
     Args:
         experiment: The experiment.
-        advised_workers: What `workers: auto` is.
+        advised_workers: The number that `workers: auto` means.
     """
     domain = experiment.search.root.get("workers") if experiment.trained is not None else None
     if domain is None:
@@ -197,7 +194,7 @@ def known_plan(
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
-        decided: What was decided about its plan so far.
+        decided: The part of its plan that is decided so far.
     """
     least, _ = workers_wanted(experiment)
     if not experiment.trains_model:

@@ -1,4 +1,4 @@
-"""Watch the cluster of a run: nodes that join or leave, and what keeps the run from its workers."""
+"""Watch the cluster of a run: nodes that join or leave, and why the run waits for workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.sweeps.ledger import Ledger
 
 CHECK_EVERY_S = 2.0
 REPORT_AFTER_S = 10.0
-"""How long a run waits before that is reported: as long as workers may take to start."""
+"""How long a run waits before it reports that: workers may take this long to start."""
 
 
 class Hardware:
@@ -31,8 +31,8 @@ class Hardware:
         """Note the current nodes, and return them with what the run may use of them.
 
         Args:
-            patience_s: How long to wait if there are too few nodes, in seconds: a driver that is
-                restarted after the loss of its node is back sooner than the node.
+            patience_s: How long to wait if there are too few nodes, in seconds. After a node is
+                lost, its driver is restarted before the node is back.
 
         Raises:
             ResourcesError: If the cluster cannot hold one trial even when empty.

@@ -1,7 +1,7 @@
-"""Carry out users' commands on a running run. Each answer is stored as an event.
+"""Carry out the commands that users send to a running run, and store each answer as an event.
 
-The effects of a command are stored together with its answer, so that a driver that replaces a
-killed one carries out no command twice.
+The effects of a command are stored together with its answer. If the driver is killed, its successor
+does not repeat a command that was carried out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Steered(Protocol):
         ...
 
     def stop_trial(self, number: int) -> None:
-        """Stop one trial; raise an ExperimentError if it cannot be stopped."""
+        """Stop one trial, or raise an ExperimentError if it cannot be stopped."""
         ...
 
     def describe_concurrency(self, wanted: JsonValue) -> str:
@@ -133,7 +133,7 @@ class Commands:
         return "the run is stopping"
 
     def _resume(self, _arguments: Arguments, _events: list[Event]) -> str:
-        return "a stop that was requested earlier is void"
+        return "earlier requests to stop are ignored"
 
     def _stop_trial(self, arguments: Arguments, _events: list[Event]) -> str:
         self._driver.stop_trial(arguments["trial"])
@@ -178,7 +178,7 @@ class Commands:
     def _count_wait(self, arguments: Arguments, events: list[Event]) -> str:
         waited_s = float(arguments["seconds"])
         events.append(SettingsChanged(settings={}, waited_s=waited_s))
-        return f"{format_duration(waited_s)} before the first driver count as time of the run"
+        return f"{format_duration(waited_s)} before the first driver count towards the run's time"
 
     def _change(self, arguments: Arguments, events: list[Event]) -> str:
         history = self._ledger.history
@@ -189,7 +189,7 @@ class Commands:
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
         if ENERGY in settings and not self._driver.is_metered:
             raise ArgumentError(
-                "no energy of this run has been metered so far, so it could not end the run",
+                "the energy of this run is not metered, so a limit on it would never end the run",
                 field=ENERGY,
                 next_step="Limit its time or its trials instead.",
             )
@@ -223,7 +223,7 @@ class Commands:
         num_enqueued = self._ledger.study.num_enqueued
         exceptions: list[str] = []
         if num_begun > limit:
-            exceptions.append(f"{num_begun} have begun and will be finished")
+            exceptions.append(f"{num_begun} have already started and will be finished")
         if (left_out := min(num_enqueued, num_begun + num_enqueued - limit)) > 0:
             left = format_count(left_out, "enqueued configuration")
             exceptions.append(f"{left} will not be tried")
@@ -245,4 +245,4 @@ HANDLERS: dict[str, Callable[[Commands, Arguments, list[Event]], str]] = {
     "resume": Commands._resume,
     "code": Commands._code,
 }
-"""What carries out each kind of command: it adds effects to the events, and returns the answer."""
+"""The function for each kind of command: it adds effects to the events and returns the answer."""

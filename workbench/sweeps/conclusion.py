@@ -1,7 +1,8 @@
-"""What follows when the last trial of a run has ended: why it ended and, of some, its result.
+"""Conclude a run whose last trial has ended: why it ended and, for some runs, the result.
 
-The result is stored before the run is shown as ended, so that nobody who looks at it has to compute
-it. How a model is chosen is left to the package that created the run, which is only named here.
+The result is stored before the run is shown as ended, so that no view has to compute it. The
+package that created the run chooses the model. It is imported by name, because it depends on
+`sweeps`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from workbench.sweeps.budget import NOTHING_TO_PROPOSE
 
 logger = logging.getLogger(__name__)
 
-# By the option of the data or of the train function that marks such a run.
+# The key is an option of the data or of the train function that only such a run has.
 _CONCLUDED_BY = {
     "held_out": "workbench.runs.automl.conclusion:conclude",
     BASE_RUN: "workbench.deploy.compression.search:conclude",
@@ -35,7 +36,7 @@ def natural_end(
     *,
     is_stopped_by_sampler: bool = False,
 ) -> RunStateChanged:
-    """Return the end of a run that nobody and no limit ended early.
+    """Return how a run ends that was not ended early by a user or a limit.
 
     Args:
         history: The run.
@@ -71,7 +72,7 @@ def _what_was_tried(history: History) -> str:
     needed = num_parts(history.experiment.sampler, history.experiment.training.epochs)
     if needed is not None and num_tried < needed:
         missing = f"{num_tried} of the {needed} trials that train the population to its end"
-        return f"its budget ended after {missing}: the best may be trained in part only"
+        return f"its budget ran out after {missing}, so the best one may not be fully trained"
     allowed = history.in_force.max_configurations()
     tried = format_count(num_tried, "configuration")
     if allowed is not None and num_tried > allowed:
@@ -84,7 +85,7 @@ def _what_was_tried(history: History) -> str:
 def result_of(
     store: Store, run_id: str, experiment: Experiment, ending: RunStateChanged
 ) -> list[Event]:
-    """Return the result of a run as events: none for a run whose result is its best trial.
+    """Return the result of a run as events, or none if the result is its best trial.
 
     Args:
         store: The store of the run.

@@ -1,9 +1,9 @@
-"""What Tune runs for a trial: it leases workers and forwards their events, but does not train.
+"""Carry out a trial for Tune: lease workers and forward their events.
 
-A coordinator imports no torch and lives in the driver, so whatever a trial does to its workers, the
-coordinator survives to report it. It carries out many trials in a row, in a thread of its own (see
-`tune_internals`): the driver sends orders, and receives events. It answers at least every
-`PATIENCE_S` seconds, so that a decision of the driver never waits for a silent trial.
+A coordinator lives in the driver and imports no torch, so it survives whatever a trial does to its
+workers, and reports it. It carries out many trials in a row in its own thread (see
+`tune_internals`). The driver sends it orders and receives events. It answers at least every
+`PATIENCE_S` seconds, so that the driver never waits for a silent trial.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ EVENTS_KEY = "events"
 PATIENCE_S = 1.0
 MIN_GRACE_S = 1.0
 GRACE_SHARE = 0.1
-"""The part of the limit of time that a trial may exceed it by, to save what it can."""
+"""Share of `resources.trial_time` by which a trial may exceed it to save its state."""
 SILENT_S = 30.0
-"""After this long without a report, a trial that ran out of time may have been stuck."""
+"""If a trial runs out of time this long after its last report, it may have been stuck."""
 
 
 class Events(list[Event]):
-    """What happened in a trial, oldest first; Tune writes results into debug lines, read or not."""
+    """What happened in a trial, oldest first.
+
+    Tune formats every result for its debug log, even if nobody reads that log, so `repr` is short.
+    """
 
     def __repr__(self) -> str:
         return f"{len(self)} events"
@@ -61,11 +64,11 @@ class Order:
         request: The workers that it needs.
         blocking: Whether training waits for a decision after each report of an objective.
         origin: Where the run was started.
-        plan: What is known of the plan before the data is loaded.
+        plan: The part of the plan that is known before the data is loaded.
         max_retries: How often the trial is tried again when a worker was lost.
-        changeable: What of the plan may change, beside the division of its batch, where memory runs
-            out.
-        tried: The changes that earlier attempts tried where memory ran out.
+        changeable: Which parts of the plan may change if memory runs out, in addition to how the
+            batch is divided.
+        tried: The changes that earlier attempts tried when memory ran out.
         time_limit_s: How long all attempts may take together, in seconds, or None for no limit.
         trained_s: How long earlier attempts took, in seconds.
         program: The version of the code that it runs.
@@ -103,7 +106,7 @@ class Coordinator:
         self._begin(order)
 
     def reset(self, order: Order) -> bool:
-        """Take the next trial after a pause, for Tune another trial; return that this is possible.
+        """Take the next trial after a pause, and tell Tune that reuse is possible.
 
         Args:
             order: The trial.
@@ -112,7 +115,7 @@ class Coordinator:
         return True
 
     def take(self, order: Order) -> None:
-        """Take the next trial, which starts with the next call of `train`.
+        """Take the next trial. It starts when `train` is called again.
 
         Args:
             order: The trial. The one before may have been stopped in the middle.
@@ -120,7 +123,7 @@ class Coordinator:
         self._next = order
 
     def rest(self) -> None:
-        """Return the workers that were kept for the next trial, since there is none now."""
+        """Return the workers that were kept for the next trial, because there is none now."""
         self._release()
 
     def stop(self) -> None:
@@ -271,7 +274,7 @@ class Coordinator:
         return limit_s - self._spent_s - self._attempt_s()
 
     def _stop_grace_s(self) -> float:
-        """Return how long a trial out of time may take to stop: little if its limit is short."""
+        """Return how long a trial that is out of time may take to stop, relative to its limit."""
         grace_s, limit_s = self._order.request.stop_grace_s, self._order.time_limit_s
         if limit_s is None:
             return grace_s

@@ -1,10 +1,9 @@
-"""The driver of a run: owns it, decides what happens in it, and alone writes its events.
+"""The driver of a run: it owns the run, decides what happens in it, and writes its events.
 
-It holds the run's lease in the store, keeps the study and the history as projections of the events,
-and lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies
-can be replaced by another one that reads the events and continues. What a trial does on its workers
-is left to the coordinator, what it needs there to `orders`. What to propose and when to prune, to
-the study.
+It holds the run's lease in the store, builds the study and the history from the events, and lets
+Ray Tune execute trials. Everything is stored before it takes effect. If a driver dies, another one
+reads the events and continues. `orders` says what a trial needs on its workers, and the coordinator
+carries it out. The study decides what to propose and when to prune.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class _RunEndsError(Exception):
 
 
 class Driver:
-    """Drives one run from its first proposal, or from wherever it was left, to its end."""
+    """Drives one run to its end, from its first proposal or from where its last driver stopped."""
 
     def __init__(self, store: Store, run_id: str, *, replaces_a_killed_one: bool = False) -> None:
         """Prepare to drive a run.
@@ -79,7 +78,7 @@ class Driver:
             store: The store that holds the run.
             run_id: The run.
             replaces_a_killed_one: Whether this driver replaces a killed one and nobody resumed the
-                run: then a run that was being stopped is stopped.
+                run. A run that was being stopped then stops.
 
         Raises:
             RunNotFoundError: If the store holds no such run.
@@ -173,7 +172,7 @@ class Driver:
             self.follow_settings()
 
     def _heed(self) -> None:
-        """Handle commands and limits before there are trials; raise where the run ends."""
+        """Handle commands and limits before there are trials, and raise if the run ends."""
         self._clock.tick()
         self._commands.carry_out()
         self._end_at_limits()
@@ -188,13 +187,13 @@ class Driver:
             fit(self, self.run_id)
             if self._fatal is not None:
                 raise self._fatal
-            # else a second stop would end the run again when it is resumed
+            # A stop that was requested twice would otherwise end the run again on its next resume.
             self._commands.carry_out()
             if self.is_over():
                 break
 
     def _take_over(self, cluster: ClusterInventory) -> None:
-        """Put unfinished trials first in the queue, and record that the run is driven again."""
+        """Put unfinished trials first in the queue, and record that this driver has taken over."""
         started = driver_started(cluster, self._ledger.before_unix_s)
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = begun_ending(self.history)
@@ -306,7 +305,7 @@ class Driver:
         return True
 
     def _num_workers_wanted(self) -> int:
-        """Return how many workers trials need that have none, or that will start now."""
+        """Return how many workers are needed by trials that have none or that start now."""
         least = self._share.request.num_workers
         waiting = [
             number for number in self._running if self.history.trials[number].state == "waiting"
@@ -326,7 +325,7 @@ class Driver:
             self._pause.tick()
             self._waiting.tick(self._running)
             if self._hardware.has_changed():
-                # If what is left holds no trial, they wait for more.
+                # If the remaining nodes have no room for a trial, trials wait for more.
                 with contextlib.suppress(ResourcesError):
                     self.follow_settings()
             self._energy_limit.tick()
@@ -366,7 +365,7 @@ class Driver:
     # Limits and the end.
 
     def stop_trial(self, number: int) -> None:
-        """Stop one trial: at once where it waits in the queue, else at its next report.
+        """Stop one trial: at once if it waits in the queue, otherwise at its next report.
 
         Raises:
             ExperimentError: If it is not running.
@@ -397,7 +396,7 @@ class Driver:
         return self._share.describe_concurrency(wanted, len(self._running))
 
     def _note_shortage(self) -> None:
-        """Record that fewer trials fit the hardware than run at once."""
+        """Record that the hardware has room for fewer trials than the run wants at once."""
         if (wanted := self._share.concurrency) > self._share.num_fitting:
             self._ledger.record(Noted(level="info", message=self.describe_concurrency(wanted)))
 
@@ -421,7 +420,7 @@ class Driver:
             self.end(ending)
 
     def end(self, ending: RunStateChanged) -> None:
-        """End the run; running trials are interrupted, and the first reason counts."""
+        """End the run and interrupt its running trials. The first reason counts."""
         if self._ending is None:
             self._ending = ending
             if self._running:

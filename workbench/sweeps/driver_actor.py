@@ -1,7 +1,7 @@
 """The driver as a detached, named actor that Ray restarts after a kill.
 
-The actor starts to drive when it is created, also when Ray recreates it: it then finds the run in
-the store and continues. It ends itself when the run has ended. Its log goes to the run's folder.
+The actor starts to drive when it is created. If Ray recreates it, it reads the run from the store
+and continues. It ends itself when the run has ended. Its log goes to the run's folder.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
 REPLENISH_AFTER_S = 15.0
-"""How long the first trials have the processors before processes for other runs start."""
+"""How long the first trials have the processors to themselves, before spare processes start."""
 ANSWER_TIMEOUT_S = 10.0
 LOADING_S = 60.0
-"""How long an actor that another launch has started may load without an answer."""
+"""How long an actor that another launch has started may load before it answers."""
 
 
 class DriverActor:
-    """Drives one run in a thread of its own."""
+    """Drives one run in its own thread."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class DriverActor:
                     Driver(store, run_id, replaces_a_killed_one=restarted).run()
         except Exception as error:
             if not isinstance(error, WorkbenchError):
-                error = RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
+                error = RunError(f"the driver of {run_id} crashed: {type(error).__name__}: {error}")
             self._failure = error
             time.sleep(LINGER_S)  # so that the launch can query the failure
         local_head.replenish_processes()
@@ -117,8 +117,8 @@ class DriverActor:
 
 
 def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
-    """Open the store. With `waits`, retry until it is back: after a kill nobody else would."""
-    # This imports all that drives a run.
+    """Open the store. With `waits`, retry until it is back: after a kill nobody else does."""
+    # Imported late, because it loads everything that drives a run.
     from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S
 
     until_s = time.monotonic() + STORE_PATIENCE_S
@@ -154,7 +154,7 @@ def _kept_log(store: Store, run_id: str) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """A log that drops the lines that the disk does not take: the run continues."""
+    """A log that drops lines that the disk does not accept, so that the run continues."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -218,7 +218,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:
-    """Keep a driver on this node if its store is a file of it; else put it on the head."""
+    """Keep a driver on this node if its store is a file here, otherwise put it on the head."""
     return ON_HEAD if is_shared(store.url) else on_node(ray.get_runtime_context().get_node_id())
 
 
@@ -252,7 +252,7 @@ def end(actor: Any) -> None:
 
 
 def end_frozen(run_id: str, timeout_s: float) -> None:
-    """End the driver actor of a run that nobody drives, where there is one that does not answer.
+    """End the driver actor of a run that nobody drives, if there is one and it does not answer.
 
     Args:
         run_id: The run.

@@ -2,7 +2,7 @@
 
 A trial grows at a checkpoint: its attempt ends, and the next one continues from there with more
 workers and the same global batch and learning rate. It grows only if measured speeds show that it
-then ends clearly earlier, the restart included. Stopping and starting is left to the driver.
+ends clearly earlier, even with the restart. The driver stops and starts the trial.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workbench.sweeps.ledger import Ledger
 from workbench.training.planning.equivalent_plans import fixed_of, with_workers
 
 DEFAULT_RESTART_S = 10.0
-"""Assumed cost of a restart if none was measured: to stop, start processes and import torch."""
+"""Assumed cost of a restart if none was measured: stopping, starting processes, importing torch."""
 NUM_MEASURED = 2
 """Number of measured speeds of the new attempt after which the gain is known."""
 CHECK_EVERY_S = 1.0
@@ -53,7 +53,7 @@ def given_back(trial: Trial, num_workers: int, most: int) -> list[AttemptEnded]:
     plan = with_workers(trial.plan, num_workers)
     if decided is None or decided <= most or plan is None:
         return []
-    message = f"continues with {num_workers} workers: there are no longer {decided}"
+    message = f"continues with {num_workers} workers, because {decided} are no longer available"
     attempt = max(0, trial.attempts - 1)
     return [
         AttemptEnded(
@@ -72,7 +72,7 @@ class ElasticTrials:
     def __init__(self, store: Store, ledger: Ledger) -> None:
         """Grow the trials of `ledger`'s run.
 
-        Earlier runs are read from `store` once that is needed.
+        Earlier runs are read from `store` when they are needed.
         """
         self._store = store
         self._ledger = ledger
@@ -223,7 +223,7 @@ class ElasticTrials:
         numbers = f"{first}" if first == last else f"{first} to {last}"
         message = (
             f"workers are idle, but no trial grows: the speed on {numbers} workers was never"
-            f" measured here; a run with plan.workers={first} and this global batch measures it"
+            f" measured here. A run with plan.workers={first} and this global batch measures it"
         )
         self._ledger.record(Noted(level="info", message=message, trial=trial.number))
 

@@ -1,6 +1,6 @@
 """Estimate what a trial gains from more workers.
 
-The rule of `elastic`, which also serves simulations.
+`elastic` and simulations use the same rule.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIN_SAVING = 0.1
-"""Fraction of the remaining time that growing must save, as measured speeds are not exact."""
+"""Fraction of the remaining time that growing must save, because speeds are not exact."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def estimate_gain(
     """Estimate whether growing pays off.
 
     Args:
-        left_samples: Samples that are still to be trained on.
+        left_samples: Number of samples left to train on.
         samples_per_s: Speed now, more than 0.
         expected_samples_per_s: Speed with more workers, more than 0.
         restart_s: Cost of the restart, in seconds.

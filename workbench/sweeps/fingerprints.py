@@ -1,8 +1,8 @@
-"""What a run depends on and cannot serve from a copy, as it was for each version.
+"""Fingerprints of what a run depends on and cannot keep a copy of, for each version.
 
-Of each file its size and time of change are kept, and its hash. What is small is stored by its
-hash, too, so that a bundle holds the data and the configuration that its trial read. When hashes
-are taken, and what follows from a change, is left to `program`.
+Each file has a stamp (its size and time of change) and a hash. Small files are also stored under
+their hash, so that a bundle contains the data and the configuration that its trial read. `program`
+decides when hashes are taken and what follows from a change.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from workbench.cluster.remote.kept_code import PACKAGES, Stamp, content_of, hash
 from workbench.foundation.artifacts import Artifacts
 
 FILE_NAME = "fingerprints.json"
-"""Where they are stored among the artifacts of a run."""
+"""The file among the artifacts of a run that stores them."""
 MAX_STORED_BYTES = 2**20
 MAX_STORED_FILES = 200
-"""Larger files, and more of them, are only hashed: a run must not copy a data set."""
+"""Beyond these limits, files are only hashed: a run must not copy a data set."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Fingerprints:
     hashes: dict[str, str] = field(default_factory=dict)
     """The hash is empty for a missing file. Files that there was no time to read are absent."""
     earlier: dict[int, dict[str, str | None]] = field(default_factory=dict)
-    """By the number of a version: what changed with it, and the hash before."""
+    """For each version number, the files that changed with it and their hashes before."""
 
     @classmethod
     def read(cls, artifacts: Artifacts) -> Fingerprints | None:
@@ -63,21 +63,18 @@ class Fingerprints:
         artifacts.write(FILE_NAME, json.dumps(content).encode())
 
     def differing(self) -> list[str]:
-        """Return what differs from its stamp, by size or time of change."""
+        """Return the files whose size or time of change differs from their stamp."""
         return [path for path, stamp in self.stamps.items() if stamp_of(path) != stamp]
 
     def hash_at(self, path: str, version: int) -> str | None:
-        """Return the hash that a file had for the trials of a version.
-
-        None where it is not known.
-        """
+        """Return the hash that a file had for the trials of a version, or None if unknown."""
         for later in sorted(number for number in self.earlier if number > version):
             if path in self.earlier[later]:
                 return self.earlier[later][path]
         return self.hashes.get(path)
 
     def hash_now(self, path: str) -> str:
-        """Return the hash of a file as it is now. It is read only where its stamp differs."""
+        """Return the hash of a file as it is now. The file is read only if its stamp differs."""
         stamp = stamp_of(path)
         if stamp is None:
             return ""
@@ -93,7 +90,7 @@ def store_content(artifacts: Artifacts, path: str, sha256: str) -> None:
     Args:
         artifacts: The artifacts of the run.
         path: The file.
-        sha256: Its hash; another content is not stored.
+        sha256: Its hash. If the content has another hash, it is not stored.
 
     Raises:
         ArtifactsError: If it cannot be written.

@@ -1,4 +1,4 @@
-"""Forecast from measured steps how long a run takes, what its disk holds, and what ends it."""
+"""Forecast from measured steps how long a run takes, how much disk it needs and what ends it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import Plan
 from workbench.experiment.trainings import longest_part
-from workbench.foundation.formatting import format_bytes, format_duration, format_range
+from workbench.foundation.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_range,
+)
 from workbench.hardware.resources import ClusterInventory
 from workbench.store.database import Store
 from workbench.training.planning.settings import resolve
@@ -34,7 +39,7 @@ class Forecast:
         run_s: Seconds of all of them, or None if only time ends the run.
         worker_hours: Hours of all workers, or None if only time ends the run.
         checkpoints_bytes: Upper bound on the size of checkpoints, or None if unknown.
-        checkpoints_of: Whether that is the size for the run or for each trial.
+        checkpoints_of: Whether that is the size for the entire run or for each trial.
         ends_by: Which limit is reached first, or None without limits.
         on_gpu: Whether workers compute on GPUs.
     """
@@ -51,28 +56,28 @@ class Forecast:
     on_gpu: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return the forecast as plain values, and as text."""
+        """Return the forecast as plain values and as text."""
         return dataclasses.asdict(self) | {"words": str(self)}
 
     def __str__(self) -> str:
         text = (
-            f"trials train as {self.plan}, {self.at_once} at once; "
-            f"one takes about {format_duration(self.trial_s.value)} "
-            f"({format_range(self.trial_s.low, self.trial_s.high, format_duration)}) of steps"
+            f"trials train as {self.plan}, {self.at_once} at once. "
+            f"The steps of one take about {format_duration(self.trial_s.value)} "
+            f"({format_range(self.trial_s.low, self.trial_s.high, format_duration)})"
         )
         disk = ""
         if self.checkpoints_bytes is not None:
-            disk = f"; checkpoints take {self._disk()}"
+            disk = f". Checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
             if self.ends_by == "time":
-                return f"{text}{disk}; the run ends by its time"
+                return f"{text}{disk}. budget.time ends the run"
             return text + disk
         return (
-            f"{text}; {self.num_trainings} of them without early stopping take about "
-            f"{format_duration(self.run_s.value)} "
+            f"{text}. Without early stopping, {format_count(self.num_trainings or 0, 'trial')} take"
+            f" about {format_duration(self.run_s.value)} "
             f"({format_range(self.run_s.low, self.run_s.high, format_duration)}) and "
-            f"{self.worker_hours:.2g} {'GPU' if self.on_gpu else 'worker'} hours{disk}; "
-            f"the run ends by its {self.ends_by}"
+            f"{self.worker_hours:.2g} {'GPU' if self.on_gpu else 'worker'} hours{disk}. "
+            f"budget.{self.ends_by} ends the run"
         )
 
     def _disk(self) -> str:
@@ -84,7 +89,7 @@ class Forecast:
 
 
 def num_epochs_of(experiment: Experiment) -> int:
-    """Return the epochs of a typical trial, or of the longest part in a population."""
+    """Return the epochs of a typical trial or, in a population, of the longest part."""
     return longest_part(experiment) or resolve(experiment, drawn_params(experiment)).training.epochs
 
 
@@ -155,7 +160,7 @@ def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_byt
 
 
 def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) -> Forecast | None:
-    """Forecast a run from earlier measurements on the same kind of hardware; measures nothing.
+    """Forecast a run from earlier measurements on the same kind of hardware, without measuring.
 
     Args:
         store: The store with earlier measurements.

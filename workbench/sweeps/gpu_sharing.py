@@ -1,8 +1,8 @@
-"""Decide before the first trial how many trials share a GPU, where `resources.per_gpu` is auto.
+"""Decide before the first trial how many trials share a GPU if `resources.per_gpu` is auto.
 
-The decision is an event of the run, so a driver that takes over, and a resumed run, keep it. What
-copies do beside each other is measured on the run's own workers. The rule is that of
-`advisor.gpu_sharing`.
+The decision is stored as an event of the run, so a driver that takes over and a resumed run keep
+it. The speed of several copies on one GPU is measured on the run's own workers.
+`advisor.gpu_sharing` contains the rule.
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from workbench.training.probes.measurements import NeighbourProbe
 
 _MEMORY_PROBE_S = 0.5
 _PART_OF_TIME = 0.2
-"""The part of the run's time after which no further number of trials is measured."""
+"""Share of the run's time after which no other number of trials is measured."""
 
 
 def decide_sharing(
     store: Store, ledger: Ledger, plans: TrialPlans, poll: Callable[[], None]
 ) -> bool:
-    """Decide how many trials share a GPU unless that is known, and return whether it was decided.
+    """Decide how many trials share a GPU, and return whether that was still open.
 
     Args:
         store: The store that holds the run.
         ledger: The events of the run. The decision is added to them.
-        plans: What the advisor decided of the trials' plans.
-        poll: Called every second or so while something is measured. What it raises ends that.
+        plans: The parts of the trials' plans that the advisor decided.
+        poll: Called about once a second while something is measured. Its errors end the
+            measurement.
     """
     experiment = ledger.history.in_force
     if experiment.resources.per_gpu != "auto":
@@ -113,7 +114,7 @@ def _measure(
     why_most: str,
     poll: Callable[[], None],
 ) -> tuple[Sharing, int | None]:
-    """Measure copies beside each other; return also the peak memory of the largest training."""
+    """Measure copies in parallel, and return the peak memory of the largest training as well."""
     experiment = ledger.history.in_force
     around = measurement_context_of(store, ledger.run_id, experiment)
     setting, longest_s = around.setting, experiment.budget.time
@@ -123,8 +124,8 @@ def _measure(
 
     def bench_of(number: int) -> Bench:
         shared = experiment.replace(resources={"per_gpu": number})
-        beside = dataclasses.replace(around, capacity=smallest)
-        return bench_for(store, ledger.run_id, shared, beside, sink=ledger.record, poll=poll)
+        context = dataclasses.replace(around, capacity=smallest)
+        return bench_for(store, ledger.run_id, shared, context, sink=ledger.record, poll=poll)
 
     def has_time() -> bool:
         return longest_s is None or time.monotonic() - began_s < _PART_OF_TIME * longest_s
@@ -155,7 +156,7 @@ def _measure(
 def _largest_peak_bytes(
     experiment: Experiment, bench: Bench, plans: TrialPlans, total_bytes: float
 ) -> int | None:
-    """Return the most that configurations all over the space hold: all, if one does not fit."""
+    """Return the largest memory that sampled configurations use, or all if one does not fit."""
     peaks = []
     for _, params in configurations_to_try(experiment):
         if fitted_of(experiment, params) is not None:

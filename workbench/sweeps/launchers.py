@@ -1,9 +1,9 @@
-"""Where a run's driver lives: in this process, or in an actor of a Ray cluster.
+"""Start and stop the drivers of runs, in this process or in an actor of a Ray cluster.
 
-A launcher starts a driver for a stored run, or requests that the current one stop. A process that
-drives a run itself and is interrupted stops the run first, as if by its user: so the last reports
-of its trials are stored, and no trial stands as running that has ended. What a driver does is left
-to `driver`. Other packages add launchers through entry points.
+A launcher starts a driver for a stored run, or requests that the current one stop. If a process
+that drives a run itself is interrupted, it first stops the run as a user would. The last reports of
+the trials are then stored, and no ended trial is shown as running. `driver` says what a driver
+does. Other packages add launchers through entry points.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ANSWER_S = 0.02
 """How long a launch waits for an actor that may not have started yet."""
 
 _NOWHERE = logging.NullHandler()
-"""Without a handler, Python would print the warnings of a driver between the lines of its run."""
+"""Without a handler, Python would print a driver's warnings between the lines of its run."""
 
 LAUNCHERS = Registry(
     "launcher",
@@ -59,11 +59,11 @@ LAUNCHERS = Registry(
     group="workbench.launchers",
 )
 ONE_INTERRUPTION_S = 0.5
-"""A program that starts others may send the same signal to a process and to its group."""
+"""Signals within this time count as one: a shell may send one to a process and to its group."""
 
 
 class Launcher(Protocol):
-    """Starts and stops the drivers of runs; made from a store and the address of a cluster."""
+    """Starts and stops the drivers of runs. It is made from a store and a cluster's address."""
 
     def start(self, run_id: str) -> None:
         """Start a driver for the run, unless it has a live one."""
@@ -159,12 +159,12 @@ class RayLauncher(_StoreCommands):
                 return
             try:
                 failure = driver_actor.failure(actor, launch_id, ANSWER_S)
-            except RunError:  # it was about to end, from an earlier launch
+            except RunError:  # an actor of an earlier launch, which was about to end
                 actor = driver_actor.start(self._store, run_id, launch_id)
                 continue
             if failure is not None:
                 raise failure
-            time.sleep(POLL_S)  # a driver that loads needs the processor
+            time.sleep(POLL_S)  # leaves the processor to the driver, which is loading
         driver_actor.end(actor)
         raise RunError(
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
@@ -235,7 +235,7 @@ def launch(
 
 
 def _refuse_to_start_over(store: Store, run_id: str, artifacts: Artifacts) -> None:
-    """Refuse to start where saved checkpoints are missing: without them trials would start over."""
+    """Raise an error if saved checkpoints are missing, because trials would start over."""
     if artifacts.exists(FILE_NAME) or not store.events(run_id, types=["checkpoint_saved"], limit=1):
         return
     raise ArtifactsError(
@@ -255,14 +255,14 @@ def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
 
 
 class Interruptions:
-    """Lets the first interruption in the block stop a run, and the second end all at once.
+    """Lets the first interruption in the block stop a run, and the second end everything at once.
 
-    An interruption is a signal whose handler raises KeyboardInterrupt. Other handlers keep what
-    they do. Threads other than the main one receive no signals.
+    An interruption is a signal whose handler raises KeyboardInterrupt. Other handlers are not
+    changed. Threads other than the main one receive no signals.
     """
 
     def __init__(self) -> None:
-        """Prepare to receive SIGINT, and SIGTERM where it interrupts too."""
+        """Prepare to receive SIGINT, and also SIGTERM if its handler interrupts."""
         self._before: dict[int, Callable[[int, FrameType | None], object]] = {}
         self._stop: Callable[[], object] | None = None
         self._first_s: float | None = None
@@ -287,10 +287,10 @@ class Interruptions:
             raise KeyboardInterrupt
 
     def stop_by(self, stop: Callable[[], object]) -> None:
-        """Call `stop` at the first interruption; until then, interruptions are raised.
+        """Call `stop` at the first interruption from now on. Earlier ones are raised.
 
         Args:
-            stop: Requests that the run stop; called in the middle of anything.
+            stop: Requests that the run stop. It may be called at any point of the program.
         """
         self._stop = stop
 

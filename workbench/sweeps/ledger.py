@@ -1,12 +1,13 @@
-"""The events of one run as its driver keeps them, with their projections: history, study, alerts.
+"""The events of one run in its driver, and their projections: history, study and alerts.
 
-Every event is stored; while the store cannot be written the run pauses, and a store that does not
-come back ends it. Many events are stored as blocks, too, so that a long run is opened quickly.
+Every event is stored. While the store cannot be written, the run pauses, and if the store does not
+come back, the run ends. Large numbers of events are also stored as blocks, so that a long run opens
+quickly.
 
-The clock of a run is that of its driver's process, which does not jump when the clock of a machine
-is set. A driver after the first continues from the last event. What happened elsewhere has times by
-other clocks: those that cannot be right are replaced by the time at which the driver received it.
-What the events mean for the run is left to the driver.
+The run's clock is the monotonic clock of its driver's process, which does not jump if the machine's
+clock is set. Later drivers continue from the last event. Events from other processes carry times of
+other clocks. If such a time cannot be right, it is replaced by the time at which the driver
+received the event. The driver decides what the events mean for the run.
 """
 
 from __future__ import annotations
@@ -43,19 +44,16 @@ STORE_PATIENCE_S = 60.0
 """How long the run waits for a store that cannot be written, in seconds."""
 RETRY_S = 0.25
 TOLERATED_S = 60.0
-"""How far clocks may be apart.
-
-Reports wait for a moment, and clocks of machines differ a little.
-"""
+"""How far clocks may differ: reports are sent with a delay, and clocks of machines vary."""
 BLOCK_EVENTS = 40_000
-"""Events of a block: fewer are read quickly enough one by one."""
+"""Number of events in a block. Fewer events are read quickly enough one by one."""
 
 
 def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s: float) -> int:
-    """Store events, once, as soon as the store can be written.
+    """Store events exactly once, as soon as the store can be written.
 
     Args:
-        writer: The writer of the run, which nobody else appends through meanwhile.
+        writer: The writer of the run. Nobody else may append through it meanwhile.
         events: The events.
         after: The number of the last event of the run.
         patience_s: How long to wait for the store.
@@ -71,8 +69,8 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
     is_logged = False
     while True:
         try:
-            # An append that seems to fail may have been stored: it is only repeated where it was
-            # not.
+            # An append may fail after it was stored. `after` makes the retry store only what is
+            # missing.
             return writer.append(*events, after=after)
         except StoreUnavailableError as error:
             if time.monotonic() > until_s:
@@ -84,7 +82,7 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
 
 
 class Ledger:
-    """What has happened in a run. Its one writer is the run's driver."""
+    """What has happened in a run. Only the run's driver writes to it."""
 
     def __init__(self, store: Store, run_id: str) -> None:
         """Open the ledger of a run before its first event.
@@ -103,14 +101,14 @@ class Ledger:
         self.alerts = Alerts()
         self.speeds = TrialSpeeds()
         self.listeners: list[Sink] = []
-        """Called with each event that was stored."""
+        """Called with each stored event."""
         self._store = store
         self._writer: RunWriter | None = None
         self._blocks: EventBlocks | None = None
         self._last_seq = 0
         self._last_command = 0
         self.before_unix_s: float | None = None
-        """Until when the driver that this one replaces counts as alive, by the clock of the run."""
+        """Until when the replaced driver counts as alive, by the clock of the run."""
 
     def replay(self, writer: RunWriter) -> None:
         """Read the events so far, and write through `writer` from now on."""
@@ -133,7 +131,7 @@ class Ledger:
             self.before_unix_s = signed_unix_s + (0.0 if before.was_left else SIGN_S)
             if process_unix_s() < signed_unix_s:  # the clock is behind
                 last_unix_s = max(last_unix_s, self.before_unix_s)
-        # A clock that was set, or that of another machine, may be behind.
+        # This machine's clock may be behind: it was set, or the last driver ran on another machine.
         continue_from(last_unix_s)
 
     def record(self, *events: Event) -> None:
@@ -203,18 +201,18 @@ class RunClock:
             return
         way = "ahead" if ahead_s > known_s else "back"
         message = (
-            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}:"
-            " the times of this run follow the clock as it was, and none of its limits is affected"
+            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}."
+            " This run keeps the old time, and its limits are not affected"
         )
         self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
 
 
 def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
-    """Return events from elsewhere, with the time now where theirs cannot be right.
+    """Return events of other processes, with the time now if their own cannot be right.
 
     Args:
         events: The events.
-        since_unix_s: When the driver began. Only reports that are repeated were made before.
+        since_unix_s: When the driver started. Only repeated reports may be older.
     """
     now_unix_s = steady_unix_s()
 
@@ -230,10 +228,10 @@ def timely(events: Sequence[Event], since_unix_s: float) -> list[Event]:
 
 
 class EventBlocks:
-    """Stores a block each time that enough events have come since the last one."""
+    """Stores a block whenever enough events have arrived since the last one."""
 
     def __init__(self, store: Store, writer: RunWriter) -> None:
-        """Continue behind the last block of the run.
+        """Continue after the last block of the run.
 
         Args:
             store: The store of the run.

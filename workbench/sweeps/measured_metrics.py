@@ -1,6 +1,6 @@
-"""The metrics that a training measures, and the refusal of objectives that ask for others.
+"""Check that objectives and constraints use metrics that a training measures.
 
-Which names exist is left to `preflight`. A metric of a train function is known only while it runs.
+`preflight` checks which names exist. The metrics of a train function are known only when it runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOP_METRICS = ("train_loss", "val_loss")
 
 
 def check_loss_and_metrics(experiment: Experiment) -> None:
-    """Refuse a named loss and metrics that cannot be computed for the task of the data."""
+    """Raise an error for a loss or metrics that do not fit the task of the data."""
     assert experiment.data is not None
     task = task_of(experiment.data)
     if experiment.loss is not None:
@@ -35,7 +35,7 @@ def check_loss_and_metrics(experiment: Experiment) -> None:
 
 
 def _check_computes_loss(experiment: Experiment) -> None:
-    """Refuse to leave the loss to a model of the zoo."""
+    """Raise an error if the loss is left to a model of the zoo, which computes none."""
     assert experiment.model is not None
     if experiment.leaves_loss_to_model and not experiment.model.is_reference:
         raise ExperimentError(
@@ -48,7 +48,7 @@ def _check_computes_loss(experiment: Experiment) -> None:
 def _check_fits_task(
     component: Component, registry: Registry, task: Task | None, field: str
 ) -> None:
-    """Refuse a named loss or metric that cannot be computed for the task of the data."""
+    """Raise an error for a loss or metric that does not fit the task of the data."""
     if task is not None and not component.is_reference and not fits_task(component.name, task):
         raise ExperimentError(
             f"{component.name} cannot be computed: the task of the data is {TASKS[task].title}",
@@ -58,9 +58,9 @@ def _check_fits_task(
 
 
 def check_what_is_reported(experiment: Experiment) -> None:
-    """Refuse objectives and constraints on metrics, or values of these, that are not reported."""
+    """Raise an error for objectives and constraints on metrics that are not reported."""
     if experiment.makes_own_steps:
-        return  # only its code states what it measures
+        return  # only its code knows what it measures
     model = experiment.model
     assert model is not None
     assert experiment.data is not None
@@ -75,7 +75,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
         raise ExperimentError(
             "a model that is fitted to all samples at once makes no steps on clients",
             field="federated",
-            next_step="Remove it, or name a model that is trained by steps.",
+            next_step="Remove it, or choose a model that is trained step by step.",
         )
     if is_private(experiment):
         reported.append(EPSILON_METRIC)
@@ -104,7 +104,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
 
 
 def _check_targets(experiment: Experiment) -> None:
-    """Reject values of a share that no training can reach: 95 if 0.95 is meant."""
+    """Raise an error for a share above 1, such as 95 if 0.95 is meant."""
     own = {f"val_{metric.short_name}" for metric in experiment.own_metrics if metric.is_reference}
     wanted = [
         (f"objectives.{index}.target", objective.metric, objective.target)
@@ -137,9 +137,8 @@ def reported_metrics(
     """Return the metrics that the training loop reports.
 
     Args:
-        named: The metrics of the experiment. Without any, those that are usual for the task.
-        task: The task of the data, or None if it is unknown, for which every known metric is
-            returned.
+        named: The metrics of the experiment. Without any, the usual ones for the task.
+        task: The task of the data, or None if it is unknown. Then every known metric is returned.
         is_federated: Whether clients train the model.
     """
     metrics = named or METRICS.names()

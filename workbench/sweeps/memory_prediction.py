@@ -1,7 +1,7 @@
 """Predict before the first trial which configurations will not fit into memory.
 
-The prediction is an event of the run: a driver that takes over, and a resumed run, propose by the
-same one. What the sampler makes of it is left to the study.
+The prediction is stored as an event of the run, so a driver that takes over and a resumed run use
+the same one. The study decides what the sampler does with it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NUM_DRAWN = 24
 _DECIDING = frozenset(
     {"global_batch", "micro_batch", "accumulation", "optimizer", "precision", "recompute"}
 )
-"""Settings that change how much memory a training needs, as parameters of the model also may."""
+"""Settings that change how much memory a training needs. The model's parameters may also do so."""
 
 
 def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
-    """Record what configurations all over the space would hold, where some of them may not fit.
+    """Record how much memory configurations would need, if some of them may not fit.
 
     Args:
         ledger: The events of the run, to which the prediction is added.
-        plans: What the advisor decided of the trials' plans.
+        plans: The parts of the trials' plans that the advisor decided.
     """
     experiment, cluster = ledger.history.in_force, cluster_inventory()
     capacity = capacity_of(experiment, cluster)
@@ -59,9 +59,7 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
     try:
         peaks = estimate_peaks(experiment, trials, num_first=len(extremes), limit_bytes=limit_bytes)
     except WorkbenchError as error:
-        ledger.record(
-            Noted(level="info", message=f"{error}: no configuration is avoided as too large")
-        )
+        ledger.record(Noted(level="info", message=f"memory could not be predicted: {error}"))
         return
     known = [
         (params, peak) for (params, _), peak in zip(trials, peaks, strict=False) if peak is not None
@@ -76,9 +74,9 @@ def predict_memory(ledger: Ledger, plans: TrialPlans) -> None:
         Noted(
             level="info",
             message=(
-                f"configurations hold between {format_bytes(least)} and"
-                f" {format_bytes(max(peak for _, peak in known))} by a prediction: those that will"
-                f" not fit into {format_bytes(int(limit_bytes))} are avoided"
+                f"configurations need {format_bytes(least)} to"
+                f" {format_bytes(max(peak for _, peak in known))} of memory, as predicted. Those"
+                f" that do not fit into {format_bytes(int(limit_bytes))} are avoided"
             ),
         ),
     )

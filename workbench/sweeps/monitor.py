@@ -1,12 +1,12 @@
-"""Sample the nodes of a run's cluster while it is driven, store the samples and thin them with age.
+"""Sample the nodes of a run's cluster, store the samples and merge old ones.
 
-Sampling happens in a separate thread, so the driver never waits for a node. The driver only starts
-and stops it. The energy of each trial follows from which trial held which worker when. Nothing here
-can fail the run: where samples cannot be taken or stored, the run continues without them, and its
+Sampling happens in a separate thread that the driver starts and stops, so the driver never waits
+for a node. The energy of a trial is computed from the times at which it held its workers. Nothing
+here can fail the run: if samples cannot be taken or stored, the run continues without them, and its
 log says so.
 
-If the budget limits energy, what was used is recorded as well, so that the history of the run knows
-it. Ending the run is left to the driver's limits.
+If the budget limits energy, the energy used is also recorded in the run's events. The driver ends
+the run at its limits.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ LAST_ANSWER_S = 0.3
 """How long the last round waits, when the run has ended."""
 END_PATIENCE_S = 5.0
 REMEMBER_S = 60.0
-"""How long energy can still be attributed to a trial that has ended."""
+"""How long after its end a trial can still be charged with energy."""
 IDLE_S = 2 * PERIOD_S
-"""How long a worker is still sampled after its trial has ended: the next one is about to start."""
+"""How long a worker is sampled after its trial has ended: the next trial is about to start."""
 ENERGY_STEP = 0.01
-"""Which share of the limit is recorded at once."""
+"""Energy is recorded in steps of this share of the limit."""
 UNMETERED_S = 60.0
-"""How long trials may train without any energy being known, in seconds."""
+"""How long trials may train before any energy is metered, in seconds."""
 
 
 class Round(NamedTuple):
@@ -74,7 +74,7 @@ class Round(NamedTuple):
 
     time_unix_s: float
     nodes: Mapping[str, NodeSample]
-    """By Ray's node ID."""
+    """The key is Ray's node ID."""
 
 
 class Monitor:
@@ -88,7 +88,7 @@ class Monitor:
             ledger: The events of the run, to which the monitor subscribes.
         """
         self.listeners: list[Callable[[Round], None]] = []
-        """Called with each round that was stored, in the monitor's thread."""
+        """Called with each stored round, in the monitor's thread."""
         self._store = store
         self._run_id = ledger.run_id
         self._ledger = ledger
@@ -117,10 +117,7 @@ class Monitor:
 
     @property
     def energy_wh(self) -> float | None:
-        """What all trials of the run have used so far, in watt-hours.
-
-        None while nothing is known.
-        """
+        """Energy of all trials so far, in watt-hours, or None while nothing is known."""
         known = [used.total_wh for used in list(self._energy.values()) if used.total_wh is not None]
         return sum(known) if known else None
 
@@ -162,7 +159,7 @@ class Monitor:
                     was_logged = True
                 self._ended.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
         except LeaseError:
-            pass  # the driver that holds the run now samples, too
+            pass  # another driver has taken over the run, and samples
         except Exception:
             logger.exception("the nodes of this run are no longer sampled")
         finally:
@@ -218,14 +215,13 @@ class Monitor:
                     thin(self._store, self._run_id, writer, level, now_s)
         except LeaseError:
             raise
-        except (
-            WorkbenchError
-        ) as error:  # the driver waits for an unavailable store; samples need not
+        except WorkbenchError as error:
+            # The driver waits for a store that is unavailable. Samples are not worth a wait.
             logger.warning("node samples cannot be stored at the moment: %s", error)
 
 
 def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s: float) -> None:
-    """Merge outdated samples of one level into longer spans, or delete them on the last level.
+    """Merge old samples of one level into longer spans, or delete them on the last level.
 
     Args:
         store: The store that holds the run.
@@ -243,7 +239,7 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
     if longer_s is None:
         replace_samples(writer, replaced, [])
         return
-    # Longer spans may exist already where a clock was set back. These samples become part of them.
+    # Longer spans may exist already if a clock was set back. Then the samples are merged into them.
     since_s = rows[0].time_unix_s // longer_s * longer_s
     rows += read_samples(store, run_id, span_s=longer_s, since_unix_s=since_s, until_unix_s=until_s)
     replaced[longer_s] = (since_s, until_s)
@@ -260,18 +256,15 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
 
 
 class EnergyLimit:
-    """Notices what the trials use, where the budget limits their energy."""
+    """Records the energy that the trials use, if the budget limits it."""
 
     def __init__(self, ledger: Ledger, metered_wh: Callable[[], float | None]) -> None:
-        """Record in `ledger` what `metered_wh` returns.
-
-        Watt-hours, or None while nothing is known.
-        """
+        """Record in `ledger` the watt-hours that `metered_wh` returns, if it returns any."""
         self._ledger = ledger
         self._metered_wh = metered_wh
 
     def tick(self) -> None:
-        """Record what was used since the last time, if it is worth an event.
+        """Record the energy used since the last event, if it is enough for another one.
 
         Raises:
             ResourcesError: If trials have trained for a while, and nothing meters them.
@@ -298,7 +291,7 @@ class EnergyLimit:
         )
         if trained_s > UNMETERED_S:
             raise ResourcesError(
-                f"trials have trained for {format_duration(round(trained_s))} and nothing meters"
+                f"trials have trained for {format_duration(round(trained_s))}, but nothing meters"
                 " their energy, so an energy budget can never end the run",
                 field="budget.energy",
                 next_step="Limit the run by budget.time or budget.trials.",

@@ -1,6 +1,6 @@
-"""The orders of a run: what a coordinator needs to start a trial.
+"""Write the orders of a run: everything that a coordinator needs to start a trial.
 
-Which trial is next, and when, is left to the driver.
+The driver decides which trial is next, and when.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Orders:
         Args:
             ledger: The run's events, experiment and alerts.
             artifacts: The place of the run's files.
-            plans: Decides what of a plan the experiment leaves open.
-            alerting: Knows which nodes rules exclude.
+            plans: Decides the parts of a plan that the experiment leaves open.
+            alerting: Knows which nodes are excluded by rules.
             program: Knows which version of the code a trial runs.
         """
         self._ledger = ledger
@@ -49,7 +49,7 @@ class Orders:
         self._written: tuple[object, str] | None = None
 
     def order(self, trial: Trial, request: Request) -> Order:
-        """Return what starts the next attempt at a trial.
+        """Return the order that starts the next attempt of a trial.
 
         Args:
             trial: The trial.
@@ -73,7 +73,7 @@ class Orders:
         before = trial.resumes
         if trial.segment is not None:
             before = trial.segment.continues
-        if experiment.fidelity is not None:  # each level is trained again
+        if experiment.fidelity is not None:  # each level trains from the start
             before = None
         if trial.segment is not None or before is not None:
             continued = None

@@ -1,7 +1,7 @@
-"""Store among a run's artifacts where it was started: a restarted driver finds the modules.
+"""Store among a run's artifacts where it was started, so that a restarted driver finds its modules.
 
-Code that was submitted to a cluster is stored as well: Ray unpacks it on one node, and may remove
-it later.
+Code that was submitted to a cluster is stored as well, because Ray unpacks it on one node only, and
+may remove it later.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FILE_NAME = "origin.json"
 def write_origin(
     artifacts: Artifacts, origin: Origin | None = None, *, experiment: Experiment | None = None
 ) -> None:
-    """Store where a run was started, and the code that it runs, unless that is stored.
+    """Store where a run was started and the code that it runs, unless both are stored.
 
     Args:
         artifacts: The artifacts of the run.
-        origin: Where another run was started, whose code it runs, too, or None for this process.
-        experiment: What is tuned, of which the code is kept.
+        origin: The origin of another run whose code this run also uses, or None for this process.
+        experiment: The experiment whose code is kept.
 
     Raises:
         ArtifactsError: If it cannot be written there.

@@ -1,7 +1,7 @@
-"""What follows when a trial runs out of memory: another way of making the same step, or its end.
+"""Decide what follows if a trial runs out of memory: another way to compute its step, or its end.
 
-A way that the model turns out not to allow is given up for the next one. Which ways there are is
-known to `planning.equivalent_plans`; starting the next attempt is left to the coordinator.
+If a model does not allow one way, the next one is tried. `planning.equivalent_plans` knows the
+ways, and the coordinator starts the next attempt.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from workbench.training.planning.equivalent_plans import WAYS, next_way
 
 _MAX_REFUSAL = 200
 _KEPT_WHOLE = (
-    "; the micro batch stays, as the loss of a batch is not the mean of the losses of its parts"
+    ". The micro batch stays the same, because the loss of a batch is not the mean of the losses of"
+    " its parts"
 )
 
 
 class OtherWays:
-    """The ways of one trial, from attempt to attempt.
+    """The ways that one trial has tried and can still try.
 
     Attributes:
-        plan: What the last attempt that knew its plan used.
+        plan: The plan of the last attempt that knew its plan.
     """
 
     def __init__(self, changeable: Collection[str], tried: Collection[PartialPlan]) -> None:
-        """Begin with what earlier coordinators tried.
+        """Start from what earlier coordinators tried.
 
         Args:
-            changeable: Which of `WAYS` may change.
+            changeable: The names in `WAYS` that may change.
             tried: The changes that were tried.
         """
         self.plan = PartialPlan()
@@ -37,9 +38,7 @@ class OtherWays:
         self._has_blocks, self._divides_batch = False, True
         self._undone, self._words = PartialPlan(), ""
         self._ran_out: TrialEnded | None = None
-        """How the last attempt ended that ran out of memory, while the change that followed is
-        unproven.
-        """
+        """The last attempt that ran out of memory, until the change that followed it has worked."""
 
     def take(self, planned: TrialPlanned) -> None:
         """Learn from the plan of an attempt."""
@@ -48,11 +47,11 @@ class OtherWays:
         self._divides_batch = planned.divides_batch is not False
 
     def report(self) -> None:
-        """Notice that the attempt trains: a later error is none of its way."""
+        """Note that the attempt trains, so a later error is not caused by its changed plan."""
         self._ran_out = None
 
     def after(self, ended: TrialEnded) -> tuple[TrialEnded, PartialPlan | None]:
-        """Return how an attempt ended, and the change with which the next one starts, if any.
+        """Return how an attempt ended, and how the plan of the next one changes, if there is one.
 
         Args:
             ended: How the worker, or its loss, ended the attempt.
@@ -63,7 +62,8 @@ class OtherWays:
         elif (
             ended.reason == "error" and before is not None and "micro_batch" not in self._tried[-1]
         ):
-            refusal = f"; {self._words} failed: {str(ended.message)[:_MAX_REFUSAL]}"
+            refusal = f". An attempt with {self._words} failed: "
+            refusal += str(ended.message)[:_MAX_REFUSAL]
             self.plan |= self._undone
         else:
             return ended, None
@@ -86,7 +86,7 @@ class OtherWays:
         self._undone = self.plan.only([name for name, _ in way.values])
         self._tried.append(way)
         self.plan |= way
-        message += f"; continues with {self._words}"
+        message += f". It continues with {self._words}"
         return ended.model_copy(update={"message": message}), changes
 
     def _describe_unchanged(self) -> str:
@@ -95,7 +95,7 @@ class OtherWays:
         possible = [name for name in kept if self._next_way([name])]
         words = "" if self._divides_batch else _KEPT_WHOLE
         return words + "".join(
-            f"; plan.{name} stays {self.plan.get(name)}, as it is not auto" for name in possible
+            f". plan.{name} stays {self.plan.get(name)} because it is not auto" for name in possible
         )
 
     def _next_way(self, changeable: Collection[str]) -> PartialPlan | None:
@@ -112,8 +112,8 @@ def _words(way: PartialPlan, before: PartialPlan) -> str:
     if way.micro_batch is not None:
         return f"micro batches of {way.micro_batch} instead of {before.micro_batch}"
     if "recompute" in way:
-        return "blocks computed again in the backward pass, which changes no result"
+        return "blocks that are recomputed in the backward pass, which gives the same result"
     return (
-        f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which changes no"
-        " result"
+        f"the strategy {way.get('strategy')} instead of {before.get('strategy')}, which gives the"
+        " same result"
     )

@@ -1,4 +1,4 @@
-"""Checks of how an experiment divides its trials that concern more than one of its settings."""
+"""Check settings that only make sense together: plan, workers, GPU sharing and populations."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MAX_WORKERS = 1024
 
 
 def check_exchange(experiment: Experiment, plan: Plan) -> None:
-    """Refuse an exchange that has nothing to exchange.
+    """Raise an error for an exchange without replicas that could exchange anything.
 
     Args:
         experiment: The experiment.
-        plan: That of one of its configurations.
+        plan: The plan of one of its configurations.
 
     Raises:
-        ExperimentError: If the exchange is not the usual one, and there is a single replica.
+        ExperimentError: If the exchange is not the default and there is only one replica.
     """
     if plan.exchange != USUAL and plan.replicas == 1:
         raise ExperimentError(
-            f"one worker has no other replica for the exchange {plan.exchange}",
+            f"the exchange {plan.exchange} needs several replicas, and there is only one",
             field=field_of("plan", "workers", experiment.search.root),
             allowed=f"2 or more with plan.exchange {plan.exchange}",
             next_step="Set the number of workers to 2 or more, or remove the exchange.",
@@ -40,7 +40,7 @@ def check_exchange(experiment: Experiment, plan: Plan) -> None:
 
 
 def check_elastic(experiment: Experiment) -> None:
-    """Refuse elastic trials where none could grow.
+    """Raise an error for elastic trials that can never grow.
 
     Args:
         experiment: The experiment.
@@ -56,7 +56,7 @@ def check_elastic(experiment: Experiment) -> None:
     if not experiment.trains_model:
         what = "train function" if experiment.command is None else "command"
         problem = f"the effect of more workers is unknown for a {what}"
-        next_step = f"Remove it, or name a model and data instead of the {what}."
+        next_step = f"Remove it, or use a model and data instead of the {what}."
     elif limited:
         problem, next_step = (
             f"the strategy {limited[0]} supports a single worker only",
@@ -66,7 +66,9 @@ def check_elastic(experiment: Experiment) -> None:
         problem = "the number of workers is searched, so it cannot change during a trial"
         next_step = "Remove one of the two."
     elif not _could_grow(experiment):
-        problem = "micro batch and accumulation allow no more workers for the same global batch"
+        problem = (
+            "micro batch and accumulation leave no room for more workers at the same global batch"
+        )
         next_step = "Set plan.micro_batch or plan.accumulation to auto."
     if problem is not None:
         raise ExperimentError(
@@ -90,14 +92,14 @@ def _is_for_one(strategy: str) -> bool:
 
 
 def check_sharing(experiment: Experiment) -> None:
-    """Refuse trials that share GPUs where that contradicts something else.
+    """Raise an error for trials that share GPUs if other settings contradict it.
 
     Args:
         experiment: The experiment.
 
     Raises:
-        ExperimentError: If it says otherwise how many GPUs a worker has, trials may have several
-            workers, or nothing can be measured that would decide.
+        ExperimentError: If the experiment sets the GPUs per worker, if trials may have several
+            workers, or if auto has nothing to measure.
     """
     resources, allowed = experiment.resources, "1 here"
     _, most = workers_wanted(experiment)
@@ -107,14 +109,14 @@ def check_sharing(experiment: Experiment) -> None:
     )
     problem = None
     if resources.gpus_per_worker != "auto":
-        problem = "resources.gpus_per_worker says already which part of a GPU a worker has"
+        problem = "resources.gpus_per_worker already sets how much of a GPU a worker has"
     elif most > 1 or is_divided:
-        problem = "trials of several workers share no GPU"
+        problem = "trials with several workers cannot share a GPU"
     elif resources.elastic:
-        problem = "elastic trials grow onto further GPUs instead"
+        problem = "elastic trials use more GPUs, so they cannot share one"
     elif resources.per_gpu == "auto" and not experiment.trains_model:
         problem, allowed = (
-            "trainings that share a GPU are only measured if a model is given",
+            "auto measures how trials share a GPU, and that needs a model",
             "a number",
         )
     elif resources.per_gpu == "auto" and resources.autoscaling:
@@ -124,14 +126,14 @@ def check_sharing(experiment: Experiment) -> None:
 
 
 def check_continuable(experiment: Experiment) -> None:
-    """Refuse a population whose trainings cannot be continued by another trial.
+    """Raise an error for a population whose trainings cannot be continued by another trial.
 
     Args:
         experiment: The experiment.
 
     Raises:
-        ExperimentError: If its function keeps no checkpoint, or a model is fitted to all samples at
-            once.
+        ExperimentError: If its function keeps no checkpoints, or a model is fitted to all samples
+            at once.
     """
     name = experiment.sampler.name
     if not experiment.trains_model:
@@ -152,5 +154,5 @@ def check_continuable(experiment: Experiment) -> None:
                 f"{name} continues trainings, but a model that is fitted to all samples at once has"
                 " no state to continue from",
                 field="model",
-                next_step="Name a model that is trained by steps.",
+                next_step="Choose a model that is trained step by step.",
             )

@@ -1,9 +1,9 @@
 """Check an experiment before its run starts, without torch, Ray or Optuna.
 
-An experiment checks itself for consistency. Here it is compared with the packages that would carry
-it out: whether every name exists, every searched parameter is used, batches divide, and this
-machine can ever provide what is requested. Of data only a table's target and the names of its
-columns are read, and the user's code is not run.
+An experiment checks itself for consistency. The checks here compare it with the packages that carry
+it out: every name exists, every searched parameter is used, batches can be divided, and this
+machine has the requested resources. They read only the target and the column names of a table, and
+do not run the user's code.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
 
     Args:
         experiment: The experiment.
-        on_this_machine: Whether it is to run here, so that what it requests is compared with this
+        on_this_machine: Whether it is to run here. Its requests are then compared with this
             machine.
 
     Raises:
         ExperimentError: If a name is unknown, a parameter is unused, or settings exclude each
             other.
-        DataError: If the data is not where the experiment states.
+        DataError: If the data is not where the experiment says.
         ResourcesError: If this machine can never provide what the experiment requests.
     """
     for problem in find_problems(experiment, on_this_machine=on_this_machine):
@@ -82,7 +82,7 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
 def find_problems(
     experiment: Experiment, *, on_this_machine: bool = True
 ) -> Iterator[WorkbenchError]:
-    """Yield what keeps an experiment from being carried out, one problem for each field.
+    """Yield the problems that keep an experiment from running, one for each field.
 
     Args:
         experiment: The experiment.
@@ -99,7 +99,7 @@ def find_problems(
 
 
 def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
-    """Yield the checks, each of which raises an error if it finds a problem."""
+    """Yield the checks. Each raises an error if it finds a problem."""
     resources = experiment.resources
     conditional = (
         (bool(experiment.alerts) and on_this_machine, _check_alerts),
@@ -154,7 +154,7 @@ def _checks_of_model(experiment: Experiment, on_this_machine: bool) -> Iterator[
 
 
 def _check_alerts(experiment: Experiment) -> None:
-    """Refuse rules that name a sink unknown on this machine."""
+    """Raise an error for rules with a sink that is not set up on this machine."""
     check_sinks(experiment.alerts, read_settings().names)
 
 
@@ -164,19 +164,19 @@ def _check_loggers(experiment: Experiment, *, on_this_machine: bool) -> None:
 
 
 def _names_in_configuration(experiment: Experiment) -> set[str]:
-    """Return the names of what a train function finds in its configuration."""
+    """Return the names that a train function finds in its configuration."""
     if experiment.train is None:
         return set(experiment.search.root)
     return {*experiment.search.root, *experiment.train.options}
 
 
 def _check_takes_worker(experiment: Experiment) -> None:
-    """Refuse several workers for a function that would do the same on all of them."""
+    """Raise an error for several workers if the function would do the same on all of them."""
     assert experiment.train is not None
     workers, parameters = experiment.plan.decided.workers, parameters_of(experiment.train)
     if "workers" in experiment.search.root and "worker" in (parameters or ()):
         raise ExperimentError(
-            "a train function would receive this number, but run on plan.workers",
+            "the train function would receive this number, but run on plan.workers",
             field="search.workers",
             next_step="Remove it, or rename the parameter.",
         )
@@ -220,7 +220,7 @@ def _check_model(experiment: Experiment) -> None:
 
 
 def _check_path(experiment: Experiment) -> None:
-    """Refuse data that is not there, also where another of its options is still missing."""
+    """Raise an error for a missing path, even if other options of the data are missing too."""
     assert experiment.data is not None
     path = experiment.data.options.get("path")
     if not experiment.data.is_reference and isinstance(path, str):
@@ -251,7 +251,7 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 
 def _check_searched_parameters(experiment: Experiment) -> None:
-    """Refuse searched parameters of neither the training nor the plan nor the model."""
+    """Raise an error for searched parameters that the training, plan and model do not have."""
     if experiment.model is None or experiment.model.is_reference:
         return
     model = experiment.model.name
@@ -307,7 +307,7 @@ def _check_configurations(experiment: Experiment, on_this_machine: bool) -> None
 
 
 def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
-    """Refuse an optimizer that torch does not have, or that cannot train the model."""
+    """Raise an error for an optimizer that torch does not have or that cannot train the model."""
     assert experiment.model is not None
     field = "training.optimizer"
     if "optimizer" in experiment.search.root:
@@ -337,7 +337,7 @@ def optimizers() -> list[str]:
 
 @functools.cache
 def _torch_optimizers() -> frozenset[str]:
-    """Return the names of torch's optimizers, by its source: importing it takes longer."""
+    """Return the names of torch's optimizers, read from its source: importing takes longer."""
     source = find_source("torch.optim")
     if source is None:
         return frozenset()
@@ -346,7 +346,7 @@ def _torch_optimizers() -> frozenset[str]:
 
 
 def _check_autoscaling(experiment: Experiment) -> None:
-    """Refuse autoscaling that would never request more nodes than exist."""
+    """Raise an error for autoscaling that would never request another node."""
     if experiment.resources.concurrency == "auto":
         raise ExperimentError(
             "with resources.concurrency: auto the cluster would never grow",
@@ -357,11 +357,11 @@ def _check_autoscaling(experiment: Experiment) -> None:
 
 
 def _check_advisable(experiment: Experiment) -> None:
-    """Refuse measured plans where they could not be applied."""
+    """Raise an error for `advice: always` if measured plans could not be used."""
     problem = None
     if not experiment.trains_model:
         what = "train function" if experiment.command is None else "command"
-        problem = f"a {what} uses no measured plan"
+        problem = f"a {what} cannot use measured plans"
     elif is_private(experiment):
         problem = "the steps of a private training are not measured"
     elif experiment.resources.elastic:
@@ -377,14 +377,15 @@ def _check_resources(experiment: Experiment) -> None:
     resources = experiment.resources
     if resources.cpus_per_worker > here.num_cpus:
         raise ResourcesError(
-            f"a worker needs {resources.cpus_per_worker} CPUs and this machine has {here.num_cpus}",
+            f"a worker needs {resources.cpus_per_worker} CPUs, but this machine has"
+            f" {here.num_cpus}",
             field="resources.cpus_per_worker",
             allowed=f"at most {here.num_cpus}",
         )
     wanted_gpus = 0.0 if resources.gpus_per_worker == "auto" else resources.gpus_per_worker
     if wanted_gpus > len(here.gpus):
         raise ResourcesError(
-            f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')} and this machine"
+            f"a worker needs {wanted_gpus:g} {counted_noun(wanted_gpus, 'GPU')}, but this machine"
             f" has {len(here.gpus) or f'none: {here.no_gpus_because}'}",
             field="resources.gpus_per_worker",
             allowed=f"at most {len(here.gpus)}, or auto" if here.gpus else "0 or auto",
@@ -401,7 +402,7 @@ def _check_resources(experiment: Experiment) -> None:
         here, resources.gpus_per_worker != 0
     ):
         raise ResourcesError(
-            "nothing here meters energy, so this budget can never end the run",
+            "this machine cannot meter energy, so this budget can never end the run",
             field="budget.energy",
             allowed=(
                 "machines whose GPUs count their energy, or whose processor counters can be read"
@@ -412,22 +413,22 @@ def _check_resources(experiment: Experiment) -> None:
     _, workers = workers_wanted(experiment)
     if workers * resources.cpus_per_worker > here.num_cpus:
         raise ResourcesError(
-            f"a trial needs {workers} workers x {resources.cpus_per_worker} CPUs "
-            f"and this machine has {here.num_cpus}",
+            f"a trial needs {workers} workers x {resources.cpus_per_worker} CPUs, "
+            f"but this machine has {here.num_cpus}",
             field=workers_field(experiment),
             allowed=f"at most {here.num_cpus // resources.cpus_per_worker}, or auto",
         )
 
 
 def _is_metered(here: Inventory, is_on_gpus: bool) -> bool:
-    """Return whether the energy of trials can be known: of their GPUs where they have some."""
+    """Return whether the energy of trials can be metered, on their GPUs if they have any."""
     if here.gpus and is_on_gpus:
         return all(gpu_counter(gpu.uuid) for gpu in here.gpus)
     return bool(processor_counters())
 
 
 def _check_reference(component: Component, field: str) -> None:
-    """Refuse a `package.module:name` that does not exist, without running any of it."""
+    """Raise an error if a `package.module:name` does not exist, without importing it."""
     if component.payload_hash is not None:
         return
     module_name, _, qualified_name = component.name.partition(":")
@@ -460,11 +461,11 @@ def _as_import(name: str) -> str:
 
 
 def check_beginning(experiment: Experiment) -> None:
-    """Refuse weights that do not exist, adapters without peft, and compiling without a compiler.
+    """Raise an error for missing weights, adapters without peft and compiling without a compiler.
 
     Raises:
         DataError: If there is no such path.
-        ExperimentError: If peft is not installed, or no compiler.
+        ExperimentError: If peft or a compiler is missing.
     """
     searched = experiment.search.root.get("compile")
     wanted = [
@@ -484,7 +485,7 @@ def check_beginning(experiment: Experiment) -> None:
 
 
 def check_program(experiment: Experiment) -> None:
-    """Refuse a command whose program or script is not on this machine.
+    """Raise an error for a command whose program or script is not on this machine.
 
     Raises:
         ExperimentError: If it is not.
@@ -500,7 +501,7 @@ def check_program(experiment: Experiment) -> None:
         return
     path = Path(program)
     if path.suffix == ".py":
-        problem, step = f"there is no file {program}", "Start from the folder that holds it."
+        problem, step = f"there is no file {program}", "Start from the folder that contains it."
         if path.is_file():
             problem, step = f"{program} is not a program", f"Write python {program}."
         raise ExperimentError(problem, field="command", next_step=step)
@@ -511,7 +512,7 @@ def check_program(experiment: Experiment) -> None:
 
 
 def check_paths(experiment: Experiment) -> None:
-    """Refuse a file of metrics into which several trials would write at once.
+    """Raise an error for a file of metrics that several trials would write to at once.
 
     Raises:
         ExperimentError: If they would.
@@ -525,19 +526,19 @@ def check_paths(experiment: Experiment) -> None:
             field=f"metrics.{source.kind}",
             allowed="a path with {folder} or {trial}",
             next_step=(
-                "Pass {folder} to the program and name the file there, or set resources.concurrency"
-                " to 1."
+                "Pass {folder} to the program and write the file there, or set"
+                " resources.concurrency to 1."
             ),
         )
 
 
 def _check_script(arguments: list[str]) -> None:
-    """Reject a missing script. Options of the interpreter, such as -m, are not checked."""
+    """Raise an error for a missing script. Interpreter options such as -m are not checked."""
     if not arguments or arguments[0].startswith("-") or "{" in arguments[0]:
         return
     if not Path(arguments[0]).exists():
         raise ExperimentError(
             f"there is no file {arguments[0]}",
             field="command",
-            next_step="Start from the folder that holds it, or write its path.",
+            next_step="Start from the folder that contains it, or write its path.",
         )

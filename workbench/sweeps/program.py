@@ -1,11 +1,9 @@
-"""The program of a run.
+"""Decide which version of a run's code each trial runs, and notice what has changed since.
 
-Which version of its code a trial runs, and what has changed since it was kept.
-
-The code is kept before the driver starts, see `origin_file`. Data, the program and the packages
-cannot be kept: their hashes are taken once, beside the first trials. Before and after each trial
-their sizes and times of change are compared, and only what differs is hashed again. How kept code
-is imported is left to `programs.kept_imports`.
+A copy of the code is kept before the driver starts (see `origin_file`). Data, the program and the
+packages cannot be kept: they are hashed once, in the background of the first trials. Before and
+after each trial their sizes and times of change are compared, and only files that differ are hashed
+again. `programs.kept_imports` imports the kept code.
 """
 
 from __future__ import annotations
@@ -53,16 +51,14 @@ from workbench.training.programs.kept_scripts import served_by_name
 logger = logging.getLogger(__name__)
 
 HASH_PATIENCE_S = 5.0
-"""How long a trial waits for the first hashes where something has changed before they were
-taken.
-"""
+"""How long a trial waits for the first hashes if something changed before they were taken."""
 _MAX_NAMED = 3
 _NEVER: Stamp = (-1, -1)
-"""The stamp of a file that is still to be compared with its hash."""
+"""The stamp of a file that is not yet compared with its hash."""
 
 
 class Program:
-    """The versions of a run's code, of which each trial runs one."""
+    """The versions of a run's code. Each trial runs one of them."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
         """Read which code was kept.
@@ -86,7 +82,7 @@ class Program:
             self._here = self._origin.on_this_machine()
             self._read_manifest()
             self._fingerprint()
-        except (WorkbenchError, OSError) as error:  # the trials report what they miss
+        except (WorkbenchError, OSError) as error:  # the trials report what is missing
             logger.warning("what the run depends on cannot be compared: %s", error)
         if not self._history.programs:
             self._record(
@@ -99,7 +95,7 @@ class Program:
             )
 
     def note_kept(self) -> None:
-        """Record that trials of a continued run do not run the code on the disk."""
+        """Record that a continued run uses its kept code, if the code on the disk has changed."""
         if len(self._history.drivers) > 1 and self._is_served and (changed := self.changed_code()):
             self._ledger.record(Noted(level="info", message=self._describe_kept(changed)))
 
@@ -119,10 +115,11 @@ class Program:
     # Which version a trial runs.
 
     def version_of(self, trial: Trial) -> int:
-        """Return the version of the code that the next attempt at a trial runs.
+        """Return the version of the code that the next attempt of a trial runs.
 
-        A trial is one program: once it has reported, its next attempts run the version with which
-        it began, and so do the repeats of its configuration, which are averaged.
+        A trial keeps its version: once it has reported, its next attempts run the version with
+        which it started. The repeats of its configuration do so as well, because their results are
+        averaged.
 
         Args:
             trial: The trial.
@@ -142,7 +139,7 @@ class Program:
         return programs[-1].version
 
     def origin_of(self, version: int) -> Origin:
-        """Return from where the trials of a version import the user's code."""
+        """Return the origin from which the trials of a version import the user's code."""
         hashes = {event.version: event.code_sha256 for event in self._history.programs}
         return dataclasses.replace(
             self._origin, kept_sha256=hashes.get(version, self._origin.kept_sha256)
@@ -151,7 +148,7 @@ class Program:
     # What has changed.
 
     def changed_code(self) -> list[str]:
-        """Return the kept files that have changed on the disk since, if this machine has them."""
+        """Return the kept files that have since changed on the disk, if this machine has them."""
         if self._manifest is None or self._here is None or not os.path.isdir(self._here.directory):
             return []
         return changed_files(self._manifest)
@@ -200,13 +197,13 @@ class Program:
     # What does not run the kept code.
 
     def note_unserved(self, events: list[Event]) -> list[Event]:
-        """Compare the code like data, once a program has ended without running any that was kept.
+        """Treat the code like data if a program has ended without running any kept code.
 
         Args:
             events: What a trial reported.
 
         Returns:
-            The events, without those by which nothing changes.
+            The events, without notes about code that is already compared.
         """
         return [
             event
@@ -215,7 +212,7 @@ class Program:
         ]
 
     def _compare_code(self) -> bool:
-        """Compare the files of the code from here on, and return whether that is new."""
+        """Compare the files of the code from now on, and return whether that is new."""
         if self._hashing is not None:
             self._hashing.join(HASH_PATIENCE_S)
         unserved = self._unserved_files()
@@ -227,7 +224,7 @@ class Program:
         return bool(new)
 
     def _unserved_files(self) -> list[str]:
-        """Return the kept files that a program reads from the disk unless it is served the copy."""
+        """Return the kept files that a program reads from the disk instead of the copy."""
         command = self._ledger.experiment.command
         if self._manifest is None or self._here is None or command is None:
             return []
@@ -248,7 +245,7 @@ class Program:
     # What cannot be kept.
 
     def _fingerprint(self) -> None:
-        """Take the stamps of what cannot be kept, and hash it in a thread, or read both."""
+        """Stamp the files that cannot be kept and hash them in a thread, or read what is stored."""
         assert self._here is not None
         stored = Fingerprints.read(self._artifacts)
         if stored is not None:
@@ -260,8 +257,8 @@ class Program:
         self._hashing.start()
 
     def _hash_all(self) -> None:
-        # Without hashes at first: where the run ends before they are there, the stamps tell a
-        # change.
+        # Stored without hashes first: if the run ends before they are computed, the stamps still
+        # show whether a file has changed.
         self._store_fingerprints()
         num_bytes = 0
         num_stored = 0
@@ -274,7 +271,8 @@ class Program:
             if path == PACKAGES or num_stored < MAX_STORED_FILES:
                 self._store_content(path, sha256)
                 num_stored += 1
-            if stamp_of(path) == stamp:  # else edited meanwhile: which version was read is unknown
+            # A file that was edited meanwhile has no hash: it is unknown which version was read.
+            if stamp_of(path) == stamp:
                 hashes[path] = sha256
         self._fingerprints.hashes |= hashes
         self._store_fingerprints()
@@ -292,7 +290,7 @@ class Program:
             logger.warning("the fingerprints of data and packages cannot be stored: %s", error)
 
     def compare(self) -> None:
-        """Record a new version where data, the program or packages have changed."""
+        """Record a new version if data, the program or packages have changed."""
         differing = self._fingerprints.differing()
         if self._hashing is not None and differing:
             self._hashing.join(HASH_PATIENCE_S)
@@ -302,7 +300,7 @@ class Program:
             self._take_changes(differing)
 
     def _take_changes(self, differing: list[str]) -> None:
-        """Hash what has another stamp, and record a new version if the content differs."""
+        """Hash the files with another stamp, and record a new version if their content differs."""
         known = self._fingerprints
         changed: dict[str, str | None] = {}
         for path in differing:
@@ -316,9 +314,7 @@ class Program:
             self._times_changed[path] = self._times_changed.get(path, 0) + 1
             if self._times_changed[path] > 2:
                 del known.stamps[path]
-                self._note(
-                    f"{self._relative(path)} changes all the time, and is no longer compared"
-                )
+                self._note(f"{self._relative(path)} keeps changing, so it is no longer compared")
                 continue
             changed[path] = before
         if not changed:
@@ -337,9 +333,9 @@ class Program:
         if running:
             unsure = f". {format_trials(running)} may have read either version"
         self._note(
-            f"{self._named(named)} changed since the run began and could not be kept. Trials from"
-            f" here on are version {version.version}, and are not compared with those"
-            f" before{unsure}"
+            f"{self._named(named)} changed since the run started. There is no copy of the old"
+            f" content, so trials from now on are version {version.version} and are not compared"
+            f" with earlier ones{unsure}"
         )
 
     def _describe_packages(self, before: str | None) -> str:
@@ -364,7 +360,7 @@ class Program:
     # Another version of the code.
 
     def use_current(self, events: list[Event]) -> str:
-        """Keep the code as it is on the disk now, for the trials that start from here on.
+        """Keep the code as it is on the disk now, for the trials that start from now on.
 
         Args:
             events: Receives the events of the change.
@@ -375,7 +371,7 @@ class Program:
         Raises:
             RunError: If this machine does not have the folder of the run, or its code was
                 submitted.
-            ExperimentError: If later trials continue what earlier ones began.
+            ExperimentError: If later trials continue the training of earlier ones.
         """
         if self._origin.archived is not None:
             raise RunError(
@@ -393,7 +389,7 @@ class Program:
         sha256 = "" if kept is None else kept.sha256
         files = {} if self._manifest is None else self._manifest["files"]
         hashes = {} if kept is None else kept.hashes
-        # Not by the archive, which also holds a file of the workbench.
+        # The archives would differ, because each also contains a file of the workbench.
         if hashes == {path: entry["sha256"] for path, entry in files.items()}:
             return "the code has not changed since it was kept"
         if self._history.trials:
@@ -411,7 +407,7 @@ class Program:
         self._ledger.study.change_program(version)
         events.append(version)
         named = f": {self._named(changed)} changed" if changed else ""
-        return f"trials that start from here on run version {version.version} of the code{named}"
+        return f"trials that start from now on run version {version.version} of the code{named}"
 
     def _next_version(self, why, changed: list[str], sha256: str, num_files: int) -> ProgramKept:
         history = self._history

@@ -1,11 +1,11 @@
 """Keep the checkpoints of unfinished trials and of the best finished ones, and delete the others.
 
-In a population, those from which a member may still continue are kept as well.
+In a population, the checkpoints from which a member may still continue are kept as well.
 
-A deletion is stored before it is done, so that no history names a missing file. Files left
-behind by a crash, or by a worker that was not yet notified of the end of its trial, are removed
-when the run is resumed or ends. Resuming also notes unfinished trials whose checkpoints others have
-deleted. Within one trial, the training keeps the last and the best checkpoint.
+A deletion is stored before it is carried out, so that no history refers to a missing file. A crash,
+or a worker that does not know yet that its trial has ended, may leave files behind. They are
+removed when the run is resumed or ends. Resuming also reports unfinished trials whose checkpoints
+somebody has deleted. Within one trial, the training keeps the last and the best checkpoint.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Retention:
         self._has_warned = False
 
     def begin(self) -> None:
-        """Take stock of what earlier drivers of the run left."""
+        """Find the checkpoints that earlier drivers of the run have left."""
         try:
             self._sizes_bytes = self._take_stock()
             self._delete_again()
@@ -52,7 +52,7 @@ class Retention:
             self._enforce()
 
     def on_events(self, number: int, events: Iterable[Event]) -> None:
-        """Handle events of a trial that the history has applied already.
+        """Handle the events of a trial after the history has applied them.
 
         Args:
             number: The trial.
@@ -90,7 +90,7 @@ class Retention:
         return {number: size for number, size in sizes_bytes.items() if number in known}
 
     def _note_lost(self) -> None:
-        """Record which unfinished trials have lost what they had trained."""
+        """Record which unfinished trials have lost their checkpoints."""
         lost = [
             trial.number
             for trial in self._ledger.history.trials.values()
@@ -104,8 +104,7 @@ class Retention:
         if len(lost) > 1:
             which, whose = f"trials {', '.join(map(str, lost))} start", "their"
         message = (
-            f"{which} from the beginning: {whose} checkpoints are no longer in"
-            f" {self._artifacts.below(TRIALS)}"
+            f"{which} over: {whose} checkpoints are no longer in {self._artifacts.below(TRIALS)}"
         )
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))

@@ -1,8 +1,8 @@
 """Apply the alert rules of one run: arm them, feed them readings, deliver alerts.
 
-The ledger stores an alert together with its cause. Here alerts are delivered to sinks, the outcome
-is stored, and rules receive readings of nodes and of the driver's disks. The settings are those of
-the machine that the driver is on.
+The ledger stores an alert together with its cause. This module delivers alerts to sinks, stores the
+outcome, and feeds the rules with readings of nodes and of the driver's disks. It uses the settings
+of the driver's machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from workbench.sweeps.monitor import Round
 logger = logging.getLogger(__name__)
 
 CLOSE_PATIENCE_S = 2.0
-"""How long a driver that ends waits for sinks. The rest is delivered after a resume."""
+"""How long a driver waits for sinks when it ends. A resumed run delivers the rest."""
 READ_S = 10.0
 MAX_SAMPLES = 10_000
 
@@ -63,12 +63,12 @@ class Alerting:
         return self
 
     def begin(self) -> None:
-        """Arm the rules, and deliver what an earlier driver could not."""
+        """Arm the rules, and deliver the alerts that an earlier driver could not deliver."""
         try:
             settings = read_settings()
         except ExperimentError as error:
             settings = Settings()
-            # Not the value, which may be a secret.
+            # The note says where, but never the value, which may be a secret.
             where = f" ({error.field})" if error.field else ""
             message = (
                 f"the settings on {socket.gethostname()} cannot be used{where}: alerts are not"
@@ -86,7 +86,7 @@ class Alerting:
             self._disks = _DiskReader(self._artifacts.working_folder)
 
     def tick(self) -> None:
-        """Apply rules about time and new readings; never waits."""
+        """Apply rules about time and new readings, without waiting."""
         if events := [*self._alerts.tick(steady_unix_s()), *self._delivery.outcomes()]:
             self._ledger.record(*events)
         if self._disks is not None and (reading := self._disks.take()) is not None:
@@ -95,7 +95,7 @@ class Alerting:
             self.read(_reading(self._samples.popleft()))
 
     def on_round(self, seen: Round) -> None:
-        """Take samples of the nodes, from any thread; rules are applied at the next tick."""
+        """Take samples of the nodes, from any thread. The next tick applies the rules to them."""
         self._samples.extend(seen.nodes.values())
 
     def read(self, reading: NodeReading) -> None:
@@ -104,7 +104,7 @@ class Alerting:
             self._ledger.record(*events)
 
     def allowed(self, request: Request) -> Request:
-        """Return a request that avoids the nodes that rules exclude, where that is possible."""
+        """Return a request that avoids the nodes that rules exclude, if that is possible."""
         if not self._alerts.excluded_nodes:
             return request
         chosen = dataclasses.replace(request, excluded=frozenset(self._alerts.excluded_nodes))
@@ -116,7 +116,7 @@ class Alerting:
         except ResourcesError:
             if not self._is_use_noted:
                 message = (
-                    "a node that a rule excludes is still used: the others cannot hold a trial"
+                    "a node that a rule excludes is still used: the others have no room for a trial"
                 )
                 self._ledger.record(Noted(level="warning", message=message))
             self._is_use_noted = True
@@ -188,7 +188,7 @@ class _DiskReader:
         while not self._closing.is_set():
             try:
                 self._newest = NodeReading(socket.gethostname(), self._disks())
-            except Exception:  # what cannot be read now may be read next time
+            except Exception:  # a disk that cannot be read now may be readable next time
                 logger.exception("the disks cannot be read")
             self._closing.wait(READ_S)
 

@@ -1,9 +1,6 @@
-"""The loggers of one run.
+"""Pass the starts, reports and ends of one run's trials on to its loggers.
 
-They receive each trial that is started, reported and ended while it is driven.
-
-A logger never delays or fails a run. What went wrong with it is a note. Calling it is left to
-`loggers`.
+A logger never delays or fails a run: its problems are recorded as notes. `loggers` calls it.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ CLOSE_PATIENCE_S = 20.0
 
 
 class RunLoggers:
-    """Passes the trials of one run on to the loggers that its experiment names."""
+    """Passes the trials of one run on to the loggers in its experiment's `report_to`."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
         """Prepare for the run of `ledger`, whose files are kept in `artifacts`."""
@@ -45,7 +42,7 @@ class RunLoggers:
         return self
 
     def begin(self) -> None:
-        """Start to receive events. Without loggers nothing is done."""
+        """Start to receive events, if there are loggers."""
         experiment = self._ledger.experiment
         if not experiment.report_to:
             return
@@ -59,7 +56,7 @@ class RunLoggers:
         self._ledger.listeners.append(self._on_event)
 
     def tick(self) -> None:
-        """Store what went wrong; never waits."""
+        """Store the problems of loggers, without waiting."""
         if self._forwarding is not None and (notes := self._notes()):
             self._ledger.record(*notes)
 

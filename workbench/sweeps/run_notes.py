@@ -1,7 +1,7 @@
-"""What is notable about what a run of an experiment will try: nothing of it prevents the start.
+"""Notes on what a run will try, such as limits without effect. None of them prevents the start.
 
-`check`, the form's dry run and the run itself note the same. A run also notes what is notable about
-its table, which is left to the data. The table is read in a thread, so that no trial waits for it.
+`check`, the form's dry run and the run itself give the same notes. A run also adds the data's notes
+on its table. The table is read in a thread, so that no trial waits for it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:  # `check` needs neither a database nor Optuna
     from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
-# Reading a larger file here would take long, beside the workers that read it.
+# Reading a larger file takes long and competes with the workers that read it.
 _MAX_READ_BYTES = 64 * 2**20
 _END_PATIENCE_S = 5.0
 
 
 def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]:
-    """Return notes on limits and objectives that cannot mean what they state.
+    """Return notes on limits and objectives that have no effect or another one than meant.
 
-    A run records them, too.
+    A run records the same notes.
 
     Args:
         experiment: The experiment.
@@ -50,14 +50,14 @@ def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]
     resources = experiment.resources
     if resources.per_gpu != 1 and num_gpus == 0 and not resources.autoscaling:
         notes.append(
-            "resources.per_gpu: there is no GPU here that trials could share, so it has no effect."
-            " Set resources.concurrency instead"
+            "resources.per_gpu: it has no effect, because there is no GPU here that trials could"
+            " share. Set resources.concurrency instead"
         )
     return notes
 
 
 def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
-    """Return everything that is notable before a run starts, as `notes_of_limits` does."""
+    """Return all notes for before a run starts: those of `notes_of_limits` and some more."""
     return [
         *notes_of_limits(experiment, num_gpus),
         *_notes_of_few_whole_numbers(experiment.search.root),
@@ -80,7 +80,7 @@ def _notes_of_goals(experiment: Experiment) -> Iterator[str]:
 
 
 def _notes_of_few_whole_numbers(domains: Mapping[str, Domain]) -> Iterator[str]:
-    """Name the ranges of two whole numbers whose ends only happen to be whole."""
+    """Yield a note for each range such as 0 to 1, which may be meant for real numbers."""
     for name, domain in domains.items():
         is_meant = domain.model_fields_set & {"step", "type"}
         if isinstance(domain, Int) and not is_meant and domain.high - domain.low == 1:
@@ -118,7 +118,7 @@ class DataNotes:
         experiment = self._ledger.history.experiment
         if self._ledger.history.trials:
             return
-        # Of auto it is noted what was measured.
+        # For auto, `gpu_sharing` records what it measured.
         shares = experiment.resources.per_gpu not in (1, "auto")
         for note in notes_of_limits(experiment, cluster_inventory().num_gpus if shares else None):
             self._ledger.record(Noted(level="warning", message=note))
@@ -130,7 +130,7 @@ class DataNotes:
         reader.shutdown(wait=False)
 
     def tick(self) -> None:
-        """Record the notes if they are known by now; never waits."""
+        """Record the notes if they are known by now, without waiting."""
         if self._found is None or not self._found.done():
             return
         notes, self._found = self._found.result(), None

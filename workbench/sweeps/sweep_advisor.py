@@ -1,9 +1,9 @@
-"""Measure before the first trial of a sweep, and decide what plans leave open.
+"""Measure before the first trial of a sweep, and decide what its plans leave open.
 
-Trials keep their global batch and learning rate; how a step is divided, on how many workers, and
-whether more workers per trial beat more concurrent trials follows from measured steps. Everything
-is an event of the run, so a driver that takes over knows it too. Proposing configurations is left
-to the study.
+Trials keep their global batch and learning rate. The measured steps decide how a step is divided,
+on how many workers, and whether more workers per trial or more concurrent trials are faster.
+Everything is stored as events of the run, so a driver that takes over knows it. The study proposes
+the configurations.
 """
 
 from __future__ import annotations
@@ -37,14 +37,11 @@ from workbench.sweeps.ledger import Ledger
 from workbench.training.planning.settings import fitted_of, resolve
 
 LONG_RUN_S = 600.0
-"""`resources.advice: auto` measures from this time budget on.
-
-Below, measuring costs more than it saves.
-"""
+"""`resources.advice: auto` measures from this budget on: below, measuring does not pay off."""
 _MAX_MEASURING_S = 60.0
 _PART = 0.05
 _SAME = 0.03
-# A step that slows down by this factor in trials is worth a note.
+# If steps take longer by this factor in trials than alone, a note says so.
 _EXPECTED = 1.3
 
 
@@ -93,8 +90,8 @@ class AdvisedPlans:
         if after[0] != before[0]:
             now, until_now = after[0].batch_text, before[0].batch_text
             return (
-                f"after measurements in trials, the next ones train as {now}, no longer as"
-                f" {until_now}"
+                f"the next trials train as {now} instead of {until_now}, which is faster as"
+                " measured in trials"
             )
         if slower is not None and not 1 / _EXPECTED < slower / (slower_before or 1.0) < _EXPECTED:
             return (
@@ -104,7 +101,7 @@ class AdvisedPlans:
         return None
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> PartialPlan:
-        """Return the part of a trial's plan that neither the experiment nor the search decides.
+        """Return the part of a trial's plan that the experiment and its search leave open.
 
         Args:
             params: The configuration of the trial.
@@ -131,12 +128,13 @@ class AdvisedPlans:
 def measure_before_trials(
     store: Store, ledger: Ledger, poll: Callable[[], None]
 ) -> AdvisedPlans | None:
-    """Measure plans before the first trial of a run, if that is wanted and pays off.
+    """Measure plans before the first trial of a run, if that is requested and pays off.
 
     Args:
         store: The store that holds the run, and earlier measurements.
         ledger: The events of the run, to which the measurements are added.
-        poll: Called every second or so while something is measured. What it raises ends that.
+        poll: Called about once a second while something is measured. Its errors end the
+            measurement.
 
     Returns:
         The plans, or None if defaults are used.
@@ -161,7 +159,7 @@ def measure_before_trials(
         usual = measurer.fastest_plans("time", around.noise_scale)
     except WorkbenchError as error:
         ledger.record(
-            Noted(level="warning", message=f"defaults are used because measuring failed: {error}")
+            Noted(level="warning", message=f"measuring failed, so defaults are used: {error}")
         )
         return None
     choices, knowledge = measurer.choices, measurer.knowledge
@@ -209,7 +207,7 @@ def measure_before_trials(
 
 
 def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
-    """Return the plans as an earlier driver of the run measured them, or None if none did."""
+    """Return the plans that an earlier driver of the run has measured, or None."""
     given = [item.event for item in store.events(ledger.run_id, types=["advice_given"])]
     advice = next(
         (event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None
@@ -244,7 +242,7 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
 
 
 def is_wanted(experiment: Experiment) -> bool:
-    """Return whether plans of an experiment are to be measured before its first trial."""
+    """Return whether the plans of an experiment should be measured before its first trial."""
     wish, resources = experiment.resources.advice, experiment.resources
     if wish == "never" or not experiment.trains_model or resources.elastic or resources.autoscaling:
         return False
@@ -257,7 +255,7 @@ def is_wanted(experiment: Experiment) -> bool:
 
 
 def is_long(experiment: Experiment) -> bool:
-    """Return whether measuring costs little beside the budget of an experiment."""
+    """Return whether measuring takes little of an experiment's time budget."""
     return experiment.budget.time is not None and experiment.budget.time >= LONG_RUN_S
 
 
@@ -266,7 +264,7 @@ def _is_open(experiment: Experiment, params: Mapping[str, JsonValue], name: str)
 
 
 def _question(experiment: Experiment) -> Experiment:
-    """Return the experiment with an explicit global batch: a sweep keeps the usual one."""
+    """Return the experiment with an explicit global batch, because a sweep keeps the usual one."""
     if experiment.training.global_batch != "auto" or "global_batch" in experiment.search.root:
         return experiment
     if experiment.plan.decided.micro_batch is not None or "micro_batch" in experiment.search.root:
@@ -303,7 +301,7 @@ def split_workers(
     num_train_samples: int,
     num_places: int,
 ) -> tuple[int, list[str]]:
-    """Decide between more workers per trial and more trials at once, by the time of the run.
+    """Decide between more workers per trial and more trials at once, by how long the run takes.
 
     Returns:
         Number of workers per trial, and the compared options as text.
@@ -361,7 +359,7 @@ def _describe_forecast(
     """Describe how long the run should take, what it uses, and which limit ends it."""
     fastest = plans.fastest(drawn_params(experiment))
     if fastest is None:
-        return "no plan for the usual global batch fits: trials use defaults"
+        return "no plan for the usual global batch fits into memory, so trials use defaults"
     plan, step_s = fastest
     forecast = forecast_of(
         experiment,

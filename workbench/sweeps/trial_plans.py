@@ -1,8 +1,8 @@
-"""The plans of a run's trials: decided by the advisor, refined by what trials measure.
+"""The plans of a run's trials, decided by the advisor and refined by what trials measure.
 
-The speed of a plan is stored as an event of the run, once for every plan of a setting, whether or
-not the advisor decided here: the next advice on that setting starts with it. Collecting the speeds
-is left to `advisor.trial_speeds`, comparing plans to `sweep_advisor`.
+The speed of each plan of a setting is stored once as an event of the run, even if the advisor did
+not decide here, because the next advice on that setting starts from it. `advisor.trial_speeds`
+collects the speeds, and `sweep_advisor` compares plans.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TrialPlans:
 
         Args:
             store: The store that holds the run, and earlier measurements.
-            ledger: The events of the run; measurements are added to it.
+            ledger: The events of the run. Measurements are added to them.
         """
         self._store, self._ledger = store, ledger
         self._advised: AdvisedPlans | None = None
@@ -47,7 +47,8 @@ class TrialPlans:
         The first configuration is what earlier advice recommends, if there is any.
 
         Args:
-            poll: Called every second or so while something is measured. What it raises ends that.
+            poll: Called about once a second while something is measured. Its errors end the
+                measurement.
         """
         self._advised = measure_before_trials(self._store, self._ledger, poll)
         begin_with_advice(self._store, self._ledger, cluster_inventory)
@@ -57,7 +58,7 @@ class TrialPlans:
         """Decide what the run uses of the cluster now. The advice fills in what is left open.
 
         Args:
-            experiment: As it is in force.
+            experiment: The experiment with the settings that are in force.
 
         Raises:
             ResourcesError: If the cluster could not hold one trial even when empty.
@@ -69,13 +70,13 @@ class TrialPlans:
         return share_of(run_id, experiment, advised_workers=workers, advised_placement=placement)
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> PartialPlan:
-        """Return what the advisor decided of the plan of a trial, given its configuration."""
+        """Return the part of a trial's plan that the advisor decided, given its configuration."""
         if self._advised is None:
             return PartialPlan()
         return self._advised.plan_for(params)
 
     def record_speeds(self) -> None:
-        """Store how fast the plans of attempts were that have ended, and learn from it."""
+        """Store the speeds of attempts that have ended, and learn from them."""
         experiment = self._ledger.experiment
         # Rounds of a federation say nothing about the steps of other trainings.
         makes_shared_steps = experiment.trained is not None and experiment.federated is None

@@ -1,8 +1,8 @@
 """Store what a trial reports, and decide whether and how the trial ends.
 
-An objective that is not finite ends its trial as diverged, a report that the study rejects as
-pruned, and so does the end of a training at a low fidelity. An end reported by a worker counts only
-if the objectives were reported and are finite. Which trials run is left to the driver.
+An objective that is not finite ends its trial as diverged. A trial is pruned if the study rejects
+its report, or if it ends at a low fidelity. The end that a worker reports counts only if the
+objectives were reported and are finite. The driver decides which trials run.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Referee:
             stop: "trial" if a user stops the trial, "run" if the run is ending.
 
         Returns:
-            How the trial ended; how its attempt ended if the trial waits because its files cannot
-            be stored, or restarts because of an alert rule, or None if it has not ended: then it
-            continues, unless the run is ending.
+            How the trial ended. Only its attempt ends if the trial waits for the storage of its
+            files, or restarts because of an alert rule. None if it continues, unless the run is
+            ending.
         """
         trial = self._ledger.history.trials[number]
         taken, ending = self._take_until_end(trial, events)
@@ -64,7 +64,7 @@ class Referee:
             why = self._ledger.alerts.to_stop.get(number, "stopped by the user")
             ending = self.ended(trial, "stopped", message=why)
         if any(isinstance(event, LogMatched) for event in taken):
-            self._ledger.append(taken)  # alerts that it raises decide how the trial continues
+            self._ledger.append(taken)  # may raise alerts that decide how the trial continues
             taken = []
         if stop is None and not isinstance(ending, AttemptEnded):
             ending = self._again(trial, ending) or ending
@@ -117,7 +117,7 @@ class Referee:
         return ended
 
     def _again(self, trial: Trial, ended: TrialEnded | None) -> AttemptEnded | None:
-        """Return how an attempt ends that an alert rule ends, or None if there is no such rule."""
+        """Return how an alert rule ends the attempt, or None if no rule does."""
         alert = self._ledger.alerts.to_retry.get(trial.number)
         if alert is None or (
             ended is not None and (ended.state, ended.reason) != ("failed", "error")
@@ -145,7 +145,8 @@ class Referee:
     def _judged(self, event: TrialEnded) -> TrialEnded:
         """Return a worker's end with the values that count, or as a failure if there are none.
 
-        The loop knows best what its checkpoints reached: of its reports, only evaluations count.
+        The training loop reports the values of its checkpoints at the end, so they replace those of
+        the reports.
         """
         trains_model = self._ledger.experiment.trains_model
         values = event.values if trains_model and event.state in ("complete", "stopped") else {}

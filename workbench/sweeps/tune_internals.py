@@ -1,12 +1,12 @@
-"""All that the workbench uses of Ray Tune's internals: coordinators in the place of its actors.
+"""Run coordinators in place of Ray Tune's actors: the only use of Tune's internals.
 
-A coordinator only waits for the workers of its trial: a process of its own would take a second to
-start, hundreds of megabytes, and one more message for each report. Tune has no setting for where
-trials run, so its controller gets another manager of actors, which runs coordinators in threads of
-the driver. What a coordinator does is left to `coordinator`, what to run to Tune.
+A coordinator only waits for the workers of its trial. A separate process for it would take a second
+to start, hundreds of megabytes of memory, and one more message for each report. Tune has no setting
+for where trials run. Its controller therefore gets another actor manager, which runs coordinators
+in threads of the driver. `coordinator` says what a coordinator does, and Tune decides what runs.
 
-`PRIVATE_NAMES` states each name that Ray does not document. A test compares them, and the calls of
-Tune's controller, with the lowest and the newest Ray that is allowed.
+`PRIVATE_NAMES` lists each name that Ray does not document. A test compares these names, and the
+calls of Tune's controller, with the lowest and the newest version of Ray that is allowed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["FIFOScheduler", "Searcher", "TrialProgressCallback", "TrialScheduler
 
 PRIVATE_NAMES = {
     "ray.tune.execution.tune_controller.RayActorManager": (
-        "is replaced by `CoordinatorManager`: the trials of a run need no processes of Tune"
+        "is replaced by `CoordinatorManager`, because trials need no processes of Tune"
     ),
     "ray.tune.execution.experiment_state.out_of_band_serialize_dataset": (
-        "would load Ray Data for half a second, to look for data sets where Tune saves its state"
+        "would load Ray Data for half a second to look for data sets in Tune's saved state"
     ),
     "ray.tune.progress_reporter.TrialProgressCallback": (
-        "is how Tune knows that results are shown: its own keeps every trial, and prints tables"
+        "replaces Tune's own display, which keeps every trial in memory and prints tables"
     ),
 }
 """Names of Ray Tune that are not documented, each with the reason why it is used."""
@@ -51,10 +51,7 @@ logger = logging.getLogger(__name__)
 ASSIGNMENT_KEY = "assignment"
 """The one parameter of Tune's trials."""
 END_TIMEOUT_S = 3.0
-"""How long coordinators may take to return their workers once they are ended.
-
-Ray may not answer any more.
-"""
+"""How long coordinators may take to return their workers at the end: Ray may no longer answer."""
 
 experiment_state.out_of_band_serialize_dataset = contextlib.nullcontext  # pyright: ignore[reportPrivateImportUsage]
 
@@ -62,25 +59,25 @@ _manager = threading.local()  # a process may drive several runs, each in a thre
 
 
 class Assignment:
-    """What is one trial to Tune: a coordinator, and the trial of the run that it carries out now.
+    """One trial in Tune's view: a coordinator, with the trial of the run that it carries out now.
 
-    Tune copies configurations. A copy of an assignment is the assignment itself, so that the
-    code that decides what follows reaches the coordinator without asking Tune.
+    Tune copies configurations. The copy of an assignment is the assignment itself, so the scheduler
+    reaches the coordinator without asking Tune.
     """
 
     def __init__(self, order: Order) -> None:
-        """Begin with a trial, before Tune has started a coordinator for it."""
+        """Start with a trial for which Tune has not started a coordinator yet."""
         self.order = order
         self.thread: CoordinatorThread | None = None
 
     def take(self, order: Order) -> None:
-        """Give another trial to the coordinator, which must be idle."""
+        """Give the idle coordinator another trial."""
         assert self.thread is not None
         self.order = order
         self.thread.coordinator.take(order)
 
     def rest(self) -> None:
-        """Let the coordinator return its workers, since there is no trial for it now."""
+        """Let the coordinator return its workers, because there is no trial for it now."""
         assert self.thread is not None
         self.thread.call(_Call(self.thread, "rest", is_discarded=True))
 
@@ -88,7 +85,7 @@ class Assignment:
         return self
 
     def __reduce__(self) -> tuple[type[Assignment], tuple[Order]]:
-        return Assignment, (self.order,)  # Tune saves its state at the end, threads aside
+        return Assignment, (self.order,)  # Tune pickles its state, but threads cannot be
 
     def __repr__(self) -> str:
         return str(self.order)  # Tune writes configurations into names and logs
@@ -108,10 +105,7 @@ class _Call:
 
 
 class CoordinatorThread:
-    """A coordinator, and the thread that carries out its calls in their order.
-
-    To Tune it is an actor.
-    """
+    """A coordinator with the thread that carries out its calls. Tune takes it for an actor."""
 
     def __init__(self, assignment: Assignment, done: SimpleQueue[_Call]) -> None:
         assignment.thread = self
@@ -160,7 +154,7 @@ class CoordinatorThread:
 
 
 class _NoRayActors:
-    """Answers Tune, which looks up the process behind each of its actors, that there is none."""
+    """Tells Tune, which looks up the Ray actor behind each of its actors, that there is none."""
 
     def __getitem__(self, thread: CoordinatorThread) -> tuple[None]:
         return (None,)
@@ -224,7 +218,7 @@ class CoordinatorManager:
         on_stop: Callable[[CoordinatorThread], None],
         on_error: object,
     ) -> CoordinatorThread:
-        """Start a coordinator, which needs only the assignment of what Tune gives a trainable."""
+        """Start a coordinator. It needs only the assignment from Tune's arguments."""
         thread = CoordinatorThread(kwargs["config"][ASSIGNMENT_KEY], self._done)
         thread.set_on_stop(on_stop)
         self._threads.add(thread)
@@ -245,7 +239,7 @@ class CoordinatorManager:
         _return_future: bool = False,
     ) -> None:
         """Call a coordinator. The result is handled by `next`."""
-        if method_name == "reset":  # what is another trial to Tune follows in the same thread
+        if method_name == "reset":  # Tune starts another trial, in the same thread
             assignment: Assignment = args[0][ASSIGNMENT_KEY]
             assignment.thread = tracked_actor
             args = (assignment.order,)
@@ -261,12 +255,12 @@ class CoordinatorManager:
     def remove_actor(
         self, tracked_actor: CoordinatorThread, kill: bool = False, stop_future: object = None
     ) -> bool:
-        """End a coordinator after its present call, and return whether there was one.
+        """End a coordinator after its current call, and return whether it existed.
 
         Args:
             tracked_actor: The coordinator.
             kill: Whether Tune has given up waiting for its end.
-            stop_future: Ignored, since a coordinator that is ended returns its workers anyway.
+            stop_future: Ignored, because a coordinator always returns its workers when it ends.
         """
         if tracked_actor not in self._threads:
             return False
@@ -293,7 +287,7 @@ class CoordinatorManager:
         """Handle the result of one call.
 
         Args:
-            timeout: How long to wait for one, in seconds, or None for as long as it takes.
+            timeout: How long to wait for a result, in seconds. None means without limit.
 
         Returns:
             Whether there was one.
@@ -309,7 +303,7 @@ class CoordinatorManager:
                 break
         self._calls.get(call.thread, set()).discard(call)
         if call.error is not None:
-            raise call.error  # errors of a trial are reported, so this is the coordinator's own
+            raise call.error  # a bug of the coordinator: it reports the errors of its trial
         if call.on_result is not None:
             call.on_result(call.thread, *call.result)
         return True
@@ -331,7 +325,7 @@ def install() -> None:
 
 
 def end_all() -> None:
-    """End the coordinators of the run that this thread drove, where Tune left it in the middle."""
+    """End the coordinators that are left if Tune failed while this thread drove a run."""
     manager: CoordinatorManager | None = _manager.__dict__.pop("of_this_thread", None)
     if manager is not None:
         manager.end()

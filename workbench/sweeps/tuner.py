@@ -1,12 +1,12 @@
-"""Let Ray Tune run the trials of a driver: thin adapters, and a `Tuner.fit` without its output.
+"""Let Ray Tune run the trials of a driver, through thin adapters and without Tune's output.
 
-Tune decides when a trial can start, and carries results. What to try, when to stop and what to
-store is left to the driver, so the adapters keep no state beyond Tune's trial names. To Tune, all
-trials that a coordinator runs in a row are one trial: ending one and starting another costs it more
-than many trials take.
+Tune decides when a trial can start, and transports results. The driver decides what to try, when to
+stop and what to store, so the adapters keep no state except Tune's trial names. Tune sees all
+trials that a coordinator runs in a row as one trial, because ending one and starting another takes
+Tune longer than many trials need.
 
-Tune's own folders are temporary. Loggers, experiment snapshots and restore are off, and the
-adapters are never pickled: only the store counts, and a run is resumed from it.
+Tune's own folders are temporary. Loggers, experiment snapshots and restore are switched off, and
+the adapters are never pickled: runs are resumed from the store only.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from workbench.sweeps.tune_internals import (
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 _TRAINABLE = "workbench"
-"""The name of the trainable in Tune's registry. Coordinators replace it, so it never runs."""
+"""The trainable's name in Tune's registry. It never runs, because coordinators replace it."""
 _REGISTERING = threading.Lock()
-"""A process may drive several runs, each in a thread, and Tune's registry cannot take that."""
+"""Tune's registry is not thread-safe, and a process may drive several runs in threads."""
 
 
 class Conductor(Protocol):
     """What the adapters need from the driver."""
 
     def next_order(self) -> Order | None:
-        """Return the next trial to start, or None where there is none now."""
+        """Return the next trial to start, or None if there is none now."""
         ...
 
     def is_over(self) -> bool:
@@ -57,7 +57,7 @@ class Conductor(Protocol):
         ...
 
     def tick(self) -> None:
-        """Do periodic work; called at least once a second."""
+        """Do periodic work. It is called at least once a second."""
         ...
 
 
@@ -71,12 +71,12 @@ def fit(conductor: Conductor, name: str) -> None:
     # The conductor decides how many trials may start, and is called also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
-    # With a handler of its own, Tune takes an interruption for the end of a run.
+    # Tune's own handler would treat an interruption as the end of the run.
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
     tune_internals.install()
-    # It warns once per trial that the files of Tune's loggers are missing.
+    # This logger warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
-    # It warns where a result takes long: the proposal of the next trial is a part of that.
+    # This one warns if handling a result takes long, but that includes proposing the next trial.
     logging.getLogger("ray.tune.utils.util").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
     with _REGISTERING:
@@ -109,9 +109,9 @@ def fit(conductor: Conductor, name: str) -> None:
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:
-    """Remove what a killed driver of the run left; return prefix and parent of the next folder.
+    """Remove the folders of a killed driver, and return the prefix and parent of the next folder.
 
-    The parent is Ray's own folder, so that what nobody removes disappears with the cluster.
+    The parent is Ray's own session folder, so that leftovers disappear with the cluster.
     """
     folder = ray_internals.session_folder()
     prefix = f"workbench-tune-{name}-"

@@ -1,4 +1,4 @@
-"""The error for a name that does not exist, with the closest one that does."""
+"""The error for a name that does not exist, with a suggestion of the closest one."""
 
 from __future__ import annotations
 

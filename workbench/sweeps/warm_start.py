@@ -1,4 +1,4 @@
-"""What a new run takes from earlier ones: trials to learn from, or proposals to try again."""
+"""Read what a new run takes from earlier ones: trials to learn from, or proposals to try again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from workbench.foundation.events import PriorTrialAdded, ReplayPlanned, TrialPro
 from workbench.store.database import Store
 from workbench.store.history import History
 
-# Complete trials from which something can be learned, and how many earlier runs are looked at and
-# taken.
+# Fewer complete trials teach a sampler nothing. Only the latest runs are read, to save time.
 _MIN_TRIALS = 4
 _MAX_LOOKED_AT = 30
 _MAX_TAKEN = 5
@@ -24,8 +23,8 @@ _MAX_TAKEN = 5
 def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
     """Return the finished trials of an earlier run that are configurations of `experiment`.
 
-    Their values are read from their reports as this experiment reads values, however the earlier
-    run did.
+    Their values are computed from their reports as in this experiment, even if the earlier run
+    computed them differently.
 
     Args:
         store: The store that holds the earlier run.
@@ -98,9 +97,9 @@ def _are_finite(values: Mapping[str, float], metrics: Iterable[str]) -> bool:
 def similar_runs(store: Store, experiment: Experiment) -> list[str]:
     """Return earlier runs from which an experiment can learn, the best ones first.
 
-    These are the latest ones with the same objectives of which at least four complete trials are
-    configurations of its space; those with the same model and data, or the same function or
-    command, come first.
+    These are the latest runs with the same objectives and at least four complete trials that are
+    configurations of its space. Runs with the same model and data, or the same function or command,
+    come first.
 
     Args:
         store: The store that holds the earlier runs.
@@ -114,7 +113,7 @@ def similar_runs(store: Store, experiment: Experiment) -> list[str]:
             break
         try:
             earlier = store.experiment(row.run_id)
-        except (StoreError, RunError):  # of another version, or damaged: it teaches nothing
+        except (StoreError, RunError):  # written by another version, or damaged
             continue
         if [(item.metric, item.goal) for item in earlier.objectives] != goals:
             continue
@@ -140,7 +139,7 @@ def _modes(experiment: Experiment) -> list[Mode]:
 
 
 def recorded_proposals(store: Store, run_id: str) -> ReplayPlanned:
-    """Return what a run has proposed, in its order, as the plan of a replay.
+    """Return the proposals of a run in their order, as the plan of a replay.
 
     Args:
         store: The store that holds the run.
@@ -154,5 +153,5 @@ def recorded_proposals(store: Store, run_id: str) -> ReplayPlanned:
     events = [stored.event for stored in store.events(run_id, types=["trial_proposed"])]
     proposals = [event for event in events if isinstance(event, TrialProposed)]
     if not proposals:
-        raise RunError(f"run {run_id} has proposed nothing that could be tried again")
+        raise RunError(f"run {run_id} has no proposals to try again")
     return ReplayPlanned(of_run_id=run_id, proposals=proposals)
