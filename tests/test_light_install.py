@@ -107,7 +107,7 @@ def test_experiments_are_checked_and_submitted(light: Run, tmp_path: Path) -> No
     (tmp_path / "code" / "net.yaml").write_text(json.dumps(EXPERIMENT))
     code, out, problem = light("check", "net.yaml")
     assert code == 0, problem
-    assert "no first step was made" in problem
+    assert "no first step was tried" in problem
 
     code, _, problem = light("submit", "small.yaml", "--address", "http://127.0.0.1:9")
     assert code != 0
@@ -144,8 +144,8 @@ def test_the_doctor_names_what_is_out_of_range(monkeypatch: pytest.MonkeyPatch) 
     }
 
     assert broken["torch"] == (
-        "2.8.0+cu128 is installed; required: >=2.9",
+        "2.8.0+cu128 is installed (required: >=2.9)",
         "pip install 'torch>=2.9'",
     )
-    assert broken["optuna"][0].startswith("3.6.1 is installed; required: <6,>=")
-    assert broken["scipy"][0].startswith("not installed; required: >=")
+    assert broken["optuna"][0].startswith("3.6.1 is installed (required: <6,>=")
+    assert broken["scipy"][0].startswith("not installed (required: >=")

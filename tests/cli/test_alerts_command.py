@@ -53,7 +53,7 @@ def test_sinks_and_rules_are_shown_without_secrets(shell: Shell, settings: Path)
     )
     code, out, _ = shell("alerts")
     assert code == 0
-    assert "team: webhook; try it: workbench alerts --try team" in out
+    assert "team (webhook). To test it: workbench alerts --try team" in out
     assert "no_progress (within: 3600.0), for every run" in out
     assert "s3cret" not in out + str(shell.json("alerts"))
 
@@ -62,7 +62,7 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     settings.write_text("sinks: {team: {kind: webhook, url: {env: NOBODY_SET_THIS}}}")
     code, out, err = shell("alerts")
     assert code == 1
-    assert "team: webhook" in out
+    assert "team (webhook)" in out
     assert (
         err == "error: sinks.team: cannot be used: the environment variable NOBODY_SET_THIS is not"
         " set\n"
@@ -70,7 +70,7 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     code, out, _ = shell("alerts", "--json")
     assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
-    assert "submitted runs use the settings of their cluster" in found["settings"]["message"]
+    assert "Submitted runs use the settings of their cluster" in found["settings"]["message"]
     assert "NOBODY_SET_THIS is not set" in found["sink"]["message"]
 
 

@@ -14,7 +14,7 @@ from tests.services.disk import Disk
 from tests.services.fake_nvml import H100, T4, FakeNvml
 from tests.services.shell import Shell
 from workbench.cli.doctor import find_runs_on, mark_lost
-from workbench.cli.export import _note_stages_left_out
+from workbench.cli.export import _note_missing_stages
 from workbench.experiment import Experiment
 from workbench.foundation.events import Noted, RunStateChanged
 from workbench.runs import attach
@@ -139,12 +139,12 @@ def test_early_exits_of_a_table_that_tiers_cannot_use_are_noted(
     bundle.mkdir()
     (bundle / "card.json").touch()
     run = attach(record_run(shell.folder, model={"name": "mlp", "exits": 1}))
-    _note_stages_left_out(run, 0, bundle)
+    _note_missing_stages(run, 0, bundle)
     noted = " ".join(capsys.readouterr().err.split())
     assert "exported as a whole, without a graph for each early exit" in noted
     (bundle / "stages.json").touch()
-    _note_stages_left_out(run, 0, bundle)
-    _note_stages_left_out(attach(record_run(shell.folder, model="mlp")), 0, bundle)
+    _note_missing_stages(run, 0, bundle)
+    _note_missing_stages(attach(record_run(shell.folder, model="mlp")), 0, bundle)
     assert capsys.readouterr().err == ""
 
 
@@ -189,8 +189,8 @@ def test_labels_of_a_sweep_that_mean_nothing_here_are_left_out_and_named(shell: 
     code, _, err = shell("import", str(shell.folder / "sweep.yaml"), "--train", "training:train")
 
     assert code == 0
-    assert "left out project: 'demo'" in err
-    assert "left out entity: 'me'" in err
+    assert "skipped project: 'demo'" in err
+    assert "skipped entity: 'me'" in err
 
 
 def test_an_import_keeps_the_script_where_no_function_is_named(shell: Shell) -> None:

@@ -179,7 +179,7 @@ def test_a_command_for_a_lost_run_states_when_it_is_carried_out(shell: Shell) ->
         writer.append(*begin())
         writer.close(gives_up=True)
     code, out, _ = shell("set", "digits-small", "--trials", "9")
-    kept = "the driver is gone; the command is carried out when the run is resumed"
+    kept = "the driver is gone. The command is carried out when the run is resumed"
     assert (code, out) == (0, f"set {run_id}: {kept}\n")
 
 
@@ -220,10 +220,7 @@ def test_a_run_that_another_process_drives_first_is_followed_by_the_one_that_wou
     assert (state, len(history.trials)) == ("complete", 1)
     out, err = capsys.readouterr()
     assert "trial 0 complete" in out
-    assert (
-        err
-        == f"note: run {run_id} exists, and another process drives it: it is only followed here\n"
-    )
+    assert err == f"note: another process drives run {run_id}, so it is only followed here\n"
 
 
 def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shell) -> None:

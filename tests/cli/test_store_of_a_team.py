@@ -42,7 +42,7 @@ def test_commands_that_read_take_the_url_and_show_no_password(shell: Shell, url:
     assert run_id in told["list",][1]
     assert "val_accuracy" in told["show", "last"][1]
     assert "run complete" in told["follow", run_id][1]
-    assert f"{url.replace(ESCAPED_PASSWORD, '***')}, 1 runs" in told["doctor",][1]
+    assert f"{url.replace(ESCAPED_PASSWORD, '***')}, 1 run\n" in told["doctor",][1]
     code, out, err = shell("show", "nothing", "--store", url)
     assert code == 2
     assert "Did you mean" in err or "The newest" in err

@@ -1,8 +1,8 @@
-"""The command line: every command, its exit code, and how things look on a terminal.
+"""The command line: every command, its exit code, and what you see on a terminal.
 
-Commands that only read load neither torch nor ray nor optuna. What a program may want to read comes
-with `--json` as one document on stdout; everything else then goes to stderr. What runs do is left
-to the rooms below: a command states what was requested, and shows what the store holds.
+Commands that only read load neither torch nor ray nor optuna. With `--json` a command prints one
+document on stdout and everything else on stderr. A command passes your request on to the rooms
+below, and shows what the store contains.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["main"]
 def main() -> None:
     """Carry out the command of this process.
 
-    Interrupting it is understood before anything is imported.
+    Ctrl-C works from the start, before anything is imported.
     """
-    # What a script sends to the background ignores Ctrl-C, and shall go on doing so.
+    # A script that starts this process in the background makes it ignore Ctrl-C. That is kept.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
     from workbench.cli.entry import main as enter
@@ -28,6 +28,6 @@ def main() -> None:
 
 
 def _end(*_: object) -> None:
-    # An exception could be taken for one of the import that it ends.
+    # An exception raised during an import would look like an error of that import.
     sys.stderr.write("\ninterrupted\n")
     os._exit(130)

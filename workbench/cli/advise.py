@@ -9,7 +9,7 @@ import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.exit_codes import INTERRUPTED
-from workbench.cli.options import example, open_store
+from workbench.cli.options import command_line, example, open_store
 from workbench.cli.output import echo, print_json, print_note
 from workbench.cli.parameters import ADDRESS, EXPERIMENT, JSON, OBJECTIVE, SETTINGS, STORE, TIME, TO
 from workbench.foundation.errors import DataError
@@ -58,11 +58,8 @@ def advise(
     from workbench.experiment.space import Fixed
 
     experiment = runs.read_experiment(file, settings or {})
-    if to is not None and (to.exists() or not to.absolute().parent.is_dir()):
-        problem = "already exists" if to.exists() else "is in a folder that does not exist"
-        raise DataError(
-            f"{to} {problem}", field="--to", allowed="a new file in a folder that exists"
-        )
+    if to is not None:
+        _check_new_file(to)
     try:
         advice = runs.advise(
             experiment,
@@ -85,20 +82,34 @@ def advise(
         searched = [
             name for name, domain in written.search.root.items() if not isinstance(domain, Fixed)
         ]
-        print_note(
-            f"wrote {to}" + (f", which still searches {', '.join(searched)}" if searched else "")
-        )
+        note = f"wrote {to}"
+        if searched:
+            note += f", which still searches {', '.join(searched)}"
+        print_note(f"{note}. Start it with: {command_line('sweep', str(to))}")
     return 0
 
 
+def _check_new_file(to: Path) -> None:
+    problem = None
+    if to.exists():
+        problem = f"{to} already exists"
+    elif not to.absolute().parent.is_dir():
+        problem = f"{to} is in a folder that does not exist"
+    if problem is not None:
+        raise DataError(problem, field="--to", allowed="a new file in a folder that exists")
+
+
 class MeasurementPrinter:
-    """Prints measurements and notes on stderr; of candidates, only those faster than all before."""
+    """Prints measurements and notes on stderr.
+
+    A candidate is printed only if it is faster than all candidates before it.
+    """
 
     def __init__(self) -> None:
         self._best_s: float | None = None
 
     def __call__(self, event: Event) -> None:
-        """Print an event; others than measurements and notes are left out."""
+        """Print an event if it is a measurement or a note."""
         from workbench.foundation.events import CandidateTried
 
         if isinstance(event, CandidateTried) and not self._is_fastest(event):

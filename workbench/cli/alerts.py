@@ -1,8 +1,9 @@
-"""The command about alerts: which sinks and rules the settings name, and whether a sink works."""
+"""The command about alerts: it lists your sinks and rules, and tests a sink."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import click
 
@@ -55,18 +56,30 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
             }
         )
         return int(bool(problems))
-    click.echo(f"settings  {path}{'' if path.exists() else ', which does not exist'}")
+    if path.exists():
+        click.echo(f"settings  {path}")
+    else:
+        click.echo(f"settings  {path} (does not exist yet)")
     for name, configured in settings.sinks.items():
         attempt = command_line("alerts", **{"try": name})
-        click.echo(f"sink      {name}: {configured.kind}; try it: {attempt}")
+        click.echo(f"sink      {name} ({configured.kind}). To test it: {attempt}")
     click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
     for rule in rules:
-        options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
-        subject = "every model served with --keep" if rule["on"] == "drift" else "every run"
-        click.echo(f"rule      {rule['on']}{f' ({options})' if options else ''}, for {subject}")
+        click.echo(f"rule      {_describe_rule(rule)}")
     for name, problem in problems.items():
         print_error(WorkbenchError(f"cannot be used: {problem}", field=f"sinks.{name}"))
     return int(bool(problems))
+
+
+def _describe_rule(rule: dict[str, Any]) -> str:
+    """Return an alert rule in words: when it fires, with which options, and for what."""
+    options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
+    condition = rule["on"]
+    if options:
+        condition += f" ({options})"
+    if rule["on"] == "drift":
+        return f"{condition}, for every model served with --keep"
+    return f"{condition}, for every run"
 
 
 def _notify_of_lost(as_json: bool) -> int:
@@ -85,8 +98,10 @@ def _notify_of_lost(as_json: bool) -> int:
         for run_id in notified:
             click.echo(f"{run_id} is lost")
         for run_id, answer in answers:
-            result = "was notified" if answer.sent else f"could not be notified: {answer.message}"
-            echo(f"{run_id}: {answer.sink} {result}")
+            if answer.sent:
+                echo(f"{run_id}: {answer.sink} was notified")
+            else:
+                echo(f"{run_id}: {answer.sink} could not be notified: {answer.message}")
     return int(any(not answer.sent for _, answer in answers))
 
 

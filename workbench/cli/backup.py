@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.options import example, open_existing_store, open_store
+from workbench.cli.options import command_line, example, open_existing_store, open_store
 from workbench.cli.output import echo, make_console, print_json
 from workbench.cli.parameters import FOLDER, FORCE, STORED, TO
 
@@ -46,6 +47,8 @@ def backup(to: Path, force: bool | None, as_json: bool) -> None:
     else:
         echo(f"backed up {made.describe()}")
         echo(str(made.folder))
+        restoring = shlex.join(["workbench", "restore", str(made.folder)])
+        click.echo(f"To restore it: {restoring}", err=True)
 
 
 @click.command()
@@ -65,26 +68,26 @@ def restore(folder: Path, force: bool | None, as_json: bool) -> None:
     from workbench.store.database.backup import read_backup
     from workbench.store.database.backup import restore as restore_backup
 
-    found = read_backup(folder)
+    saved = read_backup(folder)
     with open_store() as store, _progress() as show:
         restore_backup(folder, store, force=bool(force), progress=show)
         place = store.place
         unfinished = [
             row.run_id
             for row in store.runs()
-            if row.run_id in found.last_seqs and row.state == "lost"
+            if row.run_id in saved.last_seqs and row.state == "lost"
         ]
     if as_json:
-        print_json({"store": place, "last_events": found.last_seqs, "unfinished": unfinished})
+        print_json({"store": place, "last_events": saved.last_seqs, "unfinished": unfinished})
         return
-    echo(f"restored {found.describe()} into {place}")
-    if unfinished:
-        echo(f"these were under way and can be resumed: {', '.join(unfinished)}")
+    echo(f"restored {saved.describe()} into {place}")
+    for run_id in unfinished:
+        echo(f"{run_id} was under way. To continue it: {command_line('resume', run_id)}")
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal, on stderr, what is being done; a few times a second."""
+    """Show progress on stderr a few times a second, if that is a terminal."""
     console = make_console(stderr=True)
     if not console.is_terminal:
         yield lambda _line: None

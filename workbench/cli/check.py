@@ -1,4 +1,4 @@
-"""The command that checks an experiment file, and what it says of first steps and memory."""
+"""The command that checks an experiment file, tries first steps and estimates memory."""
 
 from __future__ import annotations
 
@@ -68,20 +68,18 @@ def check(
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
-    from workbench.data import notes_of
-    from workbench.hardware.resources import inventory
     from workbench.search import check as check_sampler
     from workbench.sweeps.preflight import check as check_before_start
-    from workbench.sweeps.run_notes import notes_of_run
 
     check_before_start(experiment)
     check_sampler(experiment)
-    table = _summarise_table(experiment)
-    data_notes = () if experiment.data is None else notes_of(experiment.data)
-    steps = [] if no_step else _try_first_steps(experiment)
-    forecast = _forecast_memory(experiment) if estimate_memory else None
-    notes = notes_of_run(experiment, len(inventory().gpus))
-    notes += data_notes
+    table, forecast = _summarise_table(experiment), None
+    steps: list[FirstStep] = []
+    if not no_step:
+        steps = _try_first_steps(experiment)
+    if estimate_memory:
+        forecast = _forecast_memory(experiment)
+    notes = _notes_of(experiment)
     if as_json:
         document: dict[str, Any] = {
             "ok": True,
@@ -90,14 +88,14 @@ def check(
             "messages": notes,
             "first_steps": [asdict(step) for step in steps],
         }
-        document |= {} if table is None else {"table": table.to_json()}
-        print_json(document if forecast is None else document | {"memory": forecast.to_json()})
+        documents = {"table": table, "memory": forecast}
+        print_json(document | {name: part.to_json() for name, part in documents.items() if part})
         return 0
     click.echo(
         f"{file} is valid: {describe_search(experiment)}.\nStart it with:"
         f" {command_line('sweep', file)}"
     )
-    for line in [*([] if table is None else table.lines()), *notes]:
+    for line in [*_lines_of(table), *notes]:
         click.echo(without_backticks(line))
     for line in describe_first_steps(steps):
         click.echo(line)
@@ -109,12 +107,31 @@ def check(
 def _summarise_table(experiment: Experiment) -> TableSummary | None:
     from workbench.data import summary_of
 
-    return None if experiment.data is None else summary_of(experiment.data)
+    if experiment.data is None:
+        return None
+    return summary_of(experiment.data)
+
+
+def _lines_of(table: TableSummary | None) -> Sequence[str]:
+    if table is None:
+        return ()
+    return table.lines()
+
+
+def _notes_of(experiment: Experiment) -> list[str]:
+    from workbench.data import notes_of
+    from workbench.hardware.resources import inventory
+    from workbench.sweeps.run_notes import notes_of_run
+
+    notes = list(notes_of_run(experiment, len(inventory().gpus)))
+    if experiment.data is not None:
+        notes += notes_of(experiment.data)
+    return notes
 
 
 def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
     if experiment.trains_model and importlib.util.find_spec("torch") is None:
-        click.echo("torch is not installed here, so no first step was made", err=True)
+        click.echo("torch is not installed here, so no first step was tried", err=True)
         return []
     from workbench.training.probes.first_step import try_first_steps
 
@@ -135,23 +152,20 @@ _NOT_MADE = {
 
 
 def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
-    """Yield which first steps were made, and of which it is not known whether they can be."""
+    """Yield which first steps succeeded, what is wrong with them, and which were not tried."""
     made = [step for step in steps if step.outcome == "fine"]
     if made:
-        has_params = any(step.params for step in made)
-        *others, last = (step.which for step in made)
-        tried = f" with {', '.join(others)}{' and ' * bool(others)}{last}" if has_params else ""
         elapsed = format_duration(sum(step.elapsed_s for step in made))
-        yield f"The first step of a trial succeeded{tried}, in {elapsed}."
-    if lacking := next((step for step in made if step.unreported), None):
+        yield f"The first step of a trial succeeded{_configurations_of(made)}, in {elapsed}."
+    if incomplete := next((step for step in made if step.unreported), None):
         yield (
-            f"Its first report has {', '.join(lacking.reported)}, and not"
-            f" {', '.join(lacking.unreported)}: report each objective later or return it, or the"
+            f"Its first report has {', '.join(incomplete.reported)} but not"
+            f" {', '.join(incomplete.unreported)}. Report each objective later or return it, or the"
             " trial fails. To improve another metric: --set objectives.0.metric=NAME"
         )
     if num_empty := max((step.num_empty_clients for step in made), default=0):
         yield (
-            f"{num_empty:,} of the clients have no training sample and train nothing: lower "
+            f"{num_empty:,} of the clients have no training samples and train nothing. Lower "
             "federated.clients, or give more data."
         )
     for note in dict.fromkeys(note for step in made for note in step.notes):
@@ -159,35 +173,51 @@ def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
     for step in made:
         if step.not_finite:
             yield (
-                f"Warning: with {step.which} its first report is not finite in"
-                f" {', '.join(step.not_finite)}, and such a trial fails as diverged:"
+                f"Warning: with {step.which}, {', '.join(step.not_finite)} is not finite in the"
+                " first report. A trial like this fails as diverged:"
                 f" {format_params(step.params)}"
             )
     for step in steps:
         if step.outcome != "fine":
-            params = f": {format_params(step.params)}" if step.params else ""
-            yield f"Not known for {step.which}: {_NOT_MADE[step.outcome]}{params}"
+            untried = f"Not tried with {step.which}: {_NOT_MADE[step.outcome]}"
+            if step.params:
+                untried += f": {format_params(step.params)}"
+            yield untried
+
+
+def _configurations_of(steps: Sequence[FirstStep]) -> str:
+    """Return which configurations were tried, or nothing if all are the same."""
+    if not any(step.params for step in steps):
+        return ""
+    *others, last = (step.which for step in steps)
+    if not others:
+        return f" with {last}"
+    return f" with {', '.join(others)} and {last}"
 
 
 def describe_memory(forecast: MemoryForecast) -> str:
-    """Say what a worker will hold, of what that consists, and what would fit."""
+    """Say how much memory a worker needs, for what, and what would fit."""
     step, law = forecast.step, forecast.law
     parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
     parts["optimizer"] = step.optimizer_bytes
     sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
-    fits = "it fits" if forecast.fits else "it does not fit"
+    fits = "it fits"
+    if not forecast.fits:
+        fits = "it does not fit"
     largest = format_count(forecast.largest_micro_batch)
     if forecast.largest_micro_batch == forecast.num_train_samples:
         largest = f"all {largest} samples"
     lines = [
-        "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
+        "Memory of a worker, estimated from shapes alone, without Python and torch themselves:",
         f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe()}",
-        f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
+        f"  {sizes}, and the rest for activations",
+        f"  each sample adds {format_bytes(law.per_sample_bytes)}",
         (
             f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has"
-            f" here; the largest micro batch that does: {largest}"
+            " here"
         ),
+        f"  the largest micro batch that fits: {largest}",
     ]
-    return "\n".join(
-        [*lines, f"  estimated for {format_params(forecast.params)}"] if forecast.params else lines
-    )
+    if forecast.params:
+        lines.append(f"  estimated for {format_params(forecast.params)}")
+    return "\n".join(lines)

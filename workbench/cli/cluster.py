@@ -1,4 +1,4 @@
-"""Commands about machines to rent; nothing is rented, and neither torch nor Ray is loaded."""
+"""Commands about machines to rent. They rent nothing, and load neither torch nor Ray."""
 
 from __future__ import annotations
 

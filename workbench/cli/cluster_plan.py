@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,8 @@ from workbench.foundation.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.advisor.stored_advice import Estimate
-    from workbench.runs.provisioning.offers import Offer, Requirements
+    from workbench.runs.provisioning.catalogue import Catalogue
+    from workbench.runs.provisioning.offers import Offer
 
 MAX_LINES = 12
 _WIDEST_RANGE = 12
@@ -88,30 +90,17 @@ def plan(
     experiment = read_experiment(file, settings or {})
     known = read_catalogue(catalogue)
     if providers:
-        machines = tuple(machine for machine in known.machines if machine.provider in providers)
-        if not machines:
-            names = dict.fromkeys(machine.provider for machine in known.machines)
-            raise ArgumentError(
-                f"the catalogue has no machine of {', '.join(providers)}",
-                field="--provider",
-                allowed=list(names),
-            )
-        known = known.model_copy(update={"machines": machines})
+        known = _select(known, providers)
     budget_usd = _read_dollars(money)
-    requirements = Requirements(
-        None if time is None else duration_argument_s(time, field="--time"),
-        budget_usd,
-        max_nodes,
-        start_up,
-    )
+    deadline_s = None
+    if time is not None:
+        deadline_s = duration_argument_s(time, field="--time")
+    requirements = Requirements(deadline_s, budget_usd, max_nodes, start_up)
     with open_existing_store() as store:
         evidence = evidence_of(store, experiment, file=file)
 
     plans = FastestPlans(experiment)
-
-    def compare_for(requirements: Requirements) -> list[Offer]:
-        return compare(experiment, evidence, known, requirements, plans)
-
+    compare_for = functools.partial(compare, experiment, evidence, known, plans=plans)
     offers = compare_for(requirements)
     summary = list(
         sentences(
@@ -139,9 +128,12 @@ def plan(
             }
         )
         return
-    _show(offers if show_all else offers[:MAX_LINES])
-    if not show_all and len(offers) > MAX_LINES:
-        click.echo(f"{len(offers) - MAX_LINES} more lines are hidden. To see them: --all")
+    shown = offers
+    if not show_all:
+        shown = offers[:MAX_LINES]
+    _show(shown)
+    if len(shown) < len(offers):
+        click.echo(f"{len(offers) - len(shown)} more lines are hidden. To see them: --all")
     click.echo()
     for measured_run in evidence:
         click.echo(f"measured on {measured_run.device}, last in run {measured_run.run_id}")
@@ -150,6 +142,19 @@ def plan(
         console.print(line, markup=False)
     if chart is not None:
         click.echo(f"chart  {chart.absolute()}")
+
+
+def _select(catalogue: Catalogue, providers: tuple[str, ...]) -> Catalogue:
+    """Return the machines of some providers."""
+    machines = tuple(machine for machine in catalogue.machines if machine.provider in providers)
+    if not machines:
+        names = dict.fromkeys(machine.provider for machine in catalogue.machines)
+        raise ArgumentError(
+            f"the catalogue has no machine of {', '.join(providers)}",
+            field="--provider",
+            allowed=list(names),
+        )
+    return catalogue.model_copy(update={"machines": machines})
 
 
 def _read_dollars(money: str | None) -> float | None:
@@ -183,27 +188,22 @@ def _show(offers: list[Offer]) -> None:
 
     console = make_console()
     wide = console.width >= _WIDE_ENOUGH
-    table = make_table(
-        "",
-        "machines [notes]".replace("[", "\\["),
-        "run",
-        "cost",
-        "risk",
-        *(["trials as"] if wide else []),
-    )
+    table = make_table("", "machines [notes]".replace("[", "\\["), "run", "cost", "risk")
+    if wide:
+        table.add_column("trials as")
     table.padding = (0, 1, 0, 0)
     notes: dict[str, int] = {}
     for offer in offers:
         numbers = ",".join(str(notes.setdefault(note, len(notes) + 1)) for note in offer.notes)
-        run, cost = offer.run_s, offer.cost_usd
-        table.add_row(
+        cells = [
             f"{_mark(offer)}\n{_basis(offer)}",
             f"{offer.machine}\n{offer.nodes} of {offer.provider}, {offer.market} \\[{numbers}]",
-            _estimate(run, format_duration),
-            _estimate(cost, format_money),
+            _estimate(offer.run_s, format_duration),
+            _estimate(offer.cost_usd, format_money),
             _risk(offer),
-            *([f"{offer.plan or ''}\n{offer.at_once or 'none'} at once"] if wide else []),
-        )
+            f"{offer.plan or ''}\n{offer.at_once or 'none'} at once",
+        ]
+        table.add_row(*cells[: len(table.columns)])
     console.print(table)
     for note, number in notes.items():
         print_note(f"[{number}] {note}")
@@ -224,15 +224,15 @@ def _mark(offer: Offer) -> str:
         return "measure it"
     if offer.run_s is None:
         return "no time"
-    is_late, is_dear = offer.in_time == "no", offer.in_budget == "no"
+    is_late, is_costly = offer.in_time == "no", offer.in_budget == "no"
     if offer.usd_per_hour is None and not is_late:
         return "no price"
-    if is_late and is_dear:
-        return "late, dear"
+    if is_late and is_costly:
+        return "late, costly"
     if is_late:
         return "late"
-    if is_dear:
-        return "dear"
+    if is_costly:
+        return "costly"
     if "perhaps" in (offer.in_time, offer.in_budget):
         return "perhaps"
     return "fits"
@@ -256,8 +256,13 @@ def _risk(offer: Offer) -> str:
         return "not known"
     from workbench.foundation.formatting import format_percent
 
-    stops, lost = offer.interruptions.value, offer.lost.value
-    number = f"{stops:.1f}" if stops >= 0.1 else "<0.1"
+    stops = _format_stops(offer.interruptions.value)
+    return f"{stops} stops\n{format_percent(offer.lost.value)} lost"
+
+
+def _format_stops(stops: float) -> str:
     if stops >= 10:
-        number = f"{stops:,.0f}"
-    return f"{number} stops\n{format_percent(lost)} lost"
+        return f"{stops:,.0f}"
+    if stops >= 0.1:
+        return f"{stops:.1f}"
+    return "<0.1"

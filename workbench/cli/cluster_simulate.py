@@ -30,16 +30,22 @@ if TYPE_CHECKING:
 
 _MAX_DECISION_MS = 10.0
 _RULES = {
-    "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it requests"),
+    "workbench": (
+        "workbench",
+        "the rules of the pool. Each trial gets as many GPUs as it requests",
+    ),
     "elastic": (
         "workbench, elastic",
         (
-            "the same, but a trial begins on one GPU and grows onto idle ones at checkpoints\n"
-            "(plan.workers: 1 with resources.elastic: true, where speeds of more were measured)"
+            "the same, but a trial starts on one GPU and grows onto idle ones at checkpoints\n"
+            "(plan.workers: 1 with resources.elastic: true, if more workers were measured)"
         ),
     ),
-    "fifo": ("FIFO, first fit", "first come first served, on the first free machines"),
-    "one-gpu": ("one GPU per trial", "the rules of the pool; a trial never has more than one GPU"),
+    "fifo": ("FIFO, first fit", "first come, first served, on the first free machines"),
+    "one-gpu": (
+        "one GPU per trial",
+        "the rules of the pool, but a trial never gets more than one GPU",
+    ),
 }
 
 
@@ -73,10 +79,10 @@ def simulate_cluster(
 ) -> None:
     """Simulate a shared cluster with the code that leases workers in a real one.
 
-    Trials of several runs wait from the beginning; their lengths and numbers of workers, and the
-    failures of machines, are drawn at random. Four rules are compared: those of the pool; the same
-    with trials that grow onto idle GPUs; first come, first served on the first free machines; and
-    one GPU for each trial.
+    All trials of several runs are waiting when the simulation starts. Their lengths, their numbers
+    of workers and the failures of machines are random. Four rules are compared: the rules of the
+    pool, the same with trials that grow onto idle GPUs, first come first served, and one GPU for
+    each trial.
     """
     from workbench.runs.provisioning.simulation import POLICIES, Cluster, draw_trials, simulate
 
@@ -124,16 +130,16 @@ def _show(results: dict[str, Any], least_s: float) -> None:
     table = make_table("rule", "all ended", "first run", "leased", "useful", "lost", "failures")
     table.padding = (0, 1, 0, 0)
     rules = make_table("", "", show_header=False)
-    for policy, each in results.items():
+    for policy, result in results.items():
         name, meaning = _RULES[policy]
         table.add_row(
             name,
-            format_duration(each["makespan_s"]),
-            format_duration(each["finished_s"]["run-0"]),
-            format_percent(each["busy"]),
-            format_percent(each["useful"]),
-            f"{each['lost_gpu_hours']:,.1f} h",
-            str(each["num_failures"]),
+            format_duration(result["makespan_s"]),
+            format_duration(result["finished_s"]["run-0"]),
+            format_percent(result["busy"]),
+            format_percent(result["useful"]),
+            f"{result['lost_gpu_hours']:,.1f} h",
+            str(result["num_failures"]),
         )
         rules.add_row(name, meaning)
     console.print(table)
@@ -144,17 +150,19 @@ def _show(results: dict[str, Any], least_s: float) -> None:
         name: format_duration(ms / 1e3) for name, ms in results["workbench"]["decision_ms"].items()
     }
     click.echo(f"""
-all ended  when the last trial ended; with all GPUs always busy it would take
-           {format_duration(least_s)}, which no rule can beat. Soonest here: {_RULES[soonest][0]}
+all ended  when the last trial ended. The soonest here: {_RULES[soonest][0]}.
+           No rule can beat {format_duration(least_s)}, when all GPUs are always busy.
 first run  when the run with priority ended
-leased     share of GPU time that trials held; the rest was idle or down
-useful     share of GPU time that remains as progress: neither lost, nor overhead of several workers
-lost       GPU hours since the last checkpoints, lost with failed machines
+leased     share of GPU time that trials held. Otherwise GPUs were idle or down.
+useful     share of GPU time that became progress: without lost work and overhead of workers
+lost       GPU hours of work since the last checkpoint, lost when machines failed
 
-A scheduling decision took {took["median"]} of processor time in the median,
-{took["p99"]} in the 99th percentile, {took["max"]} at most.""")
+A scheduling decision took {took["median"]} of CPU time (median), {took["p99"]} (99th percentile),
+{took["max"]} at most.""")
     if results["workbench"]["decision_ms"]["max"] > _MAX_DECISION_MS:
-        click.echo(f"the slowest decision took more than {format_duration(_MAX_DECISION_MS / 1e3)}")
+        click.echo(
+            f"The slowest decision took more than {format_duration(_MAX_DECISION_MS / 1e3)}."
+        )
 
 
 def _to_json(result: SimulationResult, gpus: int) -> dict[str, Any]:

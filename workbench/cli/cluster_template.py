@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 from click.core import ParameterSource
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 TARGETS = LAUNCHER_TARGETS
 _COMPARE_MACHINES = Suggestion(
-    "Choose one; to compare them", "cluster plan", "FILE", words=("cluster", "plan", "FILE")
+    "To compare machines", "cluster plan", "FILE", words=("cluster", "plan", "FILE")
 )
 _CLOUDS, _ALL_BUT_SLURM = TARGETS[:3], TARGETS[:4]
 _FOR = {
@@ -142,16 +142,17 @@ def template(
     to: Path | None,
     as_json: bool,
 ) -> None:
-    """Write the launcher files with which TARGET runs an experiment FILE on rented machines.
+    """Write the file that TARGET needs to run an experiment FILE on rented machines.
 
-    aws, gcp and azure: a file for Ray's cluster launcher; kubernetes: manifests for KubeRay; slurm:
-    a batch script. The first lines of the file explain its use and how your code reaches the
-    machines: it is submitted with Ray's launcher, part of the image for kubernetes, and in the
-    current folder for slurm.
+    For aws, gcp and azure you get a file for Ray's cluster launcher, for kubernetes manifests for
+    KubeRay, and for slurm a batch script. The first lines of the file explain how to use it.
 
-    Machines may be reclaimed at any time: checkpoints are stored where all machines reach them. Ray
-    requires a token, which is read from a file or a secret and never written here; its dashboard is
-    not public. This command rents nothing.
+    Your code is submitted with Ray's launcher. For kubernetes it must be part of the image, and for
+    slurm it must be in the current folder.
+
+    Machines may be reclaimed at any time, so checkpoints are stored where all machines reach them.
+    Ray requires a token. It is read from a file or a secret, and never written to the file. Ray's
+    dashboard is not public. This command rents nothing.
     """
     from workbench.runs import read_experiment
     from workbench.runs.provisioning.cluster_request import ClusterRequest
@@ -178,16 +179,18 @@ def template(
     if target == "slurm":
         from workbench.runs.provisioning.slurm import batch_script
 
-        folder = _needed("--environment", environment, "Name the folder of a virtual environment.")
+        folder = _needed("--environment", environment, "Give the folder of a virtual environment.")
         text = batch_script(
             rental, Path(str(folder)).absolute(), job_time, folder=Path.cwd(), options=options
         )
     elif target == "kubernetes":
         from workbench.runs.provisioning.kuberay import manifests
 
-        holds = "Name an image that contains Ray, the workbench and your code."
+        requirement = "Give an image that contains Ray, Workbench and your code."
         text = manifests(
-            rental, str(_needed("--image", image, holds)), "job" if kind == "job" else "cluster"
+            rental,
+            str(_needed("--image", image, requirement)),
+            cast("Literal['job', 'cluster']", kind),
         )
     else:
         from workbench.runs.provisioning.ray_launcher import launcher_file
@@ -222,12 +225,14 @@ def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Mach
     from workbench.runs.provisioning.catalogue import read_catalogue
 
     known = read_catalogue(catalogue)
-    name = _needed("--machine", type_name, _COMPARE_MACHINES)
-    return known.machine(str(name), None if target == "kubernetes" else target)
+    name = str(_needed("--machine", type_name, _COMPARE_MACHINES))
+    if target == "kubernetes":  # runs on the machines of any provider
+        return known.machine(name, None)
+    return known.machine(name, target)
 
 
 def _database() -> str:
-    """Return the database server that keeps the runs; every machine must reach it.
+    """Return the URL of the database server that keeps the runs.
 
     Raises:
         ArgumentError: If none is given.
@@ -235,7 +240,7 @@ def _database() -> str:
     url = given_store() or os.environ.get("WORKBENCH_STORE")
     if url is None:
         raise ArgumentError(
-            "the machines need a database that all of them reach",
+            "the machines need a database that all of them can reach",
             field="--store",
             allowed="postgresql://USER@HOST/DATABASE, without a password",
         )
@@ -245,7 +250,9 @@ def _database() -> str:
 def _node_of_slurm(cpus: int, gpus: int, memory_bytes: int) -> Machine:
     from workbench.runs.provisioning.catalogue import Machine
 
-    # The type of GPU is up to Slurm.
+    device = None
+    if gpus:  # Slurm decides which
+        device = "any"
     return Machine.model_validate(
         {
             "provider": "own",
@@ -253,7 +260,7 @@ def _node_of_slurm(cpus: int, gpus: int, memory_bytes: int) -> Machine:
             "region": "slurm",
             "vcpus": cpus,
             "memory_gib": memory_bytes / 2**30,
-            "device": "any" if gpus else None,
+            "device": device,
             "gpus": gpus,
             "source": {"origin": "the command line", "date": "1970-01-01"},
         }
@@ -281,4 +288,4 @@ def _write(
     elif path is None:
         click.echo(text, nl=False)
     else:
-        click.echo(f"wrote {path}; its first lines explain how to use it")
+        click.echo(f"wrote {path}. Its first lines explain how to use it.")

@@ -1,4 +1,4 @@
-"""Commands that need no code of their own: they follow from the table of actions."""
+"""Commands that are made from the table of actions, without any further code."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from workbench.experiment.actions import ACTIONS, Action
 if TYPE_CHECKING:
     from workbench.runs import Run
 
-_UNANSWERED = "the driver has not answered yet; it will carry the command out when it can"
-_KEPT = "the driver is gone; the command is carried out when the run is resumed"
+_UNANSWERED = "the driver has not answered yet. It will carry the command out when it can"
+_KEPT = "the driver is gone. The command is carried out when the run is resumed"
 
 
 def names_of_commands() -> list[str]:
-    """Return the names of these commands, in the order of the table."""
+    """Return the names of the commands that are made here, in the order of the table."""
     names = (action.command_name for action in ACTIONS.values() if _is_made_here(action))
     return list(dict.fromkeys(names))
 
 
 def make_command(name: str) -> click.Command:
-    """Return one of these commands.
+    """Return a command that is made from its actions.
 
     Args:
         name: One of `names_of_commands`.
@@ -62,20 +62,22 @@ def print_answer(
     Args:
         action: The action.
         run: Its run.
-        answer: The answer; None if there is none yet.
+        answer: The answer, or None if there is none yet.
         given: The arguments of the action, by name.
         as_json: Whether one JSON document is printed.
     """
     if as_json:
-        is_about_settings = any(argument.setting for argument in action.arguments)
-        shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
-        print_json({"run_id": run.run_id, **shown, "message": answer})
+        document: Mapping[str, Any] = given
+        if any(argument.setting for argument in action.arguments):
+            document = {"settings": run.to_json()["settings"]}
+        print_json({"run_id": run.run_id, **document, "message": answer})
         return
-    target = (
-        f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
-    )
-    answer = answer or (_KEPT if run.state == "lost" else _UNANSWERED)
-    echo(f"{action.command_name} {target}: {answer}")
+    target = run.run_id
+    if given.get("trial") is not None:
+        target = f"trial {given['trial']} of {target}"
+    if not answer and run.state == "lost":
+        answer = _KEPT
+    echo(f"{action.command_name} {target}: {answer or _UNANSWERED}")
 
 
 def _is_made_here(action: Action) -> bool:

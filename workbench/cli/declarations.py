@@ -1,4 +1,4 @@
-"""How a parameter of the command line is declared once, and taken by the commands that have it.
+"""Declares a parameter of the command line once, for all commands that take it.
 
 The parameters themselves are in `parameters`.
 """
@@ -16,25 +16,28 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Declaration:
-    """A parameter: its name, type, help and placeholder. A command only adds how it takes it."""
+    """A parameter: its name, type, help and placeholder.
+
+    A command adds only the default, and whether the parameter is required or repeatable.
+    """
 
     name: str
     """Its name in Python."""
     option: str
-    """The option; empty for an operand, which has no name on the command line."""
+    """The option. It is empty for an operand, which has no name on the command line."""
     type: click.ParamType | None
     """None for a flag."""
     metavar: str | None
-    """What the help shows for its value; None for a flag."""
+    """What the help shows for its value. None for a flag."""
     help: str = ""
     callback: Callable[[click.Context, click.Parameter, Any], Any] | None = None
     is_eager: bool = False
     is_passed: bool = True
     """Whether the command receives its value."""
     variable: str = ""
-    """The environment variable that is used without it."""
+    """The environment variable that is used if the option is not given."""
     is_variable_read: bool = False
-    """Whether the variable is read here, and not where the value is used."""
+    """Whether click reads the variable. Otherwise the code that uses the value does."""
 
     def __call__(
         self, *, default: Any = None, is_required: bool = False, is_repeatable: bool = False
@@ -51,17 +54,17 @@ class Declaration:
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """A parameter as one command takes it; the attributes are those of `Declaration.__call__`."""
+    """A parameter as one command takes it. See `Declaration.__call__` for the attributes."""
 
     declaration: Declaration
     default: Any = None
     is_required: bool = False
     is_repeatable: bool = False
     name: str = ""
-    """Its name in Python, if that is another one in this command."""
+    """Its name in Python, if this command uses another one."""
 
     def add_to(self, command: _Command) -> _Command:
-        """Let a command take the parameter."""
+        """Add the parameter to a command."""
         declared, name = self.declaration, self.name or self.declaration.name
         more: dict[str, Any] = {
             "type": declared.type,
@@ -73,12 +76,13 @@ class Taken:
         if self.default is not None:
             more["default"] = self.default
         if not declared.option:
+            if self.is_repeatable:
+                more["nargs"] = -1
             return click.argument(
                 name,
                 cls=DeclaredArgument,
                 declaration=declared,
                 required=self.is_required,
-                nargs=-1 if self.is_repeatable else 1,
                 **more,
             )(command)
         if declared.type is None:
@@ -105,27 +109,28 @@ class DeclaredArgument(click.Argument):
 
         Args:
             arguments: As for `click.Argument`.
-            declaration: Where it is declared.
+            declaration: Its declaration.
             options: As for `click.Argument`.
         """
         super().__init__(*arguments, **options)
         self.declaration = declaration
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Return its placeholder, in brackets if it need not be given."""
-        placeholder = str(self.metavar)
-        return placeholder if self.required else f"[{placeholder}]"
+        """Return its placeholder, in brackets if it is optional."""
+        if self.required:
+            return str(self.metavar)
+        return f"[{self.metavar}]"
 
 
 class DeclaredOption(click.Option):
-    """An option of a command; its help ends with what else there is to know, in one notation."""
+    """An option of a command. Its help ends with its default and other facts in brackets."""
 
     def __init__(self, *arguments: Any, declaration: Declaration, **options: Any) -> None:
         """Make an option.
 
         Args:
             arguments: As for `click.Option`.
-            declaration: Where it is declared.
+            declaration: Its declaration.
             options: As for `click.Option`.
         """
         super().__init__(*arguments, **options)
@@ -136,16 +141,19 @@ class DeclaredOption(click.Option):
         record = super().get_help_record(ctx)
         if record is None:
             return None
-        facts = list(self._facts())
-        return record[0], f"{self.help}  [{'; '.join(facts)}]" if facts else str(self.help)
+        shown = str(self.help)
+        if facts := self._facts():
+            shown += f"  [{'; '.join(facts)}]"
+        return record[0], shown
 
     def _facts(self) -> Sequence[str]:
         facts = []
         if self.declaration.variable:
             facts.append(f"env: {self.declaration.variable}")
-        if isinstance(self.default, str | int | float | tuple) and not self.is_flag:
-            values = self.default if isinstance(self.default, tuple) else (self.default,)
-            facts.append(f"default: {', '.join(map(str, values))}")
+        if isinstance(self.default, tuple):
+            facts.append(f"default: {', '.join(map(str, self.default))}")
+        elif isinstance(self.default, str | int | float) and not self.is_flag:
+            facts.append(f"default: {self.default}")
         if self.required:
             facts.append("required")
         if self.multiple:
@@ -154,10 +162,10 @@ class DeclaredOption(click.Option):
 
 
 def takes(*parameters: Declaration | Taken | Sequence[Taken]) -> Callable[[_Command], _Command]:
-    """Let a command take parameters; its help lists them in this order.
+    """Add parameters to a command. Its help lists them in this order.
 
     Args:
-        parameters: Each as it is declared, as the command takes it, or several of them.
+        parameters: Parameters as they are declared, or as the command takes them.
     """
     taken: list[Taken] = []
     for parameter in parameters:

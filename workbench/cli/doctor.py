@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from workbench.store.database import RunRow, Store
 
 OTHER_DISTRIBUTION = "workbench"
-"""Another project on the package index, with the import name of this one."""
+"""Another project on the package index that has the same import name."""
 _LITTLE_DISK_BYTES = 2**30
 _OPTIONAL_PACKAGES = {
-    "psycopg": "stores on PostgreSQL",
+    "psycopg": "a store on PostgreSQL",
     "optuna-dashboard": "Optuna's own dashboard",
 }
 _QUIET_S = 30.0
@@ -82,7 +82,7 @@ _PARTS = {
     "train": ("torch", "train here"),
     "lab": ("jupyterlab", "show runs in JupyterLab and notebooks"),
 }
-"""For each part the package without which it counts as left out, and what then cannot be done."""
+"""For each optional part: the package that shows that it is installed, and what the part is for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,26 +144,33 @@ def shutdown(as_json: bool) -> None:
     """Stop the local Ray head. Runs that are under way can be resumed later."""
     from workbench.cluster.head import local_head
 
-    head = local_head.status()
-    runs = [] if head is None else find_runs_on(head.pid)
+    head, address = local_head.status(), None
+    runs: list[str] = []
+    if head is not None:
+        address, runs = head.address, find_runs_on(head.pid)
     ended = local_head.shutdown()
     mark_lost(runs)
+    if not ended:
+        address = None
     if as_json:
-        print_json(
-            {"ended": ended, "address": head.address if head and ended else None, "run_ids": runs}
-        )
-    elif ended:
-        click.echo(f"stopped the Ray head{f' at {head.address}' if head else ''}")
-        for run_id in runs:
-            step = suggest("resume", run_id, lead="To continue it")
-            click.echo(f"the driver of {run_id} ended with it. {write_for_shell(step)}")
-    else:
+        print_json({"ended": ended, "address": address, "run_ids": runs})
+        return
+    if not ended:
         click.echo("no Ray head is running on this machine")
+        return
+    if address is None:
+        click.echo("stopped the Ray head")
+    else:
+        click.echo(f"stopped the Ray head at {address}")
+    for run_id in runs:
+        step = suggest("resume", run_id, lead="To continue it")
+        click.echo(f"the driver of {run_id} ended with it. {write_for_shell(step)}")
 
 
 def find_runs_on(keeper_pid: int) -> list[str]:
-    """Return the unfinished runs of the default store whose drivers are processes of the local
-    head.
+    """Return the unfinished runs whose drivers are processes of the local head.
+
+    Only the default store is read.
     """
     with contextlib.suppress(WorkbenchError, psutil.Error):
         pids = {process.pid for process in psutil.Process(keeper_pid).children(recursive=True)}
@@ -178,13 +185,10 @@ def find_runs_on(keeper_pid: int) -> list[str]:
 
 
 def mark_lost(run_ids: list[str]) -> None:
-    """Let runs of the default store whose drivers have ended count as lost now, not when their
-    leases end.
-    """
+    """Mark runs as lost whose drivers have ended, without waiting for the end of their leases."""
     for run_id in run_ids:
-        with contextlib.suppress(
-            WorkbenchError
-        ):  # where its driver lives or another one came, it is driven
+        # An error means that the run still has a driver, or has a new one.
+        with contextlib.suppress(WorkbenchError):
             writer = open_existing_store().writer(
                 run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
             )
@@ -192,16 +196,16 @@ def mark_lost(run_ids: list[str]) -> None:
 
 
 def find_packages() -> list[Finding]:
-    """Return what is found about Python, the workbench and the packages that it needs.
+    """Return findings about Python, the workbench and the packages that it needs.
 
-    Their ranges are those with which the workbench was installed. A part that was left out, such as
-    the packages that train, is one line.
+    The allowed versions come from the installed distribution. An optional part that is not
+    installed, such as the packages for training, is one line.
     """
     try:
         own = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         folder = Path(__file__).parents[2]
-        text = f"not installed, but imported from {folder}: which packages it needs is not known"
+        text = f"imported from {folder} but not installed, so its requirements are unknown"
         return [
             Finding(DISTRIBUTION, "broken", text, f"pip install --editable {folder}"),
             *_check_import_name(),
@@ -226,8 +230,8 @@ def _check_import_name() -> Iterator[Finding]:
             OTHER_DISTRIBUTION,
             "broken",
             f"{version} is installed. It is another project with the same import name as"
-            f" {DISTRIBUTION}: the two overwrite each other's files, so only one can be in an"
-            " environment",
+            f" {DISTRIBUTION}. The two overwrite each other's files, so install only one of them"
+            " in an environment",
             f"pip uninstall --yes {OTHER_DISTRIBUTION} && {install_command('all')}"
             " --force-reinstall --no-deps",
         )
@@ -236,7 +240,7 @@ def _check_import_name() -> Iterator[Finding]:
 def _check_python(allowed: str) -> Finding:
     version, shown = platform.python_version(), f"{platform.python_version()}, {sys.executable}"
     if not SpecifierSet(allowed).contains(version, prereleases=True):
-        return Finding("python", "broken", f"{shown}; required: {allowed}", "Use another Python.")
+        return Finding("python", "broken", f"{shown} (required: {allowed})", "Use another Python.")
     return Finding("python", "fine", shown)
 
 
@@ -246,7 +250,7 @@ def _extra_of(requirement: Requirement) -> str | None:
 
 
 def _check_all_of(requirements: Sequence[Requirement], part: str | None) -> Iterator[Finding]:
-    """Yield what is notable about some packages, and the versions that people ask for."""
+    """Yield problems with some packages, and the versions that people ask for."""
     versions = {item.name: _version(item.name) for item in requirements}
     if part is not None and requirements and not versions.get(_PARTS[part][0]):
         text = f"not installed: this installation cannot {_PARTS[part][1]}"
@@ -255,11 +259,11 @@ def _check_all_of(requirements: Sequence[Requirement], part: str | None) -> Iter
     for item in requirements:
         version, fix = versions[item.name], f"pip install '{item.name}{item.specifier}'"
         if version is None:
-            yield Finding(item.name, "broken", f"not installed; required: {item.specifier}", fix)
+            text = f"not installed (required: {item.specifier})"
+            yield Finding(item.name, "broken", text, fix)
         elif not item.specifier.contains(version, prereleases=True):
-            yield Finding(
-                item.name, "broken", f"{version} is installed; required: {item.specifier}", fix
-            )
+            text = f"{version} is installed (required: {item.specifier})"
+            yield Finding(item.name, "broken", text, fix)
         elif item.name in _SHOWN:
             yield Finding(item.name, "fine", version)
 
@@ -284,7 +288,7 @@ def _check_hardware() -> list[Finding]:
 
 
 def _check_gpus(inventory: Inventory) -> list[Finding]:
-    """Check each GPU, including those that the NVIDIA driver cannot describe."""
+    """Check each GPU, even if the NVIDIA driver cannot describe it."""
     from workbench.hardware.resources import GpuMeter
 
     meter = GpuMeter(inventory.gpus)
@@ -295,11 +299,14 @@ def _check_gpus(inventory: Inventory) -> list[Finding]:
         facts += [
             f"{way} to {other}" for other, way in enumerate(gpu.links) if way not in ("", "X")
         ]
-        facts += [f"slowed by {' and '.join(usage.slowed_by)}"] if usage.slowed_by else []
-        facts += [f"{errors} uncorrected memory errors"] if errors else []
-        facts += [usage.state] if usage.state != "ok" else []
+        if usage.slowed_by:
+            facts.append(f"slowed by {' and '.join(usage.slowed_by)}")
+        if errors:
+            facts.append(f"{errors} uncorrected memory errors")
+        if usage.state != "ok":
+            facts.append(usage.state)
         if errors or usage.state != "ok":
-            fix = "nvidia-smi -q shows details; reset the GPU, or restart the machine"
+            fix = "Reset the GPU, or restart the machine. To see details: nvidia-smi -q"
             findings.append(Finding(f"GPU {gpu.index}", "broken", ", ".join(facts), fix))
         else:
             findings.append(Finding(f"GPU {gpu.index}", "fine", ", ".join(facts)))
@@ -307,7 +314,7 @@ def _check_gpus(inventory: Inventory) -> list[Finding]:
     if inventory.gpus_state in ("wrong driver", "failed") or (
         inventory.gpus and inventory.no_gpus_because
     ):
-        fix = "nvidia-smi shows details; load the driver again, or restart the machine"
+        fix = "Load the driver again, or restart the machine. To see details: nvidia-smi"
         findings.append(Finding("GPU driver", "broken", str(inventory.no_gpus_because), fix))
     return findings
 
@@ -358,8 +365,9 @@ def _check_store() -> list[Finding]:
         # A first sweep may be about to create it.
         path = Path(str(resolve_url(given).database))
         folder = next(parent for parent in path.parents if parent.exists())
-        can_be_made = not path.exists() and folder.is_dir() and os.access(folder, os.W_OK)
-        return [Finding("store", "notable" if can_be_made else "broken", error.problem, step)]
+        if not path.exists() and folder.is_dir() and os.access(folder, os.W_OK):
+            return [Finding("store", "notable", error.problem, step)]
+        return [Finding("store", "broken", error.problem, step)]
     try:
         with open_existing_store() as store:
             num_runs = len(store.runs())
@@ -369,26 +377,30 @@ def _check_store() -> list[Finding]:
         return [
             Finding("store", "broken", error.problem, step or "Choose another store with --store.")
         ]
-    findings = [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
-    return [*findings, _check_backup(place, num_runs)] if num_runs else findings
+    text = f"{place}, {format_count(num_runs, 'run')}"
+    findings = [Finding("store", "fine", text), _check_artifacts(artifacts)]
+    if num_runs:
+        findings.append(_check_backup(place, num_runs))
+    return findings
 
 
 def _check_backup(place: str, num_runs: int) -> Finding:
-    """Return when the store was backed up last, as far as this user did it on this machine."""
+    """Return when this user last backed the store up on this machine."""
     from workbench.store.database.backup import MANIFEST, last_backup
 
     step = f"{command_line('backup', to='FOLDER')}"
     last = last_backup(place)
     if last is None:
-        return Finding("backup", "missing", "none was made of this store from here", step)
+        return Finding("backup", "missing", "this machine has made no backup of this store", step)
     age_s = time.time() - last.created_unix_s
     text = (
         f"{format_duration(age_s)} ago to {last.folder}, {format_count(len(last.last_seqs), 'run')}"
     )
     if not (last.folder / MANIFEST).is_file():
         return Finding("backup", "notable", f"{text}, which is not there now", step)
-    is_old = age_s > _OLD_BACKUP_S and num_runs > len(last.last_seqs)
-    return Finding("backup", "notable" if is_old else "fine", text, step if is_old else None)
+    if age_s > _OLD_BACKUP_S and num_runs > len(last.last_seqs):
+        return Finding("backup", "notable", text, step)
+    return Finding("backup", "fine", text)
 
 
 def _check_runs() -> list[Finding]:
@@ -416,7 +428,9 @@ def _check_run(store: Store, row: RunRow) -> Finding | None:
         return Finding("run", "notable", text, fix)
     events = [stored.event for stored in store.events(row.run_id)]
     history = History.of(store.experiment(row.run_id), events)
-    quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
+    quiet_s = 0.0
+    if events:
+        quiet_s = time.time() - events[-1].time_unix_s
     if quiet_s < _QUIET_S or history.in_state("running") or not history.in_state("waiting"):
         return None
     notes = [event.message for event in events if isinstance(event, Noted) and event.trial is None]
@@ -432,7 +446,7 @@ def _check_artifacts(artifacts: Artifacts) -> Finding:
         artifacts.probe()
     except WorkbenchError as error:
         return Finding(
-            "artifacts", "broken", error.problem, "Name another place with WORKBENCH_ARTIFACTS."
+            "artifacts", "broken", error.problem, "Set WORKBENCH_ARTIFACTS to another folder."
         )
     if not artifacts.is_local:
         return Finding("artifacts", "fine", str(artifacts))
@@ -451,26 +465,28 @@ def _check_ray() -> list[Finding]:
     except WorkbenchError as error:
         return [Finding("ray head", "broken", str(error))]
     if head is None:
-        return [Finding("ray head", "missing", "not running; a sweep starts it")]
+        return [Finding("ray head", "missing", "not running. A sweep starts it")]
     if local_head.is_cleaned(head.temp_dir):
-        text = f"its folder, {head.temp_dir}, was cleaned: no process can attach to it"
+        text = f"something deleted its folder, {head.temp_dir}, so no process can attach to it"
         if (tenant := local_head.find_tenant(head)) is not None:
             fix = f"{tenant.ways_out}: {command_line('shutdown')}"
-            return [Finding("ray head", "broken", f"{text}; {tenant.sentence}", fix)]
-        return [Finding("ray head", "notable", text, "The next run replaces it by a new head.")]
-    idle = "in use" if head.idle_s < 60 else f"idle for {format_duration(head.idle_s)}"
+            return [Finding("ray head", "broken", f"{text}. {tenant.sentence}", fix)]
+        return [Finding("ray head", "notable", text, "The next run starts a new head.")]
+    idle = "in use"
+    if head.idle_s >= 60:
+        idle = f"idle for {format_duration(head.idle_s)}"
     return [
         Finding(
             "ray head",
             "fine",
             f"{head.address}, process {head.pid}, {head.num_cpus:g} CPUs, "
-            f"{head.num_gpus:g} {counted_noun(head.num_gpus, 'GPU')}, {idle}; log {head.log}",
+            f"{head.num_gpus:g} {counted_noun(head.num_gpus, 'GPU')}, {idle}, log: {head.log}",
         )
     ]
 
 
 def find_exposures() -> list[Finding]:
-    """Return what others could reach or read: the head, tokens, and the files of runs."""
+    """Return what other users could reach or read: the head, tokens, and the files of runs."""
     return [*_exposed_sockets(), *_exposed_tokens(), *_exposed_files()]
 
 
@@ -492,23 +508,19 @@ def _exposed_sockets() -> list[Finding]:
     from workbench.cluster.head.exposure import listeners
 
     head = local_head.status()
-    beyond = [] if head is None else [item for item in listeners(head.pid) if not item.is_local]
+    if head is None:
+        return []
+    beyond = [item for item in listeners(head.pid) if not item.is_local]
     workers = [item for item in beyond if item.process.startswith("ray::")]
     own = [item for item in beyond if item not in workers]
     exposures: list[Finding] = []
     if own:
-        fix = "Stop it, and start it without Ray's address settings: workbench shutdown"
-        exposures.append(
-            Finding(
-                "exposure",
-                "broken",
-                f"the Ray head listens beyond this machine: {_describe(own)}",
-                fix,
-            )
-        )
+        text = "other machines can reach the Ray head"
+        fix = "Stop it with workbench shutdown, and start it without Ray's address settings."
+        exposures.append(Finding("exposure", "broken", f"{text}: {_describe(own)}", fix))
     if workers:
-        text = "workers that trained together listen beyond this machine, as torch has them do"
-        fix = "Keep others away by a firewall; the workers end with: workbench shutdown"
+        text = "other machines can reach the workers of a distributed training, as torch sets it up"
+        fix = "Use a firewall to block others. To end the workers: workbench shutdown"
         exposures.append(Finding("exposure", "broken", f"{text}: {_describe(workers)}", fix))
     return exposures
 
@@ -535,7 +547,7 @@ def _exposed_tokens() -> list[Finding]:
                 "exposure",
                 "notable",
                 text,
-                "Start it with RAY_AUTH_MODE=token, and set it here, too.",
+                "Start the cluster with RAY_AUTH_MODE=token, and set the same here.",
             )
         )
     readable = readable_by_others([*tokens, local_head.token_path()])
@@ -583,12 +595,13 @@ def _check_settings() -> list[Finding]:
                 "settings",
                 "broken",
                 str(error),
-                "Correct the file; until then no sink receives alerts.",
+                "Correct the file. Until then no sink receives alerts.",
             )
         ]
     if not settings.sinks and not settings.alerts:
         return [Finding("settings", "missing", f"{path} has no sinks and no alert rules")]
-    facts = f"{path}, {len(settings.sinks)} sinks, {len(settings.alerts)} rules"
+    num_sinks = format_count(len(settings.sinks), "sink")
+    num_rules = format_count(len(settings.alerts), "rule")
     broken = [
         Finding(
             "sink", "broken", f"{name} cannot be used: {problem}", f"workbench alerts --try {name}"
@@ -596,8 +609,8 @@ def _check_settings() -> list[Finding]:
         for name, problem in settings.problems().items()
     ]
     text = (
-        f"{facts}, for runs driven on this machine; submitted runs use the settings of their"
-        " cluster"
+        f"{path}, {num_sinks}, {num_rules}, for runs that are driven on this machine. Submitted"
+        " runs use the settings of their cluster"
     )
     return [Finding("settings", "fine", text), *broken]
 
@@ -622,6 +635,9 @@ def _check_optional_tools() -> list[Finding]:
         try:
             findings.append(Finding(name, "fine", importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            command = install_command("postgresql") if name == "psycopg" else f"pip install {name}"
-            findings.append(Finding(name, "missing", f"not installed; for {purpose}: {command}"))
+            command = f"pip install {name}"
+            if name == "psycopg":
+                command = install_command("postgresql")
+            text = f"not installed. Needed for {purpose}: {command}"
+            findings.append(Finding(name, "missing", text))
     return findings

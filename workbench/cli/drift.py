@@ -1,4 +1,4 @@
-"""The command that compares the rows that a model answers with its training data."""
+"""The command that compares the rows that a model receives with its training data."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _TIMEOUT_S = 30
 def drift(served: str, token_file: Path | None, as_json: bool) -> int:
     """Compare what a model receives with its training data.
 
-    BUNDLE was served with --keep. URL is a server that keeps samples. The shift of a column is its
-    population stability index. Above 0.2 it counts as drift, unless chance explains it.
+    BUNDLE is a bundle that was served with --keep. URL is a server that was started with --keep.
+    The shift of a column is its population stability index. Above 0.2 it counts as drift, unless
+    chance explains it.
 
     Exits with 1 if something has drifted.
     """
@@ -46,12 +47,14 @@ def drift(served: str, token_file: Path | None, as_json: bool) -> int:
 
 
 def _print(name: str, model: dict[str, Any]) -> None:
-    echo(f"{name}: {format_count(model['rows'], 'row')}", bold=True)
-    if not model["rows"]:
+    echo(f"{name}: {format_count(model['num_rows'], 'row')}", bold=True)
+    if not model["num_rows"]:
         return
     table = make_table("", "shift", "drift above", "missing", "")
-    answers = [model["answers"]] if model["answers"] else []
-    for column in [*model["columns"], *answers]:
+    columns = list(model["columns"])
+    if model["answers"]:
+        columns.append(model["answers"])
+    for column in columns:
         table.add_row(
             column["name"],
             format_number(column["index"]),
@@ -61,7 +64,7 @@ def _print(name: str, model: dict[str, Any]) -> None:
         )
     make_console().print(table)
     if model.get("latency_ratio") is not None:
-        echo(f"latency: {format_number(model['latency_ratio'])} times that of the beginning")
+        echo(f"latency: {format_number(model['latency_ratio'])}x as long as at the start")
     for step in model["next_steps"]:
         echo(step)
 
@@ -76,14 +79,17 @@ def _of_bundle(folder: str) -> dict[str, Any]:
 def _of_server(url: str, token_file: Path | None) -> dict[str, Any]:
     from workbench.deploy.serving.tokens import read_token, token_path
 
-    path = token_file or token_path()
-    token = read_token(path).secret if token_file is not None or path.exists() else None
+    token = None
+    if token_file is not None or token_path().exists():
+        token = read_token(token_file or token_path()).secret
     models = [model["name"] for model in _get(url, "v1", token)["models"]]
     return {name: _get(url, f"v1/{urllib.parse.quote(name)}/drift", token) for name in models}
 
 
 def _get(url: str, path: str, token: str | None) -> dict[str, Any]:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    headers = {}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(f"{url.rstrip('/')}/{path}", headers=headers)
     opener = urllib.request.build_opener(_NoRedirect)
     try:
@@ -109,7 +115,7 @@ def _get(url: str, path: str, token: str | None) -> dict[str, Any]:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the token is for the server that was named."""
+    """Follows no redirect: the token is only for the server that the user gave."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

@@ -22,7 +22,7 @@ from workbench.foundation.errors import WorkbenchError, missing_part
 from workbench.version import VERSION
 
 MADE_FROM_ACTIONS = ""
-"""The place of a command that follows from the table of actions."""
+"""The place of a command that is made from the table of actions."""
 COMMANDS = {
     "Run": {
         "init": "workbench.cli.init:init",
@@ -76,14 +76,14 @@ COMMANDS = {
         "shutdown": "workbench.cli.doctor:shutdown",
     },
 }
-"""Where each command is, by the heading below which the help lists it."""
+"""The module and the object of each command, by its heading in the help."""
 _TABLE = {name: place for group in COMMANDS.values() for name, place in group.items()}
 _GARBAGE_THRESHOLD = 10_000
-"""So many objects more than before let Python look for garbage; its own is 700."""
+"""Python looks for garbage after this many new objects. Its default is 700."""
 
 
 class _Root(LazyGroup):
-    """All commands; errors are printed while the options of the command are still known."""
+    """All commands. Errors are printed while the options of the command are still known."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from workbench.cli.control import names_of_commands
@@ -95,7 +95,9 @@ class _Root(LazyGroup):
             return super().get_command(ctx, cmd_name)
         from workbench.cli.control import make_command, names_of_commands
 
-        return make_command(cmd_name) if cmd_name in names_of_commands() else None
+        if cmd_name not in names_of_commands():
+            return None
+        return make_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         names = self.list_commands(ctx)
@@ -137,8 +139,8 @@ class _Root(LazyGroup):
 def group() -> None:
     """Tune PyTorch models: define an experiment, sweep it, inspect the results.
 
-    RUN is a run id, a prefix or a name that only one run has, or "last", the newest that is not
-    advice.
+    RUN is a run id, the start of one, a name, or "last" for your newest run. Advice does not count
+    as a run.
     """
 
 
@@ -146,12 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and end the process with its exit code.
 
     Args:
-        arguments: The words after the program's name; None for those this process was started with.
+        arguments: The words after the program's name. Without them, the words this process was
+            started with.
     """
-    # Most of what a command does is to import; looking for garbage meanwhile takes a seventh of the
-    # time.
+    # A command spends most of its time importing, and looking for garbage takes a seventh of that.
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    # Users name their own modules as `python -m` finds them: from the working directory.
+    # Users refer to modules in the working directory, as with `python -m`.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     interruptions: list[int] = []
@@ -166,14 +168,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = run_command(arguments)
     except (Exception, KeyboardInterrupt):
-        # A package that is interrupted while it is imported may report that it is broken.
+        # An interrupted import may raise any error.
         if not interruptions:
             raise
         code = _report_interruption()
     if is_interruptible:
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # from here on, an interruption just ends the process
+        # From here on, Ctrl-C ends the process at once.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 
 
@@ -183,25 +184,31 @@ def _report_interruption() -> int:
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; arguments as in `main`.
+    """Run one command.
+
+    Args:
+        arguments: As in `main`.
 
     Returns:
         Its exit code.
     """
+    if arguments is None:
+        arguments = sys.argv[1:]
+    color = None  # if the output is a terminal
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        color = False
     try:
-        # https://no-color.org; None leaves the choice to whether a terminal reads.
-        color = False if os.environ.get("NO_COLOR") else None
         code = group.main(arguments, prog_name="workbench", standalone_mode=False, color=color)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
+        return int(code or 0)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.UsageError as error:
-        return report(error, as_json=wants_json(sys.argv[1:] if arguments is None else arguments))
+        return report(error, as_json=wants_json(arguments))
     except (click.Abort, KeyboardInterrupt):
         return _report_interruption()
     except BrokenPipeError:
-        # The reader has closed the pipe; without this, Python complains again when it closes
+        # The reader has closed the pipe. Without this, Python complains again when it closes
         # stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

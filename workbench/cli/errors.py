@@ -1,10 +1,11 @@
-"""How errors are reported, click's own included: on stderr in one style, and with `--json` as JSON.
+"""Reports errors in one style: on stderr as text, and with `--json` on stdout as JSON.
 
-What is wrong is left to the code that raised the error.
+Errors of click become errors of ours first.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Sequence
@@ -30,11 +31,12 @@ def wants_json(words: Sequence[str]) -> bool:
     Args:
         words: What was typed after the program's name.
     """
-    return "--json" in words[: words.index("--") if "--" in words else None]
+    options = itertools.takewhile(lambda word: word != "--", words)
+    return "--json" in options
 
 
 def print_error(error: WorkbenchError) -> None:
-    """Print an error on stderr: for a user, or as JSON for another process of ours."""
+    """Print an error on stderr, as text for a user or as JSON for another of our processes."""
     if PROBLEMS_VARIABLE in os.environ:
         from workbench.experiment.actions import write_for_panel
 
@@ -48,26 +50,27 @@ def report(error: WorkbenchError | click.UsageError, *, as_json: bool) -> int:
 
     Args:
         error: The error.
-        as_json: Whether a program reads stdout, which then receives the error as well.
+        as_json: Whether the error is also printed on stdout, for a program that reads it.
     """
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return BAD_INPUT
-    ours = _translate(error) if isinstance(error, click.UsageError) else error
-    print_error(ours)
-    code = exit_code_of(ours)
+    if isinstance(error, click.UsageError):
+        error = _translate(error)
+    print_error(error)
+    code = exit_code_of(error)
     if as_json:
-        step = ours.next_step
+        next_command = None
+        if isinstance(error.next_step, Suggestion):
+            next_command = ["workbench", *error.next_step.words]
         print_json(
             {
                 "ok": False,
                 "error": {
-                    "type": type(ours).__name__,
-                    "field": ours.field,
-                    "message": ours.describe(write_for_shell),
-                    "next_command": (
-                        ["workbench", *step.words] if isinstance(step, Suggestion) else None
-                    ),
+                    "type": type(error).__name__,
+                    "field": error.field,
+                    "message": error.describe(write_for_shell),
+                    "next_command": next_command,
                     "exit_code": code,
                 },
             }
@@ -76,19 +79,14 @@ def report(error: WorkbenchError | click.UsageError, *, as_json: bool) -> int:
 
 
 def _translate(error: click.UsageError) -> ArgumentError:
-    """Return our error for one of click: what is wrong, what is allowed, and where to look."""
-    path = "workbench" if error.ctx is None else error.ctx.command_path
+    """Return our error for an error of click."""
+    path = "workbench"
+    if error.ctx is not None:
+        path = error.ctx.command_path
     words = tuple(path.split()[1:])
     step = Suggestion("To see its options", " ".join(words), words=(*words, "--help"))
     if isinstance(error, click.NoSuchOption):
-        problem = f"{path} has no such option"
-        close = sorted(error.possibilities or ())
-        hint = f"Did you mean {' or '.join(close)}? " if close else ""
-        return ArgumentError(
-            problem,
-            field=error.option_name,
-            next_step=f"{hint}To see all options: {path} --help",
-        )
+        return _translate_option(error, path)
     if isinstance(error, click.MissingParameter):
         assert error.param is not None
         return ArgumentError("this is required", field=_name(error.param, error), next_step=step)
@@ -113,6 +111,14 @@ def _translate(error: click.UsageError) -> ArgumentError:
         return ArgumentError(text, next_step=None)
     text = text.rstrip(".")
     return ArgumentError(text[:1].lower() + text[1:], allowed=allowed or None, next_step=step)
+
+
+def _translate_option(error: click.NoSuchOption, path: str) -> ArgumentError:
+    next_step = f"To see all options: {path} --help"
+    if error.possibilities:
+        similar = " or ".join(sorted(error.possibilities))
+        next_step = f"Did you mean {similar}? {next_step}"
+    return ArgumentError(f"{path} has no such option", field=error.option_name, next_step=next_step)
 
 
 def _name(parameter: click.Parameter, error: click.UsageError) -> str:

@@ -1,4 +1,4 @@
-"""The exit codes of the command line: their meanings, and those of errors and of ended runs."""
+"""The exit codes of the command line: what they mean, and which errors and runs end with them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def exit_code_of(error: WorkbenchError) -> int:
     """Return the exit code of an error."""
     if isinstance(error, ExperimentError | ArgumentError | DataError | RunNotFoundError):
         return BAD_INPUT
-    return UNSCHEDULABLE if isinstance(error, ResourcesError) else FAILED
+    if isinstance(error, ResourcesError):
+        return UNSCHEDULABLE
+    return FAILED
 
 
 def exit_code_of_run(history: History, state: RunState) -> int:
@@ -59,4 +61,6 @@ def exit_code_of_run(history: History, state: RunState) -> int:
         return FAILED
     if not history.in_state("complete"):
         return NOTHING_COMPLETE
-    return SOME_FAILED if history.in_state("failed") else DONE
+    if history.in_state("failed"):
+        return SOME_FAILED
+    return DONE

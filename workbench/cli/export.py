@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -93,18 +94,18 @@ def export(
         return
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
-        click.echo(f"use it  {_how_to_use(Path(document['bundle']))}")
+        click.echo(f"use it  {how_to_use(Path(document['bundle']))}")
         _note_changed_data(Path(document["bundle"]))
         _note_newer_files(run, trial, Path(document["bundle"]))
-        _note_stages_left_out(run, trial, Path(document["bundle"]))
+        _note_missing_stages(run, trial, Path(document["bundle"]))
     if url is not None:
         from workbench.store.database.urls import hide_password
 
         click.echo(f"study   {document['study']} in {hide_password(url)}")
 
 
-def _how_to_use(folder: Path) -> str:
-    """Return a line that uses a bundle: from the shell if it predicts, or else in Python."""
+def how_to_use(folder: Path) -> str:
+    """Return a line that uses a bundle: a command if it can predict, otherwise Python."""
     from workbench.deploy.card import CARD
 
     if (folder / CARD).is_file():
@@ -113,17 +114,17 @@ def _how_to_use(folder: Path) -> str:
 
 
 def _note_changed_data(folder: Path) -> None:
-    """Print a note where the bundle refers to, or holds, data that is not what the trial read."""
+    """Print a note if data in the bundle is not what the trial has read."""
     changed = read_configuration(folder).get("changed_since", [])
     if changed:
         print_note(
-            f"{', '.join(changed)} changed after the trial had read it, and is too large to be"
-            " stored: training again may give another result"
+            f"{', '.join(changed)} changed after the trial read it, and was too large to store."
+            " Training again may give another result"
         )
 
 
 def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
-    """Print a note where what a function left may be newer than the value of its trial."""
+    """Print a note if the files of a function may be newer than the value of its trial."""
     from workbench.runs.bundles.bundle import choose_trial
     from workbench.runs.bundles.bundle_files import FILES_FOLDER, describe_best_report
 
@@ -133,20 +134,22 @@ def _note_newer_files(run: Run, number: int | None, folder: Path) -> None:
             print_note(note)
 
 
-def _note_stages_left_out(run: Run, number: int | None, folder: Path) -> None:
-    """Print a note where a model has early exits, and tiers cannot use them."""
+def _note_missing_stages(run: Run, number: int | None, folder: Path) -> None:
+    """Print a note if a model has early exits that tiers cannot use."""
     from workbench.deploy.card import CARD
     from workbench.deploy.stages import STAGES
     from workbench.runs.bundles.bundle import choose_trial
 
-    options = {} if run.experiment.model is None else run.experiment.model.options
+    options: Mapping[str, Any] = {}
+    if run.experiment.model is not None:
+        options = run.experiment.model.options
     if "exits" not in options and "exits" not in run.experiment.search.root:
         return
     exits = choose_trial(run.stored, run.history, number).params.get("exits", options.get("exits"))
     if exits and (folder / CARD).exists() and not (folder / STAGES).exists():
         print_note(
-            "the model is exported as a whole, without a graph for each early exit: its samples are"
-            " columns of a table, and what tiers send each other is one array"
+            "the model is exported as a whole, without a graph for each early exit. Tiers send each"
+            " other one array, but the samples of this model are columns of a table"
         )
 
 
@@ -161,13 +164,13 @@ def import_sweep(sweep: Path, train: str | None, to: Path | None, as_json: bool)
     from workbench.foundation.errors import ArgumentError
 
     document = read_yaml_file(
-        sweep, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI"
+        sweep, holds="a W&B sweep (method, metric, parameters, ...) or an NNI search space"
     )
     if is_nni(document):
         experiment = from_nni(document, folder=sweep.parent, train=train, note=print_note)
     else:
         for key in [key for key in document if key in HOMELESS]:
-            click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
+            click.echo(f"skipped {key}: {document.pop(key)!r}", err=True)
         experiment = from_wandb_sweep(document, train=train, note=print_note)
     text = experiment.to_yaml()
     if to is None:
@@ -183,4 +186,4 @@ def import_sweep(sweep: Path, train: str | None, to: Path | None, as_json: bool)
     if as_json:
         print_json({"path": str(to)})
     else:
-        click.echo(f"wrote {to}; check it with: {shlex.join(['workbench', 'check', str(to)])}")
+        click.echo(f"wrote {to}. Check it with: {shlex.join(['workbench', 'check', str(to)])}")

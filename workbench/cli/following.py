@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ import psutil
 
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line, write_for_shell
-from workbench.cli.output import echo, print_json, print_note, waiting
+from workbench.cli.output import echo, print_json, print_note, stream_of, waiting
 from workbench.cluster.head import local_head
 from workbench.experiment.actions import suggest
 from workbench.experiment.automl import is_automl
@@ -86,9 +86,9 @@ def follow_to_end(
     Args:
         run: The run.
         as_json: Show the run on stderr, so that stdout has only the JSON document.
-        driver_after: A new driver was started: wait for its first event after this one.
-        make_view: Makes the view from the history and whether it is shown on stderr; None for the
-            trials.
+        driver_after: If a new driver was started, wait for its first event after this one.
+        make_view: Makes the view, given the history and whether it is shown on stderr. By default
+            the view shows the trials.
         is_over: Returns whether nothing more will happen, whatever the state of the run.
 
     Returns:
@@ -99,7 +99,8 @@ def follow_to_end(
         StoreUnavailableError: If the store cannot be read for more than a minute.
     """
     history = History(run.experiment)
-    view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
+    make_view = make_view or functools.partial(_make_view, run)
+    view = make_view(history, as_json)
     try:
         with run.store.listen() as news:
             return history, _Watch(run, history, view, driver_after).until_end(news, is_over)
@@ -110,15 +111,21 @@ def follow_to_end(
 def follow_while(
     drive: Callable[[], object], run: Run, *, as_json: bool, make_view: MakeView | None = None
 ) -> tuple[History, RunState]:
-    """Show a run while this thread drives it; result and errors as in `follow_to_end`.
+    """Show a run while this thread drives it.
 
-    Where another process has begun to drive it at the same moment, the run is only followed.
+    If another process starts to drive the run at the same moment, the run is only followed.
 
     Args:
-        drive: Drives the run, and returns when it has ended; its errors are raised.
+        drive: Drives the run, and returns when it has ended.
         run: The run.
         as_json: As in `follow_to_end`.
         make_view: As in `follow_to_end`.
+
+    Returns:
+        Its history and its last state.
+
+    Raises:
+        Exception: As in `follow_to_end`, and the errors of `drive`.
     """
     is_over = threading.Event()
     with ThreadPoolExecutor(1, "view") as pool:
@@ -135,9 +142,7 @@ def follow_while(
         except LeaseError:
             if not run.store.is_driven(run.run_id):
                 raise
-            print_note(
-                f"run {run.run_id} exists, and another process drives it: it is only followed here"
-            )
+            print_note(f"another process drives run {run.run_id}, so it is only followed here")
             followed.result()
         finally:
             is_over.set()
@@ -146,15 +151,15 @@ def follow_while(
 
 @contextlib.contextmanager
 def waiting_for_the_driver(run: Run) -> Iterator[None]:
-    """Show on a terminal that the driver is starting; SIGTERM interrupts as Ctrl-C does."""
+    """Show on a terminal that the driver is starting. SIGTERM has the same effect as Ctrl-C."""
     with ended_like_interrupted(), waiting(f"starting the driver of {run.run_id}"):
         yield
 
 
 def announce(run: Run) -> None:
-    """Print a new run on stderr, for another process of ours that need not wait for the driver.
+    """Print a new run on stderr, so that another of our processes need not wait for the driver.
 
-    Why a driver cannot be started is stored with a run that has not begun, and lost with any other.
+    Only a run that has not started yet is announced: it stores why its driver cannot start.
     """
     if PROBLEMS_VARIABLE in os.environ and run.state == "waiting":
         click.echo(json.dumps({"run_id": run.run_id}), err=True)
@@ -171,9 +176,7 @@ def detached(run: Run, *, as_json: bool, how: str = "started") -> int:
 
 
 def interrupted(run: Run, launcher: str = "ray") -> int:
-    """Print on stderr what happens to a run that is no longer followed, and return the exit
-    code.
-    """
+    """Print what happens to a run that is no longer followed, and return the exit code."""
     if launcher == "inline":
         again = command_line("resume", run.run_id)
         click.echo(f"\nThe run ended with this process. To continue it: {again}", err=True)
@@ -196,7 +199,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         run: The run.
         history: Its history.
         state: Its last state.
-        report: The path of its report; None without one.
+        report: The path of its report, or None if none was written.
     """
     from workbench.cli.automl_result import result_lines
     from workbench.cli.next_steps import next_commands
@@ -207,23 +210,23 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         for name in ("complete", "pruned", "stopped", "failed")
         if (trials := history.in_state(name))
     )
-    # That all trials were run is what the counts say.
-    why = "" if history.reason == "trials" or state == "lost" else describe_end(history)
+    colour = None
+    if state == "failed":
+        colour = "red"
+    headline = f"{run.name} {state}"
+    # The counts say that all trials were run.
+    if history.reason != "trials" and state != "lost" and (why := describe_end(history)):
+        headline += f" ({why})"
+    active = format_duration(history.active_s(history.now_unix_s()))
     echo()
-    active_s = history.active_s(history.now_unix_s())
-    echo(
-        f"{run.name} {state}"
-        + (f" ({why})" if why else "")
-        + f" after {format_duration(active_s)}: {counts or 'no trial has ended'}",
-        bold=True,
-        fg="red" if state == "failed" else None,
-    )
+    echo(f"{headline} after {active}: {counts or 'no trial has ended'}", bold=True, fg=colour)
     if state == "lost":
-        echo("Its driver is gone; the results are stored, and the run can be resumed.")
-    result = result_lines(history)
-    for at, line in enumerate(result):
-        echo(f"{'' if at else 'result':<8}{line}")
-    _print_leaders(history, [] if result else leaders(history), has_result=bool(result))
+        echo("Its driver is gone. The results are stored, and you can resume the run.")
+    label = "result"
+    for line in result_lines(history):
+        echo(f"{label:<8}{line}")
+        label = ""
+    _print_leaders(history)
     _print_failures(run, history)
     for line in replay_lines(run):
         echo(line)
@@ -236,15 +239,18 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         echo(f"        {line}")
 
 
-def _print_leaders(
-    history: History, shown: list[tuple[str, Trial, dict[str, float]]], *, has_result: bool
-) -> None:
+def _print_leaders(history: History) -> None:
     """Print the best trial, or the best of each objective, and how sure that is."""
-    if not shown and not has_result:
-        why = history.why_no_best()
-        if is_compression(history.experiment):
-            why = compressed(history).words
-        echo(f"best    none: {why}")
+    from workbench.cli.automl_result import result_lines
+
+    shown: list[tuple[str, Trial, dict[str, float]]] = []
+    if not result_lines(history):  # otherwise they say it
+        shown = leaders(history)
+        if not shown:
+            why = history.why_no_best()
+            if is_compression(history.experiment):
+                why = compressed(history).words
+            echo(f"best    none: {why}")
     for label, trial, values in shown:
         values_text = click.style(printable(format_params(values)), fg="green", bold=True)
         click.echo(f"{label:<8}{values_text}  trial {trial.number}")
@@ -261,25 +267,25 @@ def _print_failures(run: Run, history: History) -> None:
     """Print why trials failed, each reason once, and where the first of them wrote its log."""
     failures = failures_of(history)
     for line, numbers in list(failures.items())[:_MAX_FAILURES]:
-        params = f" {format_params(history.trials[numbers[0]].params)}" if len(numbers) == 1 else ""
-        echo(f"failed  {format_numbers(numbers)}{params}: {line}", fg="red")
+        failed = format_numbers(numbers)
+        if len(numbers) == 1:
+            failed += f" {format_params(history.trials[numbers[0]].params)}"
+        echo(f"failed  {failed}: {line}", fg="red")
         if (log := log_file(run.folder, numbers[0])).exists():
             echo(f"        log of trial {numbers[0]}: {log}")
     if len(failures) > _MAX_FAILURES:
         echo(f"        and {format_count(len(failures) - _MAX_FAILURES, 'other reason')}", fg="red")
 
 
-def _make_view(run: Run, history: History, *, stderr: bool) -> View:
+def _make_view(run: Run, history: History, stderr: bool) -> View:
     from workbench.cli.live_table import LinesView, LiveView
 
     if is_automl(run.experiment):
         from workbench.cli.automl_result import CandidatesView
 
         return CandidatesView(history, stderr)
-    row = run.row
-    stream = sys.stderr if stderr else sys.stdout
-    if stream.isatty():
-        return LiveView(row, history, stderr=stderr)
+    if stream_of(stderr=stderr).isatty():
+        return LiveView(run.row, history, stderr=stderr)
     return LinesView(history, stderr=stderr)
 
 
@@ -305,13 +311,15 @@ class _Watch:
                 continue
             row, stored = read
             is_behind = len(stored) == _CHUNK_EVENTS and stored[-1].seq < row.last_seq
-            self._history.reading = Reading(stored[-1].seq, row.last_seq) if is_behind else None
+            self._history.reading = None
+            if is_behind:
+                self._history.reading = Reading(stored[-1].seq, row.last_seq)
             self._show(row, stored)
             is_ended = row.state in FINISHED_RUN_STATES
             is_lost = not next_driver.is_awaited(row) and row.state == "lost"
             if stored:
                 if not is_behind and not is_ended:
-                    # Else each event of a busy run would cost a look at the store.
+                    # Without a pause, each event of a busy run would cost a look at the store.
                     news.wait(_POLL_S)
                 continue
             if is_last or (self._is_driven and (is_ended or is_lost)):
@@ -327,7 +335,7 @@ class _Watch:
             news.wait(_POLL_S)
 
     def _read(self) -> tuple[RunRow, list[StoredEvent]] | None:
-        """Return the row of the run and its next events; None where the store cannot be read."""
+        """Return the row of the run and its next events, or None if the store cannot be read."""
         run = self._run
         try:
             row = run.row
@@ -345,7 +353,7 @@ class _Watch:
         return row, stored
 
     def _show(self, row: RunRow, stored: list[StoredEvent]) -> None:
-        """Show new events, and what nobody can store: a head that ended, a driver gone silent."""
+        """Show new events, and what no driver can store: a lost head, or a silent driver."""
         for seq, event in stored:
             self._cursor = seq
             self._history.apply(event)
@@ -367,7 +375,7 @@ class _Watch:
 class _DriversHead:
     """The local head on which the driver of a run lives.
 
-    Without either, the run goes silent for seconds.
+    If the head or the driver ends, the run would otherwise be silent for a while.
     """
 
     def __init__(self, run: Run, history: History) -> None:
@@ -377,24 +385,25 @@ class _DriversHead:
         self._next_s = 0.0
 
     def describe_loss(self) -> Noted | None:
-        """Return once that the head or the driver has ended; nobody can store that."""
+        """Return, only once, that the head or the driver has ended."""
         now_s, drivers = time.monotonic(), self._history.drivers
         if now_s < self._next_s or not drivers:
             return None
         self._next_s = now_s + _HEAD_EVERY_S
         if drivers[-1] is not self._driver:
             self._driver = drivers[-1]
-            is_here = self._driver.host == socket.gethostname()
-            self._record = local_head.record_of_head_of(self._driver.pid) if is_here else None
+            self._record = None
+            if self._driver.host == socket.gethostname():
+                self._record = local_head.record_of_head_of(self._driver.pid)
         if self._record is None or self._driver is None:
             return None
         if local_head.is_intact(self._record):
             return self._describe_lost_driver(self._driver)
         self._record = None
         message = (
-            "the local Ray head has ended, and the driver and all workers of this run with it."
-            f" All reports are stored. The run is marked lost {format_duration(LEASE_TIMEOUT_S)}"
-            " after the last heartbeat of its driver, and can be resumed then"
+            "the local Ray head has ended, and with it the driver and all workers of this run. All"
+            f" reports are stored. {format_duration(LEASE_TIMEOUT_S)} after the last heartbeat of"
+            " its driver the run is marked as lost, and you can resume it"
         )
         return Noted(level="warning", message=message)
 
@@ -404,6 +413,6 @@ class _DriversHead:
         self._record = None  # until the next one has started
         message = (
             f"the driver's process {driver.pid} has ended. Ray will restart it within a few"
-            " seconds, and the run continues from what is stored"
+            " seconds, and the run will continue"
         )
         return Noted(level="warning", message=message)

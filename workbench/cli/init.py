@@ -22,25 +22,25 @@ def init(script: Path, to: Path | None, as_json: bool) -> None:
     from workbench.foundation.formatting import counted_noun
     from workbench.runs.scripts.first_experiment import experiment_for
 
-    found = experiment_for(script)
-    path = script.with_suffix(".yaml") if to is None else to
+    first_experiment = experiment_for(script)
+    path = to or script.with_suffix(".yaml")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(found.text)
+            file.write(first_experiment.text)
     except FileExistsError as error:
         raise ArgumentError(
             f"{path} already exists",
             field="--to",
-            next_step="Name another file with --to, or remove it.",
+            next_step="Give another file with --to, or remove this one.",
         ) from error
     except OSError as error:
         raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
-    needed = found.values_to_write
+    needed = first_experiment.values_to_write
     if as_json:
         print_json({"path": str(path), "values_to_write": list(needed)})
-    else:
-        first = ""
-        if needed:
-            first = f"write the {counted_noun(len(needed), 'value')} of {', '.join(needed)}, "
-        check = shlex.join(["workbench", "check", str(path)])
-        click.echo(f"wrote {path}; {first}edit it, then check it with: {check}")
+        return
+    click.echo(f"wrote {path}")
+    if needed:
+        values = counted_noun(len(needed), "value")
+        click.echo(f"Write the {values} of {', '.join(needed)} into it.")
+    click.echo(f"Edit it, then check it with: {shlex.join(['workbench', 'check', str(path)])}")

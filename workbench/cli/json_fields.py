@@ -1,7 +1,7 @@
-"""The fields of the JSON documents that commands print: a name has one meaning and one unit.
+"""The fields of the JSON documents that commands print. A name has one meaning and one unit.
 
-Prose is in `message` and `messages` only. The documents of runs, trials, advice and predictions are
-left to the classes that make them.
+Sentences are in `message` and `messages` only. The classes of runs, trials, advice and predictions
+define their own fields.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ FIELDS = {
     "field": "the option, or the dotted field of the experiment, that is wrong",
     "exit_code": "the exit code of the command",
     "next_command": "the words of the command that helps",
-    "message": "a sentence or several for people",
+    "message": "one or more sentences for people",
     "messages": "sentences for people",
     # Runs.
     "run_id": "the id of a run",
@@ -24,7 +24,7 @@ FIELDS = {
     "kind": "sweep or advice",
     "state": "the state of a run",
     "created_unix_s": "when a run was created, in seconds since 1970",
-    "version": "which of the runs with the same experiment this is",
+    "version": "the position of a run among the runs with the same experiment",
     "waits_for": "what a run waits for",
     "tags": "the tags of a run",
     "notes": "the notes that users wrote about a run",
@@ -36,7 +36,7 @@ FIELDS = {
     "experiment_hash": "the hash of an experiment",
     "first_steps": "what the first steps of trials showed",
     "memory": "the memory that a trial needs",
-    "table": "what a table holds",
+    "table": "what a table contains",
     # Files.
     "path": "the file or folder that was written",
     "content": "the text that was written",
@@ -47,7 +47,7 @@ FIELDS = {
     "values_to_write": "the options of a script whose values are still to be written",
     "target": "the launcher that a file is for",
     # The store, and this machine.
-    "store": "where the store is",
+    "store": "the place of the store",
     "last_events": "the number of the last event of each run",
     "num_files": "a number of files",
     "num_bytes": "a number of bytes",
@@ -60,7 +60,7 @@ FIELDS = {
     "rules": "the alert rules",
     "sinks": "the kinds of sinks, by name",
     "problems": "what is wrong, by name",
-    "notified": "who was notified of what",
+    "notified": "which sinks were notified of which runs",
     "sink": "the name of a sink",
     "sent": "whether a message was sent",
     # Models and servers.
@@ -71,13 +71,13 @@ FIELDS = {
     "url": "the address of a server",
     "token_file": "the path of a token",
     # Tiers.
-    "plans": "what each scheduler does",
+    "plans": "the prediction or measurement of each scheduler",
     "recommended": "the scheduler that is recommended",
     "expected": "what was predicted",
     "probes": "medians of single steps",
     "leak": "what can be recovered from features",
-    "cut": "where a model is cut",
-    "heartbeats": "what devices send to show that they work",
+    "cut": "the point at which a model is cut",
+    "heartbeats": "the heartbeats that devices send",
     # What-if questions.
     "points": "predictions for the plans of a file",
     "exchanges": "predictions for each exchange",
@@ -87,8 +87,8 @@ FIELDS = {
     "step_time_s": "seconds per step",
     "low_s": "the lower end of an interval, in seconds",
     "high_s": "the upper end of an interval, in seconds",
-    "is_exact": "whether the result is that of an exact exchange",
-    "is_measured": "whether it was measured, rather than predicted",
+    "is_exact": "whether an exchange gives the exact result",
+    "is_measured": "whether a value was measured, not predicted",
     "devices": "what fits each device",
     "memory_bytes": "the memory of a device",
     "largest": "the largest sizes that fit",
@@ -106,7 +106,7 @@ FIELDS = {
     "seed": "the seed of random choices",
     "work_gpu_hours": "hours of work on one GPU",
     "least_makespan_s": "seconds that no rule can beat",
-    "policies": "what each rule does",
+    "policies": "the result of each rule",
     "makespan_s": "seconds until the last trial ended",
     "finished_s": "seconds until each run ended",
     "busy": "the share of GPU time that trials held",

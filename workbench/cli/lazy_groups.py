@@ -1,6 +1,4 @@
-"""Groups of commands that are imported when they are used, in the order in which people need
-them.
-"""
+"""Groups of commands. A command is imported when it is used."""
 
 from __future__ import annotations
 
@@ -15,24 +13,24 @@ _WORDS = "workbench.words"
 
 
 def typed_words(context: click.Context | None = None) -> list[str]:
-    """Return what was typed of the command that is carried out: its name and all that follows.
+    """Return the words that the user typed, from the name of the command on.
 
     Args:
-        context: The context of the command; None for the current one.
+        context: The context of the command. By default the current one.
     """
     return list((context or click.get_current_context()).find_root().meta.get(_WORDS, ()))
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named by `module:object`."""
+    """A group with a table of its commands, each as `module:object`."""
 
     def __init__(self, *arguments: Any, table: Mapping[str, str], **options: Any) -> None:
         """Make a group.
 
         Args:
-            arguments: Those of `click.Group`.
-            table: Where each command is, by its name.
-            options: Those of `click.Group`.
+            arguments: As for `click.Group`.
+            table: Module and object of each command, by its name.
+            options: As for `click.Group`.
         """
         super().__init__(*arguments, **options)
         self._table = table
@@ -40,7 +38,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was typed, and note how."""
+        """Find the command, and remember the words that were typed."""
         ctx.find_root().meta[_WORDS] = tuple(args)
         name = args[0]
         if (
@@ -60,7 +58,7 @@ class LazyGroup(click.Group):
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None where there is none of that name."""
+        """Import a command, or return None if there is none of that name."""
         if cmd_name not in self._table:
             return None
         module, _, name = self._table[cmd_name].partition(":")

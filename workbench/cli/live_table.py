@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -24,14 +25,11 @@ if TYPE_CHECKING:
 
 REFRESH_S = 0.25
 _QUIET_REFRESH_S = 1.0
-"""How often the table is drawn while nothing happens but that time passes.
-
-Drawing many trials takes long.
-"""
+"""How often the table is drawn while nothing happens. Drawing many trials takes long."""
 _LINES_AROUND_TABLE = 8
 _MIN_ROWS = 3
 _MAX_SHOWN_TRIALS = 12
-"""Of runs with more trials, a terminal does not keep a line for each."""
+"""In a terminal, a run with more trials does not get a line for each of them."""
 _BAR_WIDTH = 40
 _PROGRESS_EVERY_S = 30.0
 _MAX_PROGRESS_LINES = 60
@@ -57,10 +55,10 @@ class View(Protocol):
 
 
 class LinesView:
-    """One plain line for each trial and other change of state, from the beginning of the run.
+    """One plain line for each trial and each change of state, from the start of the run.
 
-    While trials take long, lines in between state how far they are: none after less than half a
-    minute, and, so that days do not fill a log, none after less than a sixtieth of the time so far.
+    Lines in between show how far long trials are. They come at most every 30 s, and later at most
+    60 times in a run so far, so that a run of days does not fill a log.
     """
 
     def __init__(self, history: History, *, stderr: bool) -> None:
@@ -104,18 +102,19 @@ class LinesView:
         """Do nothing."""
 
     def _is_usual_start(self, event: Event) -> bool:
-        """Return whether an event starts a new trial, and is not the first of the run to do so."""
+        """Return whether an event starts a new trial that is not the first of the run."""
         if not isinstance(event, TrialStarted):
             return False
         has_begun, self._has_begun = self._has_begun, True
         return has_begun and not event.attempt and self._history.trials[event.trial].resumes is None
 
     def _describe(self, trial: Trial) -> str:
-        """Write how far a trial is; the first time, with its configuration."""
-        is_new = trial.number not in self._introduced and bool(trial.params)
+        """Describe how far a trial is. The first time, add its configuration."""
+        label = f"trial {trial.number}"
+        if trial.params and trial.number not in self._introduced:
+            label += f" ({format_params(trial.params)})"
         self._introduced.add(trial.number)
-        params = f" ({format_params(trial.params)})" if is_new else ""
-        return f"trial {trial.number}{params} {describe_trial(self._history, trial)}"
+        return f"{label} {describe_trial(self._history, trial)}"
 
     def _print(self, line: str, at_unix_s: float) -> None:
         echo(f"{_run_time(self._history, at_unix_s):>11} {line}", err=self._stderr)
@@ -123,26 +122,25 @@ class LinesView:
 
 
 class _Clock:
-    """When events were known.
+    """The times at which events became known.
 
-    No earlier than those before, though a trial reports its start late.
+    A trial may report its start late. Its time is then the time of the event before it.
     """
 
     def __init__(self) -> None:
         self._last_unix_s = 0.0
 
     def time_of(self, event: Event) -> float:
-        """Return when the next event was known."""
+        """Return when the next event became known."""
         self._last_unix_s = max(self._last_unix_s, event.time_unix_s)
         return self._last_unix_s
 
 
 def _run_time(history: History, at_unix_s: float) -> str:
-    """Return the run time of a moment, or that of the end of the run, to a millisecond."""
-    until_unix_s = (
-        at_unix_s if history.ended_unix_s is None else min(at_unix_s, history.ended_unix_s)
-    )
-    return format_duration(round(history.clock.at(until_unix_s), 3))
+    """Return the run time at a moment, in milliseconds. It stops when the run has ended."""
+    if history.ended_unix_s is not None:
+        at_unix_s = min(at_unix_s, history.ended_unix_s)
+    return format_duration(round(history.clock.at(at_unix_s), 3))
 
 
 class LiveView:
@@ -164,7 +162,7 @@ class LiveView:
         self._has_news = True
 
     def show(self, event: Event) -> None:
-        """Print the line of a new event; running trials are in the table."""
+        """Print the line of a new event. Running trials are in the table."""
         from rich.text import Text
 
         self._has_news = True
@@ -177,26 +175,21 @@ class LiveView:
             or self._is_one_of_many(event, line)
         ):
             return
-        words = line.split(" ", 3)
-        state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
+        # "trial 3 complete ..." or "run complete: ..."
+        state = re.sub(r"^(trial \d+|\S+) ", "", line).split(" ")[0].rstrip(":")
         run_time = _run_time(self._history, self._clock.time_of(event))
         text = Text.assemble((f"{run_time:>11} ", "bright_black"), line)
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
-        is_warning = (
-            isinstance(event, Noted) and event.level == "warning"
-        )  # states what to do at its end
-        self._console.print(
-            text, no_wrap=not is_warning, overflow="fold" if is_warning else "ellipsis"
-        )
+        if isinstance(event, Noted) and event.level == "warning":  # its end says what to do
+            self._console.print(text, overflow="fold")
+        else:
+            self._console.print(text, no_wrap=True, overflow="ellipsis")
         if (traceback := self._narrator.traceback_of(event)) is not None:
             self._console.print(Text(textwrap.indent(traceback, _BELOW_LINE), style="bright_black"))
 
     def _is_one_of_many(self, event: Event, line: str) -> bool:
-        """Return whether a line would hide others.
-
-        Of many trials, those that fail or improve are shown.
-        """
+        """Return whether a line is about one of many trials that neither failed nor improved."""
         history = self._history
         has_best = len(history.objectives) == 1 and history.experiment.repeats == 1
         if not has_best or (history.max_trials() or math.inf) <= _MAX_SHOWN_TRIALS:
@@ -208,14 +201,16 @@ class LiveView:
         )
 
     def refresh(self, state: RunState) -> None:
-        """Redraw, at most four times a second, and less often while nothing happens."""
-        now_s = time.monotonic()
-        if now_s - self._drawn_s >= (REFRESH_S if self._has_news else _QUIET_REFRESH_S):
+        """Redraw at most four times a second, and less often while nothing happens."""
+        now_s, pause_s = time.monotonic(), _QUIET_REFRESH_S
+        if self._has_news:
+            pause_s = REFRESH_S
+        if now_s - self._drawn_s >= pause_s:
             self._drawn_s, self._has_news = now_s, False
             self._live.update(self._draw(state), refresh=True)
 
     def close(self) -> None:
-        """Remove the table; the lines stay."""
+        """Remove the table, but not the lines."""
         self._live.stop()
 
     def _draw(self, state: RunState) -> RenderableType:
@@ -261,11 +256,13 @@ class LiveView:
         done = progress.part
         total = history.max_trials()
         counts = "  ".join(
-            f"[{colour_of(state)}]{len(found)} {state}[/]"
+            f"[{colour_of(state)}]{len(trials)} {state}[/]"
             for state in ("running", "waiting", "complete", "pruned", "stopped", "failed")
-            if (found := history.in_state(state))
+            if (trials := history.in_state(state))
         )
-        words = f"{finished}{f'/{total}' if total else ''} trials  {counts}"
+        words = f"{finished} trials  {counts}"
+        if total:
+            words = f"{finished}/{total} trials  {counts}"
         if (left := progress.describe_left()) is not None:
             words += f"  [bright_black]{left}[/]"
         if done is None:
@@ -284,21 +281,25 @@ class LiveView:
 
         history = self._history
         metrics = [metric(history, item.metric) for item in history.objectives]
-        epochs = any(trial.last_epoch is not None for trial in running)
+        unit = STEP.heading
+        if any(trial.last_epoch is not None for trial in running):
+            unit = "epoch"
         headings = [column.heading for column in (*metrics, SPEED)]
-        table = make_table(NUMBER.heading, "epoch" if epochs else STEP.heading, *headings, "params")
+        table = make_table(NUMBER.heading, unit, *headings, "params")
         room = max(_MIN_ROWS, self._console.height - _LINES_AROUND_TABLE)
         for trial in running[:room]:
-            step = (
-                str(trial.last_step) if trial.last_epoch is None else format_epoch(history, trial)
-            )
+            step = str(trial.last_step)
+            if trial.last_epoch is not None:
+                step = format_epoch(history, trial)
             numbers = (column.text(history, trial) for column in (*metrics, SPEED))
             table.add_row(str(trial.number), step, *numbers, format_params(trial.params))
         if len(running) > room:
             table.add_row("...", f"and {len(running) - room} more")
-        for column in table.columns:
+        *numbers_shown, params = table.columns
+        for column in numbers_shown:
             column.no_wrap = True
-            column.min_width = None if column is table.columns[-1] else len(str(column.header))
-            column.justify = "left" if column is table.columns[-1] else "right"
-        table.columns[-1].overflow = "ellipsis"
+            column.min_width = len(str(column.header))
+            column.justify = "right"
+        params.no_wrap = True
+        params.overflow = "ellipsis"
         return table

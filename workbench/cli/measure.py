@@ -1,8 +1,9 @@
-"""`measure`: how fast an exported model is on a machine, side by side with the machines before."""
+"""`measure`: how fast an exported model is on a machine, compared with earlier machines."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from workbench.cli.options import example
 from workbench.cli.output import print_json
 from workbench.cli.parameters import BATCH, BUNDLE, DEVICE, JSON, PYTHON, THREADS
 from workbench.foundation.formatting import format_bytes
+
+if TYPE_CHECKING:
+    from workbench.deploy.card import Timing
 
 
 @click.command()
@@ -38,7 +42,8 @@ def measure(
 ) -> None:
     """Measure how fast an exported model is where it will run.
 
-    BUNDLE is a folder that was exported with --format onnx. The results are kept in its card.json.
+    BUNDLE is a folder that you exported with --format onnx. The results are stored in its
+    card.json.
     """
     from workbench.cli.output import make_console, make_table
     from workbench.deploy import device as devices
@@ -62,20 +67,28 @@ def measure(
         "peak memory",
         "runtime",
     ]
-    has_energy = any(timing.energy_j is not None for timing in timings)
-    table = make_table(*headings, *(["mJ a call"] if has_energy else []))
+    if any(timing.energy_j is not None for timing in timings):
+        headings.append("mJ per call")
+    table = make_table(*headings)
     for timing in timings:
-        memory = "" if timing.memory_bytes is None else format_bytes(timing.memory_bytes)
-        energy = "" if timing.energy_j is None else f"{timing.energy_j * 1e3:.3f}"
-        table.add_row(
-            timing.machine,
-            str(timing.threads),
-            str(timing.batch),
-            f"{timing.p50_s * 1e3:.3f}",
-            f"{timing.p95_s * 1e3:.3f}",
-            str(timing.num_calls),
-            memory,
-            timing.runtime,
-            *([energy] if has_energy else []),
-        )
+        table.add_row(*_cells_of(timing)[: len(headings)])
     make_console().print(table)
+
+
+def _cells_of(timing: Timing) -> list[str]:
+    memory = energy = ""
+    if timing.memory_bytes is not None:
+        memory = format_bytes(timing.memory_bytes)
+    if timing.energy_j is not None:
+        energy = f"{timing.energy_j * 1e3:.3f}"
+    return [
+        timing.machine,
+        str(timing.threads),
+        str(timing.batch),
+        f"{timing.p50_s * 1e3:.3f}",
+        f"{timing.p95_s * 1e3:.3f}",
+        str(timing.num_calls),
+        memory,
+        timing.runtime,
+        energy,
+    ]

@@ -1,4 +1,4 @@
-"""The commands that a user may want next for a run, each with what it does."""
+"""The commands that a user may want next for a run, each with its purpose."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def next_commands(
     run_id: str, state: str, history: History, *, has_report: bool = False
 ) -> list[str]:
-    """Return possible next commands, each with what it does."""
+    """Return possible next commands, each with its purpose."""
     offers = next_steps(run_id, state, history)
     if history.best() is not None and not has_report:
         offers += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import shlex
 from collections.abc import Callable
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
-"""Commands that are only run on this machine."""
+"""Commands that can only run on this machine."""
 
 
 def described(action: Action, *more: str) -> Callable[[_Command], _Command]:
-    """Give a command the help and the examples of an action; the innermost of its decorators.
+    """Give a command the help and the examples of an action. Must be its innermost decorator.
 
     Args:
         action: The action.
@@ -39,11 +40,11 @@ def described(action: Action, *more: str) -> Callable[[_Command], _Command]:
 
 
 def example(*lines: str, needs: str = "") -> Callable[[_Command], _Command]:
-    """Show examples below the help of a command; the innermost of its decorators.
+    """Show examples below the help of a command. Must be its innermost decorator.
 
     Args:
         *lines: The examples.
-        needs: A paragraph on what they need, shown before them.
+        needs: A paragraph that says what they need, shown before them.
     """
 
     def add(command: _Command) -> _Command:
@@ -57,16 +58,14 @@ def example(*lines: str, needs: str = "") -> Callable[[_Command], _Command]:
 
 
 def open_store() -> Store:
-    """Open the store that `--store` names, or else the default one."""
+    """Open the store of `--store`, or the default one."""
     from workbench.store.database import Store
 
     return Store.open(given_store())
 
 
 def open_existing_store() -> Store:
-    """Open the store that `--store` or the environment names, which must exist, or else the default
-    one.
-    """
+    """Open the store of `--store` or of the environment, which must exist, or the default one."""
     from workbench.store.database.urls import check_exists
 
     check_exists(given_store())
@@ -74,7 +73,7 @@ def open_existing_store() -> Store:
 
 
 def attach(run_id: str) -> Run:
-    """Return a run of the store that `--store` names, or else the default one."""
+    """Return a run of the store of `--store`, or of the default one."""
     from workbench.runs import Run
 
     store = open_existing_store()
@@ -82,68 +81,75 @@ def attach(run_id: str) -> Run:
 
 
 def attach_newest(run_id: str, newest: Callable[[Store], str]) -> Run:
-    """Return a run as `attach` does, but `last` is the newest that a command can use.
+    """Return a run as `attach` does, but `last` is the newest run that a command can use.
 
     Args:
-        run_id: The argument.
-        newest: Returns the id of that run.
+        run_id: The run id that the user typed.
+        newest: Returns the id of the newest run.
     """
     from workbench.store.database.run_ids import NEWEST
 
-    return attach(newest(open_existing_store()) if run_id in NEWEST else run_id)
+    if run_id in NEWEST:
+        run_id = newest(open_existing_store())
+    return attach(run_id)
 
 
 def named_trial(run_id: str, trial: int | None) -> tuple[str, int | None]:
-    """Return the run and the trial that RUN, RUN/TRIAL or RUN/best names.
+    """Return the run and the trial of RUN, RUN/TRIAL or RUN/best.
 
-    None for the chosen or best.
+    The trial is None for the best, or for the one that was chosen by hand.
 
     Args:
-        run_id: The argument.
-        trial: What `--trial` names.
+        run_id: The word that the user typed.
+        trial: The value of `--trial`.
 
     Raises:
-        UsageError: If it is another trial, or none.
+        UsageError: If the word has no valid trial, or `--trial` is another one.
     """
     run_id, separator, name = run_id.rpartition("/")
     if not separator:
         return name, trial
     if name != "best" and not name.isdecimal():
         raise click.UsageError(f"{name!r} is not a trial. Allowed: RUN, RUN/best, or RUN/NUMBER.")
-    found = None if name == "best" else int(name)
-    if trial is not None and trial != found:
+    number = None
+    if name != "best":
+        number = int(name)
+    if trial is not None and trial != number:
         raise click.UsageError(f"--trial {trial} and {run_id}/{name} are different trials")
-    return run_id, found
+    return run_id, number
 
 
 def command_line(verb: str, subject: str | None = None, **arguments: Any) -> str:
-    """Return a command that the user can type next; arguments as in `suggest`."""
+    """Return a command that the user can type next. The arguments are those of `suggest`."""
     from workbench.experiment.actions import suggest
 
     return write_for_shell(suggest(verb, subject, **arguments))
 
 
 def write_for_shell(suggestion: Suggestion) -> str:
-    """Return a next step as text for a shell; its command names the store if `--store` was given.
+    """Return a next step as text for a shell.
 
-    For a user of a remote client, the command names the cluster instead.
+    Its command includes `--store` if it was given, or `--address` for a user of a remote client.
     """
     from workbench.cluster.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
     from workbench.store.database.urls import as_typed
 
     verb, *rest = suggestion.words
+    more: list[str] = []
     if address := os.environ.get(SHOWN_ADDRESS_VARIABLE):
-        more = ["--address", address] if verb not in _LOCAL_VERBS else []
-        verb = "submit" if verb == "sweep" else verb
-    else:
-        url = given_store()
-        more = [] if url is None else ["--store", as_typed(url)]
-    at = rest.index("--") if "--" in rest else len(rest)
-    return suggestion.write(shlex.join(["workbench", verb, *rest[:at], *more, *rest[at:]]))
+        if verb not in _LOCAL_VERBS:
+            more = ["--address", address]
+        if verb == "sweep":
+            verb = "submit"
+    elif (url := given_store()) is not None:
+        more = ["--store", as_typed(url)]
+    options = list(itertools.takewhile(lambda word: word != "--", rest))
+    operands = rest[len(options) :]
+    return suggestion.write(shlex.join(["workbench", verb, *options, *more, *operands]))
 
 
 def is_relayed() -> bool:
-    """Return whether a remote client, which is not part of this cluster, reads what is printed."""
+    """Return whether a remote client outside this cluster reads the output."""
     from workbench.cluster.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
 
     return SHOWN_ADDRESS_VARIABLE in os.environ

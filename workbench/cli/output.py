@@ -1,4 +1,4 @@
-"""Words, numbers and documents as they are printed."""
+"""How commands print text, tables, notes and JSON documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -38,7 +38,7 @@ _COLOURS = {
 
 
 def print_json(document: Any) -> None:
-    """Print one document that strict parsers read: what is no finite number is text."""
+    """Print one document for strict parsers: NaN and infinity become text."""
     click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
@@ -48,7 +48,7 @@ def print_note(message: str) -> None:
 
 
 def without_backticks(text: str) -> str:
-    """Return text without the marks that are set as code where there is more than a terminal.
+    """Return text without backticks, which mark code in notebooks and in JupyterLab.
 
     Example:
         >>> without_backticks("`leaky` alone predicts `y`")
@@ -60,18 +60,18 @@ def without_backticks(text: str) -> str:
 def echo(
     text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None
 ) -> None:
-    """Print text that may come from outside, such as names, messages and tracebacks."""
+    """Print text that may come from users or their code, such as names and tracebacks."""
     click.secho(printable(text), err=err, fg=fg, bold=bold)
 
 
 def wrapped(text: str, indent: int) -> str:
-    """Break a text at the width of the terminal, below its first word.
+    """Break a text at the width of the terminal, and align its lines with its first word.
 
-    Paths and addresses stay whole.
+    Paths and addresses are not broken. Without a terminal the text is unchanged.
 
     Args:
-        text: One line; unchanged where no terminal is.
-        indent: The column in which it begins.
+        text: One line.
+        indent: The column of its first word.
     """
     if not sys.stdout.isatty():
         return text
@@ -82,36 +82,46 @@ def wrapped(text: str, indent: int) -> str:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Return a console; where no terminal is, its lines are long rather than broken."""
+    """Return a console. Without a terminal, it does not break lines."""
     from rich.console import Console
     from rich.segment import Segment
 
     class PrintableConsole(Console):
-        """A console that text from outside cannot steer."""
+        """A console that shows control characters in names and messages as text."""
 
         def render(self, *given: Any, **options: Any) -> Iterator[Segment]:
             for segment in super().render(*given, **options):
-                yield segment if segment.control else segment._replace(text=printable(segment.text))
+                if segment.control:
+                    yield segment
+                else:
+                    yield segment._replace(text=printable(segment.text))
 
-    file = sys.stderr if stderr else sys.stdout
-    return PrintableConsole(
-        file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False
-    )
+    file, width = stream_of(stderr=stderr), None
+    if not file.isatty():
+        width = _WIDE
+    return PrintableConsole(file=file, width=width, highlight=False, soft_wrap=False)
 
 
-def waiting(what: str) -> contextlib.AbstractContextManager[Any]:
-    """Show on a terminal, on stderr, what is being waited for; loading what draws it takes a while.
+def stream_of(*, stderr: bool) -> TextIO:
+    """Return stderr or stdout."""
+    if stderr:
+        return sys.stderr
+    return sys.stdout
+
+
+def waiting(activity: str) -> contextlib.AbstractContextManager[Any]:
+    """Show an activity on stderr while it takes place, if that is a terminal.
 
     Args:
-        what: What is being done, such as `sending digits`.
+        activity: For example `sending digits`.
     """
-    return (
-        make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
-    )
+    if not sys.stderr.isatty():  # then rich, which takes a while to load, is not needed
+        return contextlib.nullcontext()
+    return make_console(stderr=True).status(activity)
 
 
 def colour_of(state: str) -> str:
-    """Return the colour in which a state of a run or trial is written."""
+    """Return the colour of a state of a run or trial."""
     return _COLOURS.get(state, "default")
 
 

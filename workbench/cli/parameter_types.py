@@ -1,4 +1,4 @@
-"""Types of parameters: what a value may be, and how an error says what is allowed."""
+"""Types of parameters: they check a value, and their errors say what is allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Checked(click.ParamType, Generic[_Value]):
     allowed = ""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a value; arguments as click passes them."""
+        """Read a value. click passes the arguments."""
         if not isinstance(value, str):  # a default
             return value
         try:
@@ -50,14 +50,14 @@ class Count(_Checked[int]):
     """A range of whole numbers."""
 
     def __init__(self, minimum: int = 1, maximum: int | None = None) -> None:
-        """Make a type; both bounds are part of the range."""
+        """Make a type. Both bounds are allowed values."""
         self.minimum, self.maximum = minimum, maximum
         self.allowed = f"a whole number from {minimum}"
         if maximum is not None:
             self.allowed += f" to {maximum}"
 
     def read(self, text: str) -> int:
-        """Return the number that a text holds."""
+        """Return the number in a text."""
         number = int(text)
         if number < self.minimum or (self.maximum is not None and number > self.maximum):
             raise ValueError(text)
@@ -85,16 +85,27 @@ class Number(_Checked[float]):
         """
         self.minimum, self.maximum = minimum, maximum
         self.has_minimum, self.has_maximum = has_minimum, has_maximum
-        lower = f"{'from' if has_minimum else 'greater than'} {minimum:g}"
-        upper = f" {'up to' if has_maximum else 'and less than'} {maximum:g}"
-        self.allowed = f"a number {lower}" + ("" if math.isinf(maximum) else upper)
+        self.allowed = f"a number {self._describe_range()}"
+
+    def _describe_range(self) -> str:
+        text = f"greater than {self.minimum:g}"
+        if self.has_minimum:
+            text = f"from {self.minimum:g}"
+        if math.isinf(self.maximum):
+            return text
+        if self.has_maximum:
+            return f"{text} up to {self.maximum:g}"
+        return f"{text} and less than {self.maximum:g}"
 
     def read(self, text: str) -> float:
-        """Return the number that a text holds."""
+        """Return the number in a text."""
         number = float(text)
-        is_above = number >= self.minimum if self.has_minimum else number > self.minimum
-        is_below = number <= self.maximum if self.has_maximum else number < self.maximum
-        if not (is_above and is_below and math.isfinite(number)):
+        is_allowed = (
+            self.minimum < number < self.maximum
+            or (self.has_minimum and number == self.minimum)
+            or (self.has_maximum and number == self.maximum)
+        )
+        if not (is_allowed and math.isfinite(number)):
             raise ValueError(text)
         return number
 
@@ -117,7 +128,7 @@ class Size(_Checked[int]):
     """A size such as 16GB, in bytes."""
 
     def __init__(self, minimum_bytes: int = 1) -> None:
-        """Make a type; a minimum catches a unit that was forgotten."""
+        """Make a type. A minimum catches a size without its unit."""
         self.minimum_bytes = minimum_bytes
         self.allowed = f"{format_bytes(minimum_bytes)} or more, with the unit, such as 16GB"
 
@@ -130,20 +141,22 @@ class Size(_Checked[int]):
 
 
 class OneOf(_Checked[str]):
-    """One of some names; capital letters make no difference."""
+    """One of some names, in capital or small letters."""
 
     def __init__(self, names: Iterable[str] | Callable[[], Iterable[str]]) -> None:
         """Make a type.
 
         Args:
-            names: The names, or what returns them, if importing them takes a while.
+            names: The names, or a function that returns them if importing them takes a while.
         """
         self._names = names
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names."""
-        return tuple(self._names() if callable(self._names) else self._names)
+        if callable(self._names):
+            return tuple(self._names())
+        return tuple(self._names)
 
     @property
     def allowed(self) -> str:  # type: ignore[override]
@@ -151,13 +164,13 @@ class OneOf(_Checked[str]):
         return ", ".join(self.names)
 
     def read(self, text: str) -> str:
-        """Return the name in the spelling of the table."""
+        """Return the name with the right capital letters."""
         names = self.names
         return names[[name.lower() for name in names].index(text.lower())]
 
 
 class Batches(_Checked[tuple[int, ...]]):
-    """Global batches, such as 128,256,512: in order, each once."""
+    """Global batches such as 128,256,512. They are sorted, without repetitions."""
 
     allowed = "whole numbers greater than 0, such as 128,256,512"
 
@@ -179,10 +192,12 @@ class FilePath(_Checked[Path]):
             must_exist: Whether it must be a file that exists.
         """
         self.must_exist = must_exist
-        self.allowed = "a file that exists" if must_exist else "a path; ./-x if it starts with -"
+        self.allowed = "a path (write ./-x if it starts with -)"
+        if must_exist:
+            self.allowed = "a file that exists"
 
     def read(self, text: str) -> Path:
-        """Return the path that a text holds."""
+        """Return the path in a text."""
         path = Path(text)
         if text.startswith("-") or (self.must_exist and not path.is_file()):
             raise ValueError(text)
@@ -199,13 +214,14 @@ class ActionValue(click.ParamType):
         self._argument = argument
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a value; arguments as click passes them."""
+        """Read a value. click passes the arguments."""
         argument = self._argument
         if argument.kind in ("texts", "settings") or not isinstance(value, str):
             return value
         read: int | str = value
-        if argument.kind.startswith("count") and value.isascii():
-            read = int(value) if value.lstrip("-").isdecimal() else value
+        is_number = value.isascii() and value.lstrip("-").isdecimal()
+        if argument.kind.startswith("count") and is_number:
+            read = int(value)
         try:
             argument.check(read)
         except ArgumentError as error:
@@ -217,8 +233,8 @@ def read_settings(assignments: Iterable[str], *, option: str = "--set") -> dict[
     """Read `name=value` texts.
 
     Args:
-        option: The option that they were given with, for errors.
-        assignments: Each a dotted path, `=`, and a value in YAML.
+        assignments: Texts such as `training.epochs=5`. The value is YAML.
+        option: The option of the command, for errors.
 
     Raises:
         ArgumentError: If one has no `=`.

@@ -1,11 +1,12 @@
 """The table of parameters: every option and operand of the command line, each declared once.
 
-A name has one meaning. A command takes a parameter from here, and adds only its default, whether it
-is required, and whether it may be repeated.
+A name has one meaning. A command adds only the default of a parameter, and whether it is required
+or repeatable.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, get_args
 
@@ -65,31 +66,33 @@ def of_argument(argument: Argument, type: click.ParamType | None = None) -> Decl
 
     Args:
         argument: The argument.
-        type: How its value is read; by default the action checks it.
+        type: The type that reads its value. By default the action checks it.
     """
     metavar = argument.metavar or _KINDS.get(argument.kind, "TEXT")
     if argument.is_operand:
-        more = "..." if argument.kind == "texts" else ""
-        return _operand(argument.name, f"{metavar}{more}", ActionValue(argument))
+        if argument.kind == "texts":
+            metavar += "..."
+        return _operand(argument.name, metavar, ActionValue(argument))
     if argument.kind == "flag":
+        values = {True: argument.flag_value}
         return Declaration(
             argument.name,
             argument.option_name,
             None,
             None,
             argument.help,
-            callback=lambda _context, _parameter, is_given: (
-                argument.flag_value if is_given else None
-            ),
+            callback=lambda _context, _parameter, is_given: values.get(is_given),
         )
-    return Declaration(
+    declared = Declaration(
         argument.name,
         argument.option_name,
         type or ActionValue(argument),
         metavar,
         argument.help,
-        callback=_read_settings if argument.kind == "settings" else None,
     )
+    if argument.kind == "settings":
+        return dataclasses.replace(declared, callback=_read_settings)
+    return declared
 
 
 def _read_settings(
@@ -104,9 +107,11 @@ def _keep_store(context: click.Context, _parameter: click.Parameter, url: str | 
 
 
 def given_store() -> str | None:
-    """Return the value of `--store`; None if it was not given."""
+    """Return the value of `--store`, or None if it was not given."""
     context = click.get_current_context(silent=True)
-    return None if context is None else context.find_root().meta.get(_STORE)
+    if context is None:
+        return None
+    return context.find_root().meta.get(_STORE)
 
 
 def _refuse_detached(context: click.Context, _parameter: click.Parameter, launcher: str) -> str:
@@ -165,19 +170,17 @@ TOKEN_FILE = _option(
 )
 TO = of_argument(arguments.TO, _PATH)
 FORCE = of_argument(arguments.FORCE)
-DETACH = _flag(
-    "--detach", "Return immediately; the run id is the last word on stdout.", is_eager=True
-)
+DETACH = _flag("--detach", "Return at once. The run id is the last word on stdout.", is_eager=True)
 LAUNCHER = _option(
     "--launcher",
-    "Drive the run by ray, which outlives this command, or inline, in this process.",
+    "Drive the run on ray, which survives this command, or inline, in this process.",
     _TEXT,
     "ray|inline",
     callback=_refuse_detached,
 )
 TRIAL = of_argument(arguments.TRIAL)
 LIMIT = _option("--limit", "Show at most this many.", Count(0))
-ALL = _flag("--all", "Show everything, not only what matters most.", name="show_all")
+ALL = _flag("--all", "Show everything, not only the most important.", name="show_all")
 YES = _flag("--yes", "Do not ask.")
 SEED = _option("--seed", "Seed all random choices.", Count(0))
 
@@ -205,7 +208,7 @@ MORE_PLATEAU = of_argument(arguments.MORE_PLATEAU)
 CODE = of_argument(arguments.CODE)
 SCHEMA = _flag("--schema", "Print the JSON schema of experiment files, for editors.")
 ESTIMATE_MEMORY = _flag("--estimate-memory", "Estimate the memory of a trial without running one.")
-NO_STEP = _flag("--no-step", "Do not make the first step of a trial.")
+NO_STEP = _flag("--no-step", "Do not try the first step of a trial.")
 
 # Lists, labels and results of runs.
 TAG = _option("--tag", "List only runs with this tag.", _TEXT, "TAG")
@@ -227,7 +230,7 @@ OPTUNA = of_argument(arguments.OPTUNA)
 STUDY_NAME = of_argument(arguments.STUDY_NAME)
 TRAIN = _option(
     "--train",
-    "Call this function (config, report) in each trial, not the program.",
+    "Call this function (config, report) in each trial instead of the program.",
     _TEXT,
     "MODULE:FUNCTION",
 )
@@ -236,7 +239,7 @@ TRAIN = _option(
 TARGET = _option("--target", "Predict this column.", _TEXT, "COLUMN")
 TASK = _option(
     "--task",
-    "Predict this kind of target; by default it is detected.",
+    "Predict this kind of target. By default it is detected.",
     OneOf(("classification", "regression")),
     "classification|regression",
 )
@@ -251,43 +254,43 @@ BATCH = _option("--batch", "Give each call this many samples.", _COUNT)
 
 # Servers.
 HOST = _option("--host", "Listen on this address.", _TEXT, "ADDRESS")
-PORT = _option("--port", "Listen on this port; 0 takes any that is free.", Count(0, 65535))
+PORT = _option("--port", "Listen on this port, or with 0 on any free one.", Count(0, 65535))
 MAX_BATCH = _option("--max-batch", "Compute at most this many rows at once.", Count(1, 65536))
 LATENCY = _option(
     "--latency",
-    "Make batches only as large as are computed within this time.",
+    "Limit batches to the rows that are computed within this time.",
     Seconds(),
     "DURATION",
 )
 QUEUE = _option(
     "--queue",
-    "Let at most this many rows of a model wait; further requests get 429.",
+    "Let at most this many rows of a model wait. Further requests get 429.",
     Count(1, 10_000_000),
 )
 MAX_BODY = _option("--max-body", "Reject requests with a larger body.", Size(), "SIZE")
 KEEP = _option(
     "--keep",
-    "Keep this share of the rows and their answers in the bundle, and watch them for drift.",
+    "Keep this share of the rows and answers in the bundle, and watch them for drift.",
     Number(0, 1),
     "SHARE",
 )
 KEEP_LIMIT = _option(
     "--keep-limit",
-    "Keep at most this much of each model; the oldest is removed.",
+    "Keep at most this much per model. The oldest rows are removed.",
     Size(),
     "SIZE",
 )
 TRUSTED_PROXY = _option(
     "--trusted-proxy",
-    "Let this proxy have all connections; any other address may have half of them.",
+    "Let this proxy use all connections. Any other address can use half of them.",
     _TEXT,
     "ADDRESS",
     name="trusted_proxies",
 )
-NO_TOKEN = _flag("--no-token", "Serve everybody on this machine; only on a loopback address.")
+NO_TOKEN = _flag("--no-token", "Serve everybody on this machine. Needs a loopback address.")
 ON = _option(
     "--on",
-    "Serve in this process, or by Ray Serve on a cluster.",
+    "Serve in this process, or with Ray Serve on a cluster.",
     OneOf(("here", "ray")),
     "here|ray",
     name="place",
@@ -319,26 +322,26 @@ OBJECTIVE = _option(
 )
 MEASURED = _option(
     "--measured",
-    "Read what was measured from this CSV file; its columns are listed above.",
+    "Read measurements from this CSV file. Its columns are listed above.",
     FilePath(must_exist=True),
     "FILE",
 )
 POINTS = _option(
     "--points",
-    "Predict the plans of this CSV file; its columns are listed above.",
+    "Predict the plans in this CSV file. Its columns are listed above.",
     FilePath(must_exist=True),
     "FILE",
 )
 MEMORY = _option(
     "--memory",
-    "Use a device with this memory, such as 16GB; by default this machine's.",
+    "Use a device with this memory, such as 16GB. By default this machine's.",
     Size(1_000_000),
     "SIZE",
     name="memories",
 )
 DEPTH = _option(
     "--depth",
-    "Count layers by this parameter of the model; num_layers unless given.",
+    "Change the depth with this parameter of the model. By default num_layers.",
     _TEXT,
     "NAME",
 )
@@ -364,8 +367,8 @@ EFFICIENCY = _option(
     Number(0.01, 0.99),
     "SHARE",
 )
-SERVERS = _flag("--servers", "Show how many parameter servers hide their traffic.")
-UP_TO = _option("--up-to", "Extrapolate to this many workers; shows powers of two.", Count(2, 1024))
+SERVERS = _flag("--servers", "Show how many parameter servers are enough to hide the traffic.")
+UP_TO = _option("--up-to", "Extrapolate to this many workers, in powers of two.", Count(2, 1024))
 NOISE = _option(
     "--noise",
     "Read gradient noise from this CSV file: global_batch, progress, grad_sqr, grad_var.",
@@ -375,19 +378,19 @@ NOISE = _option(
 )
 BATCHES = _option("--batches", "Compare these global batches.", Batches(), "B,B,...")
 GPUS = _option("--gpus", "Use this many GPUs in total.", Count(1, _MAX_SIMULATED))
-NODES = _option("--nodes", "Spread them over this many nodes.", _COUNT)
+NODES = _option("--nodes", "Spread the GPUs over this many nodes.", _COUNT)
 MAX_MICRO_BATCH = _option(
     "--max-micro-batch", "Fit at most this many samples on a GPU at once.", _COUNT, "SAMPLES"
 )
 REFERENCE_BATCH = _option(
     "--reference-batch",
-    "The noise file refers to this batch; by default the smallest.",
+    "The noise file refers to this batch. By default the smallest.",
     _COUNT,
     "SAMPLES",
 )
 UNTIL = _option(
     "--until",
-    "End the training at this progress; by default twice the last.",
+    "End the training at this progress. By default twice the last in the noise file.",
     Number(0, has_minimum=False),
     "PROGRESS",
 )
@@ -400,7 +403,7 @@ EPOCHS = _option(
 )
 RUNS_FILE = _option(
     "--runs",
-    "Read full runs from this CSV file: global_batch, epochs_to_target (empty: never).",
+    "Read full runs from this CSV file: global_batch, epochs_to_target (empty if never).",
     _PATH,
     "FILE",
     name="runs_file",
@@ -409,7 +412,7 @@ MAX_RUNS = _option("--max-runs", "Allow this many full runs in total.", Count(0)
 OPTIMIZER = _option("--optimizer", "Scale the rate of this optimizer.", OneOf(_optimizers), "NAME")
 LR = _option(
     "--lr",
-    "Scale this learning rate, which is right at --from-batch.",
+    "Scale this learning rate, which works well at --from-batch.",
     Number(0, has_minimum=False),
     "RATE",
 )
@@ -417,13 +420,13 @@ FROM_BATCH = _option("--from-batch", "Scale from this global batch.", _COUNT, "S
 TO_BATCH = _option("--to-batch", "Scale to this global batch.", _COUNT, "SAMPLES")
 RULE = _option(
     "--rule",
-    "Use this scaling rule; auto chooses by optimizer and direction.",
+    "Use this scaling rule, or let auto choose by optimizer and direction.",
     OneOf(_rules),
     "NAME",
 )
 NOISE_SCALE = _option(
     "--noise-scale",
-    "Assume this gradient noise scale; adascale needs it, other rules are checked with it.",
+    "Assume this gradient noise scale. adascale needs it, and other rules are checked with it.",
     Number(0, has_minimum=False),
     "SAMPLES",
 )
@@ -463,7 +466,7 @@ ARTIFACTS = _option(
 )
 MACHINE = _option(
     "--machine",
-    "Use this machine type of the catalogue; not for slurm.",
+    "Use this machine type of the catalogue (not for slurm).",
     _TEXT,
     "TYPE",
     name="type_name",
@@ -474,14 +477,14 @@ IDLE = _option(
 )
 PACKAGE = _option(
     "--package",
-    "aws, gcp, azure: install this with pip: a wheel file, or any requirement of pip.",
+    "aws, gcp, azure: install this wheel file or pip requirement.",
     _TEXT,
     "WHEEL",
 )
 PROJECT = _option("--project", "gcp: bill this project.", _TEXT, "NAME")
 MACHINE_IMAGE = _option(
     "--machine-image",
-    "gcp: boot this image, which has NVIDIA's driver, on machines with GPUs.",
+    "gcp: boot machines with GPUs from this image, which has NVIDIA's driver.",
     _TEXT,
     "IMAGE",
 )
@@ -512,7 +515,7 @@ MEMORY_PER_NODE = _option(
 )
 JOB_TIME = _option(
     "--job-time",
-    "slurm: limit the job to this time, in Slurm's form: 90, 4:00:00, 1-12.",
+    "slurm: limit the job to this time, in Slurm's format: 90, 4:00:00, 1-12.",
     _TEXT,
     "TIME",
 )
@@ -530,11 +533,11 @@ NUM_TRIALS = _option(
 )
 NUM_RUNS = _option(
     "--num-runs",
-    "Simulate this many runs; the first has priority.",
+    "Simulate this many runs. The first has priority.",
     Count(1, _MAX_SIMULATED),
 )
 FAILURE_RATE = _option(
-    "--failure-rate", "Let each machine fail this often per hour.", Number(0), "PER_HOUR"
+    "--failure-rate", "Let each machine fail this many times per hour.", Number(0), "PER_HOUR"
 )
 CHECKPOINT = _option(
     "--checkpoint", "Save a checkpoint of each trial at this interval.", Seconds(), "DURATION"
@@ -548,7 +551,7 @@ OVERHEAD = _option(
 
 # Housekeeping.
 TRY = _option("--try", "Send a test message to this sink.", _TEXT, "SINK", name="sink")
-LOST = _flag("--lost", "Notify of each lost run once, for use in cron.")
+LOST = _flag("--lost", "Send one alert for each lost run. Made for cron.")
 
 PARAMETERS: dict[str, Declaration] = {
     declared.option or str(declared.metavar): declared
@@ -558,27 +561,29 @@ PARAMETERS: dict[str, Declaration] = {
 """The whole table, by option, or by placeholder for operands."""
 
 LAUNCH = (DETACH(), LAUNCHER(default="ray"), STORE(), JSON())
-"""What the commands that start a driver take."""
+"""The parameters of commands that start a driver."""
 STORED = (STORE(), JSON())
-"""What the commands that read a store take."""
+"""The parameters of commands that read a store."""
 
 
 def options_of(*kinds: str) -> tuple[Taken, ...]:
-    """Return what a command takes for actions; the required arguments of a single one are required.
+    """Return the parameters that a command takes for its actions.
+
+    With several actions, no parameter is required.
 
     Args:
-        kinds: The kinds of the actions; their file and their cluster are left to the command.
+        kinds: The kinds of the actions. The command itself takes their file and their cluster.
     """
-    found = {one.name: one for kind in kinds for one in ACTIONS[kind].arguments}
+    by_name = {argument.name: argument for kind in kinds for argument in ACTIONS[kind].arguments}
     return tuple(
         _taken(argument, is_required=argument.is_required and len(kinds) == 1)
-        for argument in found.values()
+        for argument in by_name.values()
         if argument.name not in ("path", "address")
     )
 
 
 def experiment_options() -> tuple[Taken, ...]:
-    """Return the options of `sweep` that change the experiment, and nothing else of it."""
+    """Return the options of `sweep` that change only the experiment."""
     return tuple(
         _taken(argument, is_required=False)
         for argument in ACTIONS["sweep"].arguments

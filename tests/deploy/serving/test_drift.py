@@ -108,7 +108,7 @@ def test_the_command_shows_drift_and_the_next_step(
     assert "workbench sweep --warm-start 20261123-digits" in shown
     assert run_command(["drift", str(bundle), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["models"]["animals"]["rows"] == 100
+    assert found["models"]["animals"]["num_rows"] == 100
 
 
 @pytest.mark.parametrize(

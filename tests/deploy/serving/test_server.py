@@ -403,10 +403,10 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     server = start(bundle, "--keep", "1")
     monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
     (tmp_path / "serve-token").symlink_to(server.token_file)
-    assert server.client.get("/v1/animals/drift").json()["rows"] == 0
+    assert server.client.get("/v1/animals/drift").json()["num_rows"] == 0
     server.predict("animals", *[ROW | {"animal": "bird"}] * 100)
     found = server.client.get("/v1/animals/drift").json()
-    assert (found["rows"], found["drifted"]) == (100, True)
+    assert (found["num_rows"], found["drifted"]) == (100, True)
     assert server.metric('workbench_drift{model="animals",column="animal"}') > 1
     assert server.metric('workbench_drifted{model="animals"}') == 1
     assert run_command(["drift", server.url]) == 1

@@ -300,7 +300,7 @@ def test_what_is_never_finite_is_refused_and_what_is_not_with_some_values_is_nam
     assert {step.which: step.not_finite for step in steps}["the largest values"] == ("loss",)
     (warning,) = [line for line in describe_first_steps(steps) if line.startswith("Warning")]
     assert warning.startswith(
-        "Warning: with the largest values its first report is not finite in loss"
+        "Warning: with the largest values, loss is not finite in the first report"
     )
 
 

@@ -217,7 +217,7 @@ class DriftMonitor:
         columns, answers = self.columns(), self.answers()
         drifted = any(drift.has_drifted for drift in [*columns, *([answers] if answers else [])])
         return {
-            "rows": self.num_rows,
+            "num_rows": self.num_rows,
             "drifted": drifted,
             "columns": [_plain(drift) for drift in columns],
             "answers": _plain(answers) if answers else None,

@@ -59,7 +59,7 @@ class DriftAlerts:
             reading = ServedReading(
                 model=f"{model.name} {model.version.sha256}",
                 drifted=tuple(column["name"] for column in judged if column["drifted"]),
-                num_rows=drift["rows"],
+                num_rows=drift["num_rows"],
             )
             for alert in self._alerts.read(reading):
                 if isinstance(alert, AlertRaised):

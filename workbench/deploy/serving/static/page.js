@@ -112,7 +112,7 @@ function inputs() {
 async function showDrift(name) {
   const { status, found } = await call(`v1/${name}/drift`);
   if (at("model").value !== name) return;
-  at("drift").hidden = status !== 200 || found.rows === 0;
+  at("drift").hidden = status !== 200 || found.num_rows === 0;
   if (at("drift").hidden) return;
   const head = ["Column", "Shift", "Drift above", "Missing"].map((text, index) =>
     element("th", { className: index ? "number" : "" }, text));
@@ -123,7 +123,7 @@ async function showDrift(name) {
     const shown = each.drifted ? `${each.name}: drift` : each.name;
     table.append(element("tr", { className: each.drifted ? "bad" : "" }, element("td", {}, shown), ...cells));
   }
-  const about = `The last ${found.rows} kept rows, compared with the training data. ` +
+  const about = `The last ${found.num_rows} kept rows, compared with the training data. ` +
     `Batches take ${found.latency_ratio.toFixed(2)} times as long as when the model was opened.`;
   const steps = found.next_steps.map((text) => element("p", { className: "hint" }, text));
   at("drift").replaceChildren(
