@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 OTHER_PROGRAMS = {
     "cat",
     "cd",
+    "chmod",
     "createdb",
     "curl",
     "export",

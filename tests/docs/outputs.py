@@ -18,6 +18,7 @@ from tests.docs.code_blocks import blocks_of, carry_out
 _CHANGING = (
     (re.compile(r"[\w.~/-]*/([\w.-]+)"), r"\1"),  # a path
     (re.compile(r"\b([\w-]+)-1[a-z0-9]{6}\b"), r"\1-ID"),  # a run
+    (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{12}\b"), "HASH"),  # a version of a model
     (re.compile(r"[-+]?\d[\d,.]*(?:e[-+]?\d+)?(?: (?:µs|ms|s|min|[KMGT]i?B|B)\b)?"), "N"),
     (re.compile(r"[\s─]+"), " "),  # the width of a table
 )
@@ -50,7 +51,7 @@ def outdated_lines(page: Path, folder: Path) -> Iterator[str]:
     printed = carry_out(page, folder)
     last: str | None = None
     for block in blocks_of(page):
-        if block.line in printed:
+        if block.line in printed and block.mode not in ("skip", "background"):
             last = printed[block.line]
         elif block.language == "text" and block.file is None and last is not None:
             yield from outdated(block.code, last)
