@@ -33,7 +33,7 @@ export interface AdviceCard {
   why: string[];
   /** The runner-up, and the experiment without advice. */
   others: CardOther[];
-  /** How else workers could agree, and what that would bring. */
+  /** Other ways to exchange gradients, and their speed. */
   exchanges: string[];
   measured: string[];
   would_change: string[];
@@ -122,9 +122,9 @@ export interface CardFact {
 /** How many times better the advice is than the experiment without it. */
 export interface CardGain {
   factor: number;
-  /** Nine of ten truths should lie above. */
+  /** The lower end of the 90 % interval. */
   low: number;
-  /** Nine of ten truths should lie below. */
+  /** The upper end of the 90 % interval. */
   high: number;
   /** What is better by this factor. */
   words: string;

@@ -122,12 +122,12 @@ def test_noise_is_read_in_samples_of_the_smallest_batch_without_what_is_not_esti
         tmp_path, "256,10,2,4\n256,20,-1,4\n256,30,0,4\n256,40,1,0\n256,50,1,8\n512,9,1,1\n"
     )
     with pytest.warns(
-        UserWarning, match="3 rows are not used, with a grad_sqr or grad_var of 0 or less"
+        UserWarning, match="3 rows are skipped because grad_sqr or grad_var is 0 or less"
     ):
         noise = read_noise(path, [128, 256])
     assert noise.reference_batch == 128
     assert noise.scales == {256: ([10.0, 50.0], [256.0, 1024.0]), 512: ([9.0], [128.0])}
-    with pytest.warns(UserWarning, match="3 rows are not used"):
+    with pytest.warns(UserWarning, match="3 rows are skipped"):
         assert read_noise(path, [128], reference_batch=64).scales[512] == ([9.0], [64.0])
 
 

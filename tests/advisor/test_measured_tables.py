@@ -28,7 +28,9 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"measured\.csv has columns that are not read: note"):
+    with pytest.warns(
+        UserWarning, match=r"measured\.csv has unknown columns, which are ignored: note"
+    ):
         rows = read_table(
             write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS
         )
@@ -59,12 +61,12 @@ def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
         ("gpus,step_time_s\n1,nan\n", "line 2, column step_time_s: 'nan'"),
         ("gpus,step_time_s\n1,inf\n", "line 2, column step_time_s: 'inf'"),
         ("gpus,step_time_s\n1\n", "line 2, column step_time_s: the line ends before it"),
-        ("gpus,step_time_s\n1,2,3\n", "line 2: more cells than the 2 columns"),
+        ("gpus,step_time_s\n1,2,3\n", "line 2 has more cells than the 2 columns"),
         ("gpus,step_time_s,sync_time_s\n1,2,-3\n", "column sync_time_s: '-3'"),
         ("gpus,step_time_s,gpus\n1,2,3\n", "gpus: .*has the column gpus more than once"),
         (
             "gpus,step_time_s,sync_times\n1,2,1\n",
-            "a column sync_times that is not read. Name it sync_time_s",
+            "an unknown column sync_times. Did you mean sync_time_s",
         ),
     ],
 )
@@ -76,9 +78,7 @@ def test_a_malformed_table_is_refused_by_column_and_line(
 
 
 def test_a_table_of_other_things_is_refused_though_every_column_is_optional(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"none of the columns that are read; allowed: .*sync_time_s"
-    ):
+    with pytest.raises(DataError, match=r"none of the expected columns; allowed: .*sync_time_s"):
         read_table(write(tmp_path, "replicas,stages\n2,2\n"), COLUMNS[-1])
 
 
@@ -94,11 +94,11 @@ def test_another_separator_than_a_comma_is_named(separator: str, name: str, tmp_
 @pytest.mark.parametrize(
     ("heads", "said"),
     [
-        ("GPUs,step_time_s", r"Did you mean 'GPUs'\? Name it gpus\.$"),
-        ("gpus,Step time s", r"Did you mean 'Step time s'\? Name it step_time_s\.$"),
+        ("GPUs,step_time_s", r"Did you mean 'GPUs'\? Rename it to gpus\.$"),
+        ("gpus,Step time s", r"Did you mean 'Step time s'\? Rename it to step_time_s\.$"),
         (
             "gpus,step_time_ms",
-            r"Did you mean 'step_time_ms'\? Name it step_time_s, if it holds that, in that",
+            r"Did you mean 'step_time_ms'\? Rename it to step_time_s, if it has that meaning",
         ),
     ],
 )

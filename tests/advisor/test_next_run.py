@@ -158,7 +158,7 @@ def test_an_empty_cell_is_a_run_that_never_reached_the_target(tmp_path: Path) ->
     [
         (
             "64,never",
-            "line 2, column epochs_to_target: 'never' is not valid; allowed: .* or nothing where",
+            "line 2, column epochs_to_target: 'never' is not valid; allowed: .* or empty if",
         ),
         ("64,0", "line 2, column epochs_to_target: '0'"),
         (

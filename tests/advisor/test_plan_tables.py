@@ -34,7 +34,7 @@ def test_a_file_without_plans_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plans.csv"
     path.write_text("nodes,gpus,micro_batch\n")
     for read in (read_points, read_plans):
-        with pytest.raises(DataError, match="holds no plan to predict"):
+        with pytest.raises(DataError, match="contains no plans to predict"):
             read(path)
 
 
@@ -53,7 +53,10 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("nodes,gpus,micro_batch,step_time_s\n", "holds no measurement; allowed: one row or more"),
+        (
+            "nodes,gpus,micro_batch,step_time_s\n",
+            "contains no measurements; allowed: at least one row",
+        ),
         ("nodes,gpus,step_time_s\n1,1,2\n", "has no column micro_batch"),
         ("nodes,gpus,micro_batch,step_time_s\n1,1,8,0\n", "line 2, column step_time_s: '0'"),
         (
@@ -78,7 +81,7 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         (
             "nodes,gpus,micro_batch,step_time_s,sync_time_s\n1,2,8,1,1.5\n",
             (
-                "line 2, column sync_time_s: 1.5 s are more than the step takes; allowed: at most"
+                "line 2, column sync_time_s: 1.5 s is longer than the step; allowed: at most"
                 " step_time_s, 1"
             ),
         ),

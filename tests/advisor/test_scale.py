@@ -126,7 +126,7 @@ def test_one_worker_is_predicted_between_the_micro_batches_that_it_was_timed_wit
     assert alone.step_time_s == pytest.approx(0.084, rel=0.05)
     assert two.efficiency == pytest.approx(0.084 / 0.1051, rel=0.05)
     assert "communication" not in found.parts_s
-    with pytest.raises(RunError, match=r"Or search plan\.workers in a sweep"):
+    with pytest.raises(RunError, match=r"Or run a sweep that searches plan\.workers"):
         scale_of([measured[0], measured[2]], 0.5)
 
 

@@ -206,7 +206,8 @@ def test_what_is_searched_and_was_not_measured_stays_searched() -> None:
     advice = conclude_after(reach_target, searched)
     assert "plan.memory_format" not in advice.settings
     assert any(
-        "plan.memory_format channels_last was not measured, so memory_format stays searched" in line
+        "plan.memory_format channels_last was not measured, so the search still varies memory_format"
+        in line
         for line in advice.would_change
     )
 
@@ -248,7 +249,7 @@ def test_a_rate_that_stays_searched_is_explained(search: dict[str, Any], why: st
     rate = {"lr": {"low": 1e-4, "high": 0.1, "log": True}}
     advice = conclude_after(reach_target, EXPERIMENT.replace(search=rate | search))
     assert ("training.lr" in advice.settings) == (why is None)
-    found = [text.partition("stays searched: ")[2] for text in advice.would_change]
+    found = [text.partition("still varies the learning rate: ")[2] for text in advice.would_change]
     assert [text for text in found if text] == ([] if why is None else [why])
 
 

@@ -87,7 +87,7 @@ def test_notes_name_the_micro_batch_that_was_not_measured_and_noise_that_is_left
     _, out, err = shell(*batch_words(shell.folder, measured=small, noise=noise))
     note = " ".join(err.split())
     assert "was measured on 4 GPUs of 1 node, only 8" in note
-    assert "1 row is not used, with a grad_sqr or grad_var of 0 or less" in note
+    assert "1 row is skipped because grad_sqr or grad_var is 0 or less" in note
     assert "relative time" in out
 
 

@@ -132,4 +132,4 @@ def test_divided_plans_need_a_measurement(shell: Shell, tmp_path: Path) -> None:
         "what-if", "step-time", "--measured", str(measured), "--points", str(measured)
     )
     assert code == 2
-    assert "holds no measurement" in err
+    assert "contains no measurements" in err

@@ -220,5 +220,5 @@ def test_epsilon_can_be_searched_and_limited_but_not_advised() -> None:
     settings = resolve(asked, {"private.epsilon": 3.0})
     assert settings.training.private is not None
     assert settings.training.private.epsilon == 3.0
-    with pytest.raises(ExperimentError, match="steps of a private training are not measured"):
+    with pytest.raises(ExperimentError, match="cannot measure the steps of a private training"):
         choices_of(asked, num_train_samples=1000, max_workers=2, hardware=Hardware())

@@ -1,1 +1,1 @@
-"""The advisor: what to use, from what was measured. Fitting it is left to `performance`."""
+"""The advisor: recommends plans and rates from measurements. `performance` fits the models."""

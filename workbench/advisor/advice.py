@@ -1,7 +1,7 @@
-"""Advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
+"""Advice: a plan and a learning rate, their predicted effect with intervals, and alternatives.
 
-Plain values that travel as JSON. How advice comes about is left to `recommend`, its wording to
-`advice_lines`.
+These are plain values that are stored as JSON. `recommend` computes them, and `advice_lines` puts
+them into words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What one worker will hold, of what it may hold, and whether that was measured."""
+    """The memory that one worker needs, its limit, and whether the need was measured."""
 
     value: float
     limit: float | None
@@ -36,23 +36,24 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan with a learning rate, and what it should bring.
+    """A plan with a learning rate, and the speed, memory and time that are predicted for it.
 
     Attributes:
-        plan: The whole plan. For a function or program, which computes in its own way, only its
-            sizes count.
-        lr: The peak rate at the global batch of the plan, or None if there is none to choose.
-        lr_rule: The rule that leads to it from the rate at the reference batch, or None if it
-            stays.
+        plan: The complete plan. Functions and programs decide themselves how they compute, so only
+            the sizes of their plan count.
+        lr: The peak learning rate at the plan's global batch, or None if there is none to choose.
+        lr_rule: The rule that scales the rate from the reference batch to the global batch, or None
+            if the rate is not scaled.
         warmup_epochs: Epochs of warm-up.
-        samples_per_s: Over all workers.
+        samples_per_s: The throughput of all workers together.
         step_time_s: Seconds per optimizer step.
-        epoch_time_s: Seconds of the steps of one pass over the training data, or None if unknown.
-        memory_bytes: What a worker holds, or None if it could not be known.
-        power_w: What all its devices use, or None if nothing metered it.
-        time_to_target_s: Seconds of training to the target, or, without one, to the end, or None if
-            nothing is known about it.
-        reasons: Why, in sentences.
+        epoch_time_s: Seconds for one pass over the training data, or None if unknown.
+        memory_bytes: The memory of one worker, or None if it is unknown.
+        power_w: The power of all devices together, or None if it was not metered.
+        time_to_target_s: Seconds of training until the target is reached, or until the end if there
+            is no target. None if it cannot be predicted.
+        is_by_speed: Whether it was chosen by its speed alone.
+        reasons: Why it is recommended, in sentences.
     """
 
     plan: Plan
@@ -88,7 +89,7 @@ class Rejected:
     Attributes:
         written: Its global batch, written out.
         samples_per_s: Its throughput.
-        is_measured: Whether that was measured.
+        is_measured: Whether the throughput was measured.
         reason: Why it is not recommended.
     """
 
@@ -100,12 +101,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What an approximate exchange costs.
+    """The price of an approximate exchange: it needs more steps than an exact one.
 
     Attributes:
-        factor: How many times the steps of an exact one it needs to the same value of the
-            objective.
-        num_pairs: Pairs of trainings that differ in nothing but the exchange. They share the seed.
+        factor: Steps to a value of the objective, divided by the steps of an exact exchange to the
+            same value.
+        num_pairs: Pairs of trainings with the same seed that differ only in the exchange.
     """
 
     factor: Estimate
@@ -114,17 +115,17 @@ class StepCost:
 
 @dataclass(frozen=True)
 class ExchangeOffer:
-    """What another exchange would bring.
+    """The speed of another exchange, and its price in steps.
 
     Attributes:
-        exchange: Its name.
-        batch_text: The global batch of the steps, written out.
-        global_batch: The same, in samples.
+        exchange: The name of the exchange.
+        batch_text: The global batch of a step, written out.
+        global_batch: The global batch in samples.
         step_time_s: Seconds per step.
-        sent_bytes: What a replica contributes per step, in the mean.
-        is_exact: Whether it makes the step of one worker, up to rounding.
-        is_measured: Whether exactly this was timed.
-        cost: What it costs in steps, or None for an exact one, or one that was not raced.
+        sent_bytes: The mean bytes that a replica sends per step.
+        is_exact: Whether a step equals the step of one worker, except for rounding.
+        is_measured: Whether this plan was timed with this exchange.
+        cost: The additional steps, or None if the exchange is exact or was not raced.
     """
 
     exchange: str
@@ -143,29 +144,27 @@ def _is_not_shown() -> bool:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use, why, and the alternatives.
+    """The recommended plan, the reasons, and the alternatives.
 
     Attributes:
-        objective: What it is best for.
-        has_target: Whether the experiment has a target, to which time, money and energy are then
-            meant.
-        choice: What to use.
-        runner_up: The next best.
+        objective: The goal that the recommendation is best for.
+        has_target: Whether the experiment has a target. Time, money and energy are then counted up
+            to the target.
+        choice: The recommended candidate.
+        runner_up: The second best candidate.
         others: Further candidates, the best first.
-        reference: What the experiment does without advice.
+        reference: The experiment without advice.
         noise_scale_samples: The gradient noise scale.
-        noise_status: Whether that was measured.
-        measured: What was measured, in sentences.
-        would_change: What would change the answer, in sentences.
-        cost_s: Seconds that finding it took.
-        overrun: By how much that was longer than allowed, and why, or None if it was not.
-        settings: What to set in the experiment, by dotted path.
+        noise_status: Whether the noise scale was measured.
+        measured: The measurements, in sentences.
+        would_change: The uncertainties that could change the answer, in sentences.
+        cost_s: Seconds that it took to find the advice.
+        overrun: By how much the limit on that time was exceeded, and why. None if it was kept.
+        settings: The settings for the experiment, by dotted path.
         curves: Step time, memory and time to target over the plans, for figures.
-        exchanges: What other exchanges would bring, the fastest step first, or empty if no links
-            were measured.
+        exchanges: Other exchanges, the fastest step first. Empty if no links were measured.
         rejected: The plan that seemed the fastest, if another one is recommended.
-        is_shown: Returns whether the cell of a notebook that is being executed shows the card
-            already.
+        is_shown: Returns whether the running notebook cell already shows the card.
     """
 
     objective: Goal
@@ -210,28 +209,28 @@ class Advice:
         return {"text/plain": str(self), "text/html": html_of(self.to_json())}
 
     def apply(self, experiment: Experiment) -> Experiment:
-        """Return an experiment with the settings of this advice in place.
+        """Return the experiment with the settings of this advice.
 
-        What it decides is not searched.
+        The search no longer varies the parameters that the advice decides.
         """
         return apply_settings(experiment, self.settings)
 
 
 def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> Experiment:
-    """Return an experiment with settings in place.
+    """Return an experiment with these settings.
 
     Args:
         experiment: The experiment.
         settings: Values by dotted path, such as `plan.workers`. A parameter of the same name is no
-            longer searched, and one below `search` keeps one value.
+            longer searched. A path below `search` fixes that parameter to one value.
 
     Raises:
         ExperimentError: If the result is not a valid experiment.
     """
     if not isinstance(experiment, Experiment):
         raise ExperimentError(
-            f"advice is applied to an experiment, not to {experiment!r}",
-            next_step="Read a file first: Experiment.from_file(path).",
+            f"advice can only be applied to an experiment, not to {experiment!r}",
+            next_step="Read the file first: Experiment.from_file(path).",
         )
     sections: dict[str, dict[str, JsonValue]] = {}
     for path, value in settings.items():

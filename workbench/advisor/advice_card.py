@@ -1,6 +1,6 @@
-"""The advice card in parts, for pages: what to use, what it gains, why, and the next best.
+"""The advice card for web pages and notebooks: its parts as values, and the card as HTML.
 
-Also as HTML. `advice_lines` provides the words, and writes the same for a terminal.
+`advice_lines` provides the words, and writes the same card for a terminal.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class CardGain(_Part):
     """How many times better the advice is than the experiment without it."""
 
     factor: float
-    low: float = Field(description="Nine of ten truths should lie above.")
-    high: float = Field(description="Nine of ten truths should lie below.")
+    low: float = Field(description="The lower end of the 90 % interval.")
+    high: float = Field(description="The upper end of the 90 % interval.")
     words: str = Field(description="What is better by this factor.")
 
 
@@ -73,7 +73,7 @@ class AdviceCard(_Part):
         description="The runner-up, and the experiment without advice."
     )
     exchanges: tuple[str, ...] = Field(
-        description="How else workers could agree, and what that would bring."
+        description="Other ways to exchange gradients, and their speed."
     )
     measured: tuple[str, ...]
     would_change: tuple[str, ...]
@@ -85,7 +85,7 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
     """Return advice in parts.
 
     Args:
-        advice: As `AdviceGiven` stores it. What is missing is omitted.
+        advice: As `AdviceGiven` stores it. Parts without values are omitted.
     """
     choice = mapping(advice.get("choice"))
     reference = mapping(advice.get("reference"))
@@ -124,13 +124,14 @@ def card_of(advice: Mapping[str, Any]) -> AdviceCard:
 def _gain(
     choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str
 ) -> CardGain | None:
-    """Compare times to the target if both are known and count, or else samples per second.
+    """Compare the times to the target if both are known, otherwise the samples per second.
 
-    The same plan gains nothing in samples per second, and at the same rate nothing at all.
+    The same plan with another rate gains no samples per second. If the rate is also the same, there
+    is no gain at all.
     """
     is_same = has_same_plan(choice, reference)
-    is_trained_alike = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
-    has_times = objective != "throughput" and not is_trained_alike
+    is_same_training = is_same and finite(choice.get("lr")) == finite(reference.get("lr"))
+    has_times = objective != "throughput" and not is_same_training
     times = (
         Estimate.of(reference.get("time_to_target_s")),
         Estimate.of(choice.get("time_to_target_s")),

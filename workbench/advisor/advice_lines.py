@@ -1,7 +1,7 @@
-"""A stored advice as lines for a terminal, about thirty of at most a hundred columns.
+"""Writes stored advice for a terminal: about thirty lines of at most a hundred columns.
 
-The answer comes first, then why, the alternatives and their costs, the measurements behind it, and
-what to put into the experiment. The advisor decides. Callers add colours and pages.
+The answer comes first. Reasons, alternatives with their costs, measurements and the settings for
+the experiment follow. Callers add colours and pages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from workbench.foundation.formatting import (
 WIDTH = 100
 BEYOND = "beyond what was measured"
 HEADLINE = ("global batch", "computing", "learning rate")
-"""The facts that say what to use. All others are predictions."""
+"""The facts that are settings. All other facts are predictions."""
 _GOALS = {
     "time": "the least time",
     "money": "the least money",
@@ -52,7 +52,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     """Write advice as a card.
 
     Args:
-        advice: As `AdviceGiven` stores it. What is missing is omitted.
+        advice: As `AdviceGiven` stores it. Lines without values are omitted.
 
     Returns:
         Lines of at most 100 columns, without colours.
@@ -78,7 +78,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
 
 
 def _answer(advice: Mapping[str, Any], choice: Mapping[str, Any]) -> list[str]:
-    """Write what to use, the plan that was rejected although it is faster, and the predictions."""
+    """Write the settings, the faster plan that was rejected, if any, and the predictions."""
     lines: list[str] = []
     facts = rows_of(choice)
     for name, text in facts:
@@ -95,9 +95,9 @@ def _answer(advice: Mapping[str, Any], choice: Mapping[str, Any]) -> list[str]:
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:
-    """Write the goal of advice. Without a target, it is about trainings of the same length.
+    """Write the goal of advice. Without a target, it compares trainings of the same length.
 
-    If the time to the target is not predicted, it does not claim the least of anything.
+    "The least time" would be too much to claim if the time to the target was not predicted.
     """
     objective = str(advice.get("objective"))
     if objective in _UNPREDICTED and not mapping(advice.get("choice")).get("time_to_target_s"):
@@ -118,7 +118,7 @@ def has_same_plan(candidate: Mapping[str, Any], other: Mapping[str, Any]) -> boo
 
 
 def reasons_of(advice: Mapping[str, Any]) -> list[str]:
-    """Return why the choice is recommended, first of all if its plan needed no advice."""
+    """Return why the choice is recommended. That your plan is already the best comes first."""
     choice = mapping(advice.get("choice"))
     reasons = []
     if has_same_plan(mapping(advice.get("reference")), choice):
@@ -195,7 +195,7 @@ def describe_memory(candidate: Mapping[str, Any]) -> str:
 
 
 def describe_noise(advice: Mapping[str, Any]) -> str:
-    """Describe how large the gradient noise scale is, or why it is not known."""
+    """Describe the gradient noise scale, or say why it is unknown."""
     noise = mapping(advice.get("noise"))
     scale = finite(noise.get("scale_samples"))
     status = str(noise.get("status", "not measured"))
@@ -205,7 +205,7 @@ def describe_noise(advice: Mapping[str, Any]) -> str:
 
 
 def describe_cost(advice: Mapping[str, Any]) -> str:
-    """Describe how long measuring took, and why it took longer than its limit if it did."""
+    """Describe how long measuring took, and why if it took longer than allowed."""
     cost_s = finite(advice.get("cost_s"))
     if cost_s is None:
         return str(advice.get("overrun") or "")
@@ -218,7 +218,7 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     Args:
         other: The other candidate.
         choice: The recommended candidate.
-        objective: The goal. For money, workers x time are also compared, and for energy the energy.
+        objective: The goal. For money, workers x time is also compared. For energy, the energy is.
 
     Returns:
         The ratios of their predictions, or "" if they cannot be compared.
@@ -266,8 +266,8 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
         part[name] = value
     lines: list[str] = []
     for name, value in document.items():
-        # A mapping of nothing but plain values comes in braces, which is not a line of a larger
-        # document.
+        # The writer puts a mapping of plain values into braces. Such a line could not be pasted
+        # into an experiment file, so the outer braces are removed.
         whole = write_yaml({name: value}).strip()
         if whole.startswith("{"):
             whole = whole[1:-1]
@@ -309,7 +309,7 @@ def _describe_interval(interval: Estimate, write: Callable[[float], str]) -> str
     low = write(interval.low)
     high = write(interval.high)
     text = write(interval.value)
-    # A value at an end of its interval was measured, outside the range that the model expects.
+    # A measured value outside the range of the model is stored as an end of its interval.
     if interval.has_width and interval.value == interval.low:
         text += f"  (measured, up to {high} expected)"
     elif interval.has_width and interval.value == interval.high:
@@ -370,7 +370,7 @@ def describe_exchanges(advice: Mapping[str, Any]) -> list[str]:
 
 
 def describe_step_cost(offer: Mapping[str, Any], gain: float) -> str:
-    """Describe how many steps an exchange needs more, and how sure that is.
+    """Describe how many more steps an exchange needs, and how certain that is.
 
     Args:
         offer: A stored offer.

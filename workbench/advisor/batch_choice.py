@@ -1,7 +1,7 @@
-"""Which global batch reaches a given accuracy first: seconds a step, times steps by the noise.
+"""Which global batch reaches a given accuracy first: seconds per step times the number of steps.
 
-The caller provides a model of step times. Noise is read from a training in progress and
-extrapolated over the whole of it (`performance.noise_course`).
+The caller provides a model of step times. The number of steps follows from the gradient noise. It
+is read from a training in progress and extrapolated to the end (`performance.noise_trajectory`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.foundation.errors import DataError, ResourcesError
 from workbench.foundation.formatting import format_count
 from workbench.hardware.performance.noise_trajectory import NoiseCourse
 
-# How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
+# How many numbers of micro steps are compared. More than memory requires are rarely faster.
 _ACCUMULATIONS = 4
 
 
@@ -32,8 +32,8 @@ class BatchPlan:
     """How workers make one step of a global batch.
 
     Attributes:
-        workers: How many there are.
-        micro_batch: Samples that each computes at once.
+        workers: The number of workers.
+        micro_batch: Samples that a worker computes at once.
         accumulation: Micro steps per step.
     """
 
@@ -55,12 +55,13 @@ class RankedBatch:
     """A batch with its best plan.
 
     Attributes:
-        global_batch: The requested batch. The plan's is the next larger one that workers can share.
-        time_to_accuracy_relative: Time of the whole training against that of the best batch, >= 1.
+        global_batch: The requested batch. The plan may use a slightly larger one that divides
+            evenly among the workers.
+        time_to_accuracy_relative: Time of the training divided by the time of the best batch, >= 1.
         plan: The plan.
-        step_time_s: Seconds per step of it.
-        steps_relative: Steps of the whole training against those of the reference batch.
-        noise_scales: The plan's global batch, in noise scales at the end of the training.
+        step_time_s: Seconds per step of the plan.
+        steps_relative: Steps of the training divided by the steps at the reference batch.
+        noise_scales: The plan's global batch divided by the noise scale at the end of the training.
     """
 
     global_batch: int
@@ -73,10 +74,11 @@ class RankedBatch:
 
 @dataclass(frozen=True)
 class SeenNoise:
-    """Noise of a training in progress, by the global batch that it ran at.
+    """Noise of a training in progress, by its global batch at the time.
 
     Attributes:
-        reference_batch: The batch that progress and gradients are referred to.
+        reference_batch: The batch in whose steps progress is counted. Gradient variances are also
+            given for this batch.
         scales: Progress in steps of the reference batch, and noise scales in samples, by global
             batch.
     """
@@ -85,7 +87,7 @@ class SeenNoise:
     scales: Mapping[int, tuple[Sequence[float], Sequence[float]]]
 
     def courses(self, end: float | None) -> dict[int, NoiseCourse]:
-        """Return the noise over the whole training as seen from each batch, all to the same end."""
+        """Return the noise over the whole training as each batch predicts it, to the same end."""
         courses = {batch: NoiseCourse.seen(*seen, end=end) for batch, seen in self.scales.items()}
         last = max(course.end for course in courses.values())
         return {
@@ -97,18 +99,17 @@ class SeenNoise:
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
     """Read the noise of a training in progress.
 
-    A row with no signal or no noise is omitted and noted.
+    Rows without signal or noise are skipped with a warning.
 
     Args:
-        path: A table of `global_batch`, `progress` in steps of the reference batch, `grad_sqr`, the
-            squared norm of the true gradient, and `grad_var`, the variance of the gradient of one
-            reference batch.
+        path: A table with the columns `global_batch`, `progress` in steps of the reference batch,
+            `grad_sqr`, the squared norm of the true gradient, and `grad_var`, the variance of the
+            gradient of one reference batch.
         batches: The batches to compare.
-        reference_batch: The batch that progress and gradients are referred to, or None for the
-            smallest of all.
+        reference_batch: See `SeenNoise`. None for the smallest batch of all.
 
     Raises:
-        DataError: If the table is malformed, or nothing in it is estimable.
+        DataError: If the table is malformed, or the noise cannot be estimated from any row.
     """
     rows = read_table(
         path,
@@ -128,14 +129,14 @@ def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None =
         raise DataError(
             f"{path} has no row from which the noise can be estimated",
             field="grad_sqr",
-            allowed="one row or more with grad_sqr and grad_var greater than 0",
-            next_step="Train on, or measure over more steps",
+            allowed="at least one row with grad_sqr and grad_var greater than 0",
+            next_step="Train for longer, or average over more steps.",
         )
-    num_left_out = len(rows) - sum(len(seen) for _, seen in scales.values())
-    if num_left_out:
-        left_out = format_count(num_left_out, "row is", "rows are")
+    num_skipped = len(rows) - sum(len(seen) for _, seen in scales.values())
+    if num_skipped:
+        skipped = format_count(num_skipped, "row is", "rows are")
         warnings.warn(
-            f"{path}: {left_out} not used, with a grad_sqr or grad_var of 0 or less", stacklevel=2
+            f"{path}: {skipped} skipped because grad_sqr or grad_var is 0 or less", stacklevel=2
         )
     return SeenNoise(reference, scales)
 
@@ -149,16 +150,16 @@ def rank_batches(
     max_micro_batch: int,
     end: float | None = None,
 ) -> list[RankedBatch]:
-    """Rank batches by the time that a training at each takes to the same accuracy.
+    """Rank batches by the time that a training needs to reach the same accuracy.
 
     Args:
-        batches: The batches to compare. One of fewer samples than workers is omitted.
-        noise: What was seen of the gradient noise.
-        step_times: Returns seconds per step, one a plan.
+        batches: The batches to compare. Batches with fewer samples than workers are skipped.
+        noise: The gradient noise so far.
+        step_times: Returns the seconds per step of each plan.
         num_workers: Workers, one on each GPU.
         max_micro_batch: Samples that fit on one GPU at once.
-        end: Progress at the end of the training, in reference steps, or None for twice what was
-            seen.
+        end: Progress at the end of the training, in reference steps. None for twice the progress
+            so far.
 
     Returns:
         The batches, the fastest first.
@@ -178,6 +179,8 @@ def rank_batches(
     courses = noise.courses(end)
 
     def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:
+        # Noise measured at a batch near the plan's extrapolates best. Batches differ by factors, so
+        # the distance is taken between logarithms.
         course = courses[min(courses, key=lambda seen: abs(math.log(seen / plan.global_batch)))]
         steps = course.steps(plan.global_batch, reference_batch=noise.reference_batch)
         return (
@@ -202,7 +205,7 @@ def rank_batches(
 
 
 def _plans(batch: int, num_workers: int, max_micro_batch: int) -> list[BatchPlan]:
-    """Return ways to make a batch, the one with the largest micro batch first."""
+    """Return ways to divide a batch, the one with the largest micro batch first."""
     if batch < num_workers:
         return []
     fewest = math.ceil(batch / (num_workers * max_micro_batch))

@@ -1,8 +1,8 @@
 """The fastest micro batch that fits: which sizes to measure, and when to stop.
 
-Pure but for the measuring, which is handed in. Nothing larger is tried after a size that did not
-fit, and nothing that cannot pay by what was measured: a step of b samples takes about a + c b
-seconds, so that throughput levels off at 1/c long before memory ends.
+The caller passes a function that measures. Everything else here is pure. The search stops growing
+at a size that does not fit, or if a larger size cannot pay: a step of b samples takes about
+a + c b seconds, so throughput often approaches its limit 1/c long before memory is full.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ from workbench.foundation.events import PlanMeasured
 Measure = Callable[[Sequence[int]], list[PlanMeasured]]
 
 MIN_GAIN = 0.03
-"""Samples per second that another size must promise beyond the fastest so far, as a part."""
+"""The relative gain in samples per second for which another size is worth a measurement."""
 _MIN_SIZES = 3
-"""Sizes that are measured before a fitted law may end the search."""
+"""Sizes that are measured before the fitted law may end the search."""
 _ROWS_OF_LAW = 3
-"""The law is fitted to the largest sizes, as libraries choose other algorithms at other sizes."""
+"""The law is fitted to this many of the largest sizes. Libraries use other algorithms for smaller
+sizes.
+"""
 _ROUND_SIZE = 8
-"""Sizes above it are multiples of it where they can be, which fill the tiles of matrix units."""
+"""Matrix units compute in tiles, so multiples of this size are preferred."""
 
 
 @dataclass(frozen=True)
 class FastestBatch:
-    """What was found.
+    """The result of a search for the fastest micro batch.
 
     Attributes:
         best: The measurement of the fastest size that fits, or None if none does.
         measured: All measurements, in the order in which they were made.
-        reason: Why the search ended, in words.
+        reason: Why the search ended, as a sentence.
     """
 
     best: PlanMeasured | None
@@ -50,50 +52,51 @@ class FastestBatch:
 def find_fastest(
     measure: Measure, *, smallest: int = 1, largest: int | None = None, least_gain: float = MIN_GAIN
 ) -> FastestBatch:
-    """Find the fastest micro batch that fits, which need not be the largest.
+    """Find the fastest micro batch that fits. It is not always the largest.
 
-    Sizes double until one does not fit, is slower, or the law predicts too little gain
-    from a further doubling. Then sizes between the fastest and the next one above are halved for as
-    long as that promises enough.
+    Sizes double until one does not fit, is slower than the one before, or promises too little
+    gain. Then the interval between the fastest size and the next larger one is halved for as long
+    as that promises enough.
 
     Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b). If that is below g,
-    all that larger sizes could ever gain is below 2 g / (1 - g).
+    the gain of any larger size is below 2 g / (1 - g).
 
     Args:
-        measure: Measures micro batches, all else being equal, with optimizer state and an
-            evaluation. Returns one measurement for each.
+        measure: Measures micro batches under equal conditions, with optimizer state and an
+            evaluation. Returns one measurement per size.
         smallest: The first size, at least 1.
-        largest: The last that makes sense, at least `smallest`, such as the number of samples. None
-            if only memory limits it.
-        least_gain: Samples per second that another size must promise, as a part, > 0.
+        largest: The largest size that makes sense, such as the number of samples. At least
+            `smallest`. None if only memory limits the size.
+        least_gain: The relative gain in samples per second that another size must promise, > 0.
 
     Returns:
-        The fastest, all measurements, and why no more were made.
+        The fastest size, all measurements, and why the search ended.
     """
     search = _Search(measure, least_gain)
     reason = search.grow(smallest, largest)
     search.refine()
     measured = tuple(search.measured)
     fitting = [event for event in measured if _speed(event) > 0.0]
-    # Of two sizes that are equally fast the smaller one leaves more memory and more freedom.
+    # If two sizes are equally fast, the smaller one needs less memory and allows more global
+    # batches.
     best = max(fitting, key=lambda event: (_speed(event), -_size(event)), default=None)
     return FastestBatch(best, measured, reason)
 
 
 @dataclass
 class _Search:
-    """What was measured so far, and between which sizes the fastest one is."""
+    """The measurements so far, and the interval that contains the fastest size."""
 
     measure: Measure
     least_gain: float
     measured: list[PlanMeasured] = field(default_factory=list)
     low: PlanMeasured | None = None
-    """The fastest size so far."""
+    """The measurement of the fastest size so far."""
     high: int | None = None
-    """The next size above it that does not fit, or is slower."""
+    """The smallest larger size that does not fit or is slower."""
 
     def grow(self, smallest: int, largest: int | None) -> str:
-        """Double the size, and return why that ended."""
+        """Double the size for as long as that pays. Return why it ended."""
         size = smallest
         while True:
             tried = self._try(size)
@@ -113,9 +116,10 @@ class _Search:
             size = following
 
     def refine(self) -> None:
-        """Halve the sizes between the fastest and the next one above for as long as it pays."""
+        """Halve the interval around the fastest size for as long as that promises a gain."""
         while self.low is not None and self.high is not None:
             middle = _between(_size(self.low), self.high)
+            # By the law, larger is faster, so the upper end shows the most that is left to gain.
             if middle is None or self._gain(self.high - 1) < self.least_gain:
                 return
             tried = self._try(middle)
@@ -130,9 +134,9 @@ class _Search:
         return event
 
     def _gain(self, size: int) -> float:
-        """Return what a larger size promises beyond the fastest one.
+        """Return the relative gain that the law predicts for a larger size over the fastest one.
 
-        The law is that of the sizes up to the fastest.
+        The law is fitted to sizes up to the fastest. Beyond it, other effects make steps slower.
         """
         assert self.low is not None
         own = _size(self.low)
@@ -150,8 +154,10 @@ class _Search:
 
 
 def _fit(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float]:
-    """Return a and c of t = a + c b, neither below 0, by least squares of relative errors."""
+    """Return a and c of t = a + c b, both at least 0, by least squares of relative errors."""
     batch, time_s = np.array(sizes, float), np.array(times_s, float)
+    # Dividing each row by its time makes the errors relative. Otherwise the largest size, which
+    # takes the longest, would decide alone.
     slopes = np.stack([np.ones_like(batch), batch], axis=1) / time_s[:, None]
     (constant, per_sample), *_ = np.linalg.lstsq(slopes, np.ones_like(batch), rcond=None)
     if constant < 0.0:
@@ -162,9 +168,9 @@ def _fit(sizes: Sequence[int], times_s: Sequence[float]) -> tuple[float, float]:
 
 
 def _between(low: int, high: int) -> int | None:
-    """Return a size near the middle of two others, a round one if there is one.
+    """Return a size near the middle of two others, if possible a round one.
 
-    None if none is left.
+    Returns None if there is no size between them.
     """
     middle = (low + high) // 2
     rounded = round(middle / _ROUND_SIZE) * _ROUND_SIZE
@@ -180,5 +186,5 @@ def _size(measured: PlanMeasured) -> int:
 
 
 def _speed(measured: PlanMeasured) -> float:
-    """Return samples per second. 0 where it does not fit."""
+    """Return the samples per second, or 0 if the plan does not fit."""
     return (measured.samples_per_s or 0.0) if measured.fits else 0.0

@@ -1,7 +1,7 @@
-"""Measures on warm workers: plans, learning rates, and candidates that train for a while.
+"""Measures plans and learning rates on warm workers, and trains candidates for a while.
 
-Each measurement leases its workers, stores what it found as events, and gives the workers back.
-What to measure, and what follows from it, is left to `recommend`.
+Each measurement leases its workers, stores its results as events, and gives the workers back.
+`recommend` decides what to measure, and draws the conclusions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, Ra
 from workbench.training.task import TrialTask
 
 NOTE_AFTER_S = 10.0
-"""How long workers may take to start. A longer wait is reported."""
+"""A wait for workers that takes longer is reported, and so is each new reason for it."""
 _POLL_S = 1.0
 _WORKERS = "workers"
 _PRELOAD = ("torch", "workbench.training.loop")
@@ -55,10 +55,10 @@ class Report:
     """A report of a training in progress.
 
     Attributes:
-        elapsed_s: Seconds since its data and model were there. Of a function or program, since it
-            started.
+        elapsed_s: Seconds since data and model were ready. For functions and programs, seconds
+            since they started.
         event: The report.
-        plan: Its plan in full.
+        plan: The complete plan of the training.
     """
 
     elapsed_s: float
@@ -67,7 +67,7 @@ class Report:
 
 
 class Bench:
-    """The workers of one cluster, as a place to measure one experiment on."""
+    """Measures one experiment on the workers of a cluster."""
 
     def __init__(
         self,
@@ -83,13 +83,14 @@ class Bench:
         """Prepare to measure.
 
         Args:
-            run_id: Whose measurements these are.
-            experiment: What is measured.
-            artifacts: The place of the run's files.
-            capacity: What one worker uses, and where gangs are put.
-            origin: Where the user's code lies.
-            sink: Takes each measurement.
-            poll: Called every second or so while something is measured. What it raises ends that.
+            run_id: The run to which the measurements belong.
+            experiment: The experiment to measure.
+            artifacts: The folder of the run's files.
+            capacity: The resources of one worker, and the placement of gangs.
+            origin: Where workers find the user's code.
+            sink: Receives each measurement.
+            poll: Called about every second during a measurement. An exception from it ends the
+                measurement.
         """
         self._experiment = experiment
         self._artifacts = artifacts
@@ -119,13 +120,13 @@ class Bench:
         )
 
     def put(self, placement: Placement) -> None:
-        """Put gangs on few nodes or on many from here on."""
+        """Place all further gangs on few nodes or on many."""
         self._request = dataclasses.replace(self._request, placement=placement)
 
     def start_workers(self, num_workers: int) -> None:
-        """Let so many workers be ready, all started at once.
+        """Start workers, all at once, and wait until they are ready.
 
-        They stay warm for what is measured next.
+        They stay warm for the next measurement.
         """
         self._lease(dataclasses.replace(self._request, num_workers=num_workers)).release()
 
@@ -136,24 +137,25 @@ class Bench:
         order: PlanProbe,
         params: Mapping[str, JsonValue],
     ) -> list[PlanMeasured]:
-        """Measure plans on one number of workers, in their order.
+        """Measure plans that use the same number of workers, in this order.
 
         Args:
             num_workers: Workers of every plan.
-            plans: What is decided of each plan.
-            order: How to measure. Its plans do not count.
+            plans: The plans. Dimensions that a plan does not contain are decided as in a trial.
+            order: How to measure. Its own plans are ignored.
             params: The configuration.
 
         Returns:
-            What was found, a measurement a plan.
+            One measurement per plan.
 
         Raises:
             ExperimentError: If a function or program reports no speed.
-            RunError: If the experiment fails for another reason than memory.
+            RunError: If the experiment fails, except for lack of memory.
         """
         left, all_measured = list(plans), []
         while left:
-            # The workers of a program meet anew for each start.
+            # A model is built once, and all plans are measured with it. A function or program only
+            # takes its plan when it starts, so each plan is a start.
             now = left
             if not self._experiment.trains_model:
                 now = left[:1]
@@ -176,8 +178,8 @@ class Bench:
                         str(ended.message),
                         field="advise.speed",
                         next_step=(
-                            "Print it or call wb.report(samples_per_s=...); or name the metric in "
-                            "advise.speed, with its unit in advise.unit."
+                            "Print it or call wb.report(samples_per_s=...). If your metric has"
+                            " another name, set advise.speed to it and advise.unit to its unit."
                         ),
                     )
                 if ended.reason != "oom" or len(measured) >= len(now):
@@ -185,7 +187,8 @@ class Bench:
                         f"a plan could not be measured: {ended.message}",
                         next_step="Run a sweep of one trial and read its log.",
                     )
-                # A rank ran out of memory where the others could not know: the plan does not fit.
+                # One rank ran out of memory while the others waited for it, so that no worker could
+                # report the misfit. The plan after the last measured one is the one that failed.
                 failed = left[len(measured)] | PartialPlan.of(workers=num_workers)
                 measured.append(
                     PlanMeasured(
@@ -207,7 +210,7 @@ class Bench:
     def _in_full(
         self, decided: PartialPlan, params: Mapping[str, JsonValue]
     ) -> dict[str, JsonValue]:
-        """Return the plan that a worker was to measure. What only the data decides is omitted."""
+        """Return the plan of a failed measurement, without what only the data could decide."""
         on_gpu = self._request.shape.gpus > 0
         hardware = Hardware(on_gpu, has_bf16=on_gpu)
         return resolve(self._experiment, params, hardware=hardware, decided=decided).plan.to_json()
@@ -215,7 +218,7 @@ class Bench:
     def _is_news(self, event: PlanMeasured) -> bool:
         """Return whether to store a measurement.
 
-        What is impossible at every size is stored once.
+        A variant that is impossible at every size is stored only once.
         """
         if event.is_possible:
             return True
@@ -227,15 +230,15 @@ class Bench:
     def probe_neighbours(
         self, num_copies: int, order: NeighbourProbe, params: Mapping[str, JsonValue]
     ) -> PlanMeasured:
-        """Measure copies of a training that make steps at the same time. Nothing is stored.
+        """Measure copies of a training that run at the same time. Nothing is stored.
 
         Args:
-            num_copies: How many.
+            num_copies: The number of copies.
             order: How to measure.
             params: The configuration.
 
         Raises:
-            RunError: If the experiment fails for another reason than memory.
+            RunError: If the experiment fails, except for lack of memory.
         """
         task = dataclasses.replace(self._task, params=dict(params), measurement=order)
         measured, ended = PlanMeasured(setting=order.setting, plan={}, fits=False), None
@@ -266,11 +269,11 @@ class Bench:
         Args:
             plan: The plan.
             params: The configuration.
-            order: What to test.
-            until_s: When it is cut short, by `clock_s`.
+            order: The range and the number of steps.
+            until_s: The time on `clock_s` at which the test is cut short.
 
         Returns:
-            What was found, or None if it ended without a result.
+            The result, or None if the test ended without one.
         """
         task = dataclasses.replace(
             self._task, params=dict(params), plan=PartialPlan.of_plan(plan), measurement=order
@@ -295,15 +298,16 @@ class Bench:
         """Train a candidate until it is done or `continues` returns False.
 
         Args:
-            number: Number of the training, from 0. Its files are kept apart and deleted afterwards.
+            number: Number of the training, from 0. It has its own folder of files, which is deleted
+                afterwards.
             plan: The plan.
             params: The configuration, with rate and global batch.
-            seed: Seed of everything random in it.
-            continues: Takes each report. Returns whether to continue.
-            until_s: When it is cut short even between reports, by `clock_s`.
+            seed: The seed of all random numbers in the training.
+            continues: Receives each report, and returns whether to continue.
+            until_s: The time on `clock_s` at which the training is cut short, even between reports.
 
         Returns:
-            Whether it ended by itself, complete.
+            Whether the training completed without being stopped.
         """
         folder = self._artifacts.below(f"candidates/{number:04d}")
         decided = PartialPlan.of_plan(plan)
@@ -346,9 +350,9 @@ class Bench:
         *,
         until_s: float = math.inf,
     ) -> Iterator[tuple[Event, tuple[int, ...]]]:
-        """Carry a task out. Yield each event with the workers on each node.
+        """Execute a task. Yield each event together with the number of workers on each node.
 
-        The end comes last, if it is in time.
+        The last event is the end of the trial, unless the time is up before.
         """
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
@@ -381,15 +385,12 @@ class Bench:
             gang.release()
 
     def clock_s(self) -> float:
-        """Return seconds by a clock that stands still while a measurement waits for workers."""
+        """Return seconds on a clock that stops while a measurement waits for workers."""
         now_s = time.monotonic() if self._waits_since_s is None else self._waits_since_s
         return now_s - self._waited_s
 
     def _lease(self, request: Request) -> Gang:
-        """Wait for workers, however long that takes.
-
-        Report what the wait is for where it takes long.
-        """
+        """Wait for workers without a limit. A long wait is reported with its reason."""
         gang = Gang(request)
         try:
             with self._clock_stopped():
@@ -402,7 +403,7 @@ class Bench:
         return gang
 
     def _await(self, gang: Gang) -> float | None:
-        """Wait for workers. Return for how long, in seconds, if the wait was reported."""
+        """Wait for workers. Return the seconds of the wait if it was reported, otherwise None."""
         began_s = time.monotonic()
         report_s, is_reported, reported = began_s + NOTE_AFTER_S, False, None
         while not gang.ready(_POLL_S):

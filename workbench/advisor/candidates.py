@@ -1,4 +1,4 @@
-"""A candidate of advice: what a plan with a learning rate should bring, by what was measured."""
+"""Candidates of advice: predictions for a plan with a learning rate, from measurements."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from workbench.training.planning.learning_rate import rule_in_force
 from workbench.training.planning.settings import resolve
 
 PREDICTED = 2.0
-"""What a predicted time to a target may be off by, beyond its step time."""
+"""The factor by which a predicted number of steps to a target may be wrong."""
 _CONTRADICTS = 2.0
+"""A measured step that differs from the model by this factor is worth a second measurement."""
 
 
 def candidate_of(
@@ -31,17 +32,17 @@ def candidate_of(
     time_s: Estimate | None,
     reasons: Sequence[str] = (),
 ) -> Candidate:
-    """Return what a plan should bring.
+    """Return a plan with its predicted speed, memory and time.
 
     Args:
-        experiment: What is to be trained.
-        params: The configuration whose other parameters stand.
-        knowledge: What was measured.
+        experiment: The experiment.
+        params: The configuration that provides all other parameters.
+        knowledge: The measurements.
         plan: The plan.
         lr: The rate at the reference batch.
-        num_train_samples: Samples of the training data, or None if that is not known.
-        time_s: The time to the target, where something is known of it.
-        reasons: Why, in sentences.
+        num_train_samples: Samples of the training data, or None if unknown.
+        time_s: The time to the target, or None if unknown.
+        reasons: Why it is recommended, in sentences.
     """
     rated: dict[str, JsonValue] = {**params, "lr": lr, "global_batch": plan.global_batch}
     settings = resolve(
@@ -77,14 +78,15 @@ def candidate_of(
 
 
 def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
-    """Describe by how much a measured step contradicts the model of the other plans.
-
-    None unless by a lot.
+    """Describe how far a measured step is from the prediction of the model.
 
     Args:
-        step: As `Knowledge.step_times` returns it: a measured one beyond the model is an end of its
-            interval.
-        whose: Of which plan, such as " of the runner-up".
+        step: A step time of `Knowledge.step_times`. A measured value outside the model's range is
+            an end of its interval.
+        whose: Words that say which plan it is, such as " of the runner-up".
+
+    Returns:
+        A sentence, or None unless they differ by a factor of two or more.
     """
     if step.value == step.low:
         how, shorter_s, longer_s = "shorter", step.value, step.high
@@ -96,19 +98,20 @@ def describe_contradiction(step: Estimate, whose: str = "") -> str | None:
         return None
     times = f"{longer_s / shorter_s:.1f} times"
     return (
-        f"the measured step{whose} is up to {times} {how} than other plans let expect: measure it"
+        f"the measured step{whose} is up to {times} {how} than the other plans suggest: measure it"
         " again"
     )
 
 
 def doubt_of_runner_up(runner_up: Candidate, choice: Candidate) -> str | None:
-    """Describe how the measured step of a runner-up contradicts the model.
-
-    None unless it would be chosen by the model.
+    """Describe how far the measured step of a runner-up is from the prediction of the model.
 
     Args:
-        runner_up: What is next best.
-        choice: What is recommended.
+        runner_up: The second best candidate.
+        choice: The recommended candidate.
+
+    Returns:
+        A sentence, or None unless the runner-up would win if the model were right.
     """
     step, times_s = runner_up.step_time_s, (runner_up.time_to_target_s, choice.time_to_target_s)
     if times_s[0] is not None and times_s[1] is not None:

@@ -1,6 +1,6 @@
-"""How large an experiment can become on devices of some memories, with and without recomputation.
+"""How large a model, batch or input fits into a device's memory, with and without recomputation.
 
-What fits is traced, not measured: see `probes.capacity`.
+Nothing is measured. `probes.capacity` traces the model without running it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.training.probes.capacity import Capacity, Depth, find_capacity
 
 _DEPTHS = ("num_layers", "num_blocks")
 _MAX_LAYERS = 1024
-"""Deeper models are not looked for where the model does not state how deep it may be."""
+"""The greatest depth that is tried if the model declares no limit."""
 
 
 def capacity_of(
@@ -31,23 +31,23 @@ def capacity_of(
     Args:
         experiment: The experiment. Its seed draws the first configuration of its search space.
         memories_bytes: Memories of devices, each > 0. Empty for the memory of this machine.
-        depth: Name of the model's parameter that counts its layers, or None for what it is usually
-            called.
+        depth: Name of the model's parameter that counts its layers, or None for one of the usual
+            names.
 
     Returns:
-        By the memory of a device, what fits with the usual margin.
+        The limits for each memory, with the usual margin.
 
     Raises:
         ArgumentError: If the model has no such parameter.
-        ExperimentError: If it trains no model, or the model cannot be traced.
+        ExperimentError: If the experiment trains no model, or the model cannot be traced.
     """
     usual = Usual.of(experiment)
     known = _depths_of(experiment, usual)
     if depth is not None and depth not in known:
         raise ArgumentError(
-            f"{depth!r} is not a whole number greater than 0 that the model is built with",
+            f"{depth!r} is not a parameter of the model that holds a whole number greater than 0",
             field="--depth",
-            allowed=sorted(known) or "models that have one",
+            allowed=sorted(known) or "models that have such a parameter",
         )
     name = depth or next((name for name in _DEPTHS if name in known), None)
     counted = None
@@ -58,7 +58,8 @@ def capacity_of(
     )
     memories = list(dict.fromkeys(memories_bytes)) or [usual.limit_bytes]
     limits = {int((1.0 - MARGIN) * memory): memory for memory in memories}
-    params = {**usual.params, "global_batch": "auto"}  # that of several workers is not that of one
+    # A global batch for several workers would be too large a micro batch for one.
+    params = {**usual.params, "global_batch": "auto"}
     capacities = find_capacity(experiment, params, list(limits), plan=plan, depth=counted)
     by_memory: dict[int, list[Capacity]] = {memory: [] for memory in memories}
     for capacity in capacities:
@@ -68,7 +69,7 @@ def capacity_of(
 
 
 def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
-    """Return the whole numbers that the model is built with, as far as they are known."""
+    """Return the parameters of the model that are positive whole numbers, as far as known."""
     values: dict[str, object] = dict(model_values(experiment, usual.params))
     component = experiment.trained
     if component is not None and not component.is_reference:
@@ -82,7 +83,7 @@ def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, int]:
 
 
 def _values_of(experiment: Experiment, name: str, now: int) -> list[int]:
-    """Return the numbers of layers that the model can have. Some take only every sixth."""
+    """Return the numbers of layers that the model can have. Some models only allow multiples."""
     component = experiment.trained
     if component is None or component.is_reference:
         return list(range(1, max(now, _MAX_LAYERS) + 1))

@@ -1,10 +1,11 @@
-"""What an experiment leaves to the advisor, and what it fixes. Nothing is measured here.
+"""Which settings an experiment leaves to the advisor. Nothing is measured here.
 
-`SettingsReader` reads what each setting may be. `choices_of` decides what may be combined.
+`SettingsReader` reads the allowed values of each setting. `choices_of` decides which of them may be
+combined.
 
-A setting that is `auto` is open, a searched one is open among its values, and a written one stays.
-Parameters that the advisor does not decide have the values of one configuration, which the
-experiment's seed draws.
+A setting is open if it is `auto`. A searched setting is open among its values. Any other setting is
+fixed. Parameters that the advisor does not decide get the values of one configuration, which is
+drawn with the experiment's seed.
 """
 
 from __future__ import annotations
@@ -43,42 +44,40 @@ from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of,
 
 DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 """Parameters that the advisor decides, by name."""
-# How far from the reference batch, in doublings, an open global batch is searched.
+# How far below and above the reference batch an open global batch is searched, in doublings.
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
 MIN_STEPS_PER_EPOCH = 4
-"""A step takes at most one in this many samples of the training data, else an epoch has too few
-steps.
-"""
+"""An epoch has at least this many steps, which limits the global batch."""
 _MANY_SAMPLES = 2**62
 _VARIANT = {dimension.name for dimension in VARIANT}
 _ANY_RATE = 1e-3
-# Configurations that are drawn to find one whose model is trained by steps.
+# How many configurations are drawn to find one whose model is trained in steps.
 _MAX_DRAWN = 64
-# One worker, whatever the batch, where only the learning rate matters.
+# Makes every batch possible if only the learning rate matters.
 _ONE_WORKER = PlanSettings(workers=1, accumulation=1)
-# How far from the usual rate an open one is searched.
+# An open rate is searched within this factor of the usual one.
 _RATE_RANGE = 100.0
 _MAX_VALUES = 64
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What may be chosen.
+    """The settings that the advisor may choose from.
 
     Attributes:
-        params: The configuration whose other parameters stand.
-        workers: Numbers of workers, rising.
-        global_batches: Global batches, rising.
-        micro_batches: The micro batches that are allowed, or None if any is.
-        accumulations: The same of accumulation.
+        params: The configuration that provides all other parameters.
+        workers: Allowed numbers of workers, in rising order.
+        global_batches: Allowed global batches, in rising order.
+        micro_batches: Allowed micro batches, or None if any is allowed.
+        accumulations: Allowed numbers of micro steps, or None if any is allowed.
         options: The allowed values of every other dimension of a plan, the usual one first.
-            Strategies are those for several workers.
-        rates: The lowest and the highest rate at the reference batch. The same twice where it is
+            Strategies are for several workers.
+        rates: The lowest and the highest rate at the reference batch. They are equal if the rate is
             fixed.
-        listed_rates: The rates that are allowed, where they are listed.
-        open_fields: Dotted paths of what the advisor decides.
-        why_rate_stays: Why the rate is not decided although it is searched, or None if it is not
-            searched, or decided.
+        listed_rates: The allowed rates if the experiment lists them, otherwise None.
+        open_fields: Dotted paths of the settings that the advisor decides.
+        why_rate_stays: Why the advisor does not decide the rate although it is searched. None if
+            it is decided or not searched.
     """
 
     params: dict[str, JsonValue]
@@ -93,7 +92,7 @@ class Choices:
     why_rate_stays: str | None = None
 
     def allowed_rate(self, lr: float) -> float:
-        """Return the rate that is allowed and nearest to `lr`, in proportion."""
+        """Return the allowed rate with the smallest ratio to `lr`."""
         if self.listed_rates is not None:
             return min(self.listed_rates, key=lambda listed: abs(math.log(listed / lr)))
         return min(max(lr, self.rates[0]), self.rates[1])
@@ -116,16 +115,16 @@ class Choices:
 def choices_of(
     experiment: Experiment, *, num_train_samples: int | None, max_workers: int, hardware: Hardware
 ) -> Choices:
-    """Return what an experiment leaves open.
+    """Return the settings that an experiment leaves open.
 
     Args:
-        experiment: It trains a model, or is in the words of plans.
-        num_train_samples: Samples of the training data, or None if that is not known.
-        max_workers: Workers that there can be at once.
-        hardware: What workers compute on.
+        experiment: An experiment that trains a model or has an `advise` section.
+        num_train_samples: Samples of the training data, or None if unknown.
+        max_workers: Workers that can run at once.
+        hardware: The devices of the workers.
 
     Raises:
-        ExperimentError: If it trains no model, or allows no plan that is possible here.
+        ExperimentError: If plans of the experiment cannot be measured, or no plan is possible here.
     """
     check_advisable(experiment)
     read = SettingsReader(experiment)
@@ -158,13 +157,13 @@ def choices_of(
     options = _with_axes(options, experiment, max(workers, default=1))
     if options["shard"] == (0,) and is_open(experiment, "shard"):
         options["shard"] = _shards_of_parts(options, max(workers, default=1))
-    else:  # only some strategies have it
+    else:  # a value was set or searched, and only some strategies support it
         able = [name for name in options["strategy"] if capabilities_of(str(name)).takes_shard]
         options["strategy"] = tuple(able) or options["strategy"]
     options |= exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
-            "no plan is possible within what is allowed",
+            "your settings leave no plan that is possible here",
             field="training.global_batch" if workers else "plan.workers",
             allowed=f"at most {max_workers} workers",
         )
@@ -184,7 +183,7 @@ def choices_of(
 
 
 def with_divided_models(choices: Choices, experiment: Experiment) -> Choices:
-    """Return the choices with the strategies that divide a model, in as many parts as are open."""
+    """Return the choices together with the strategies that divide a model into parts."""
     options = {**choices.options, "strategy": (*choices.options["strategy"], *BY_AXIS.values())}
     return dataclasses.replace(
         choices, options=_with_axes(options, experiment, max(choices.workers))
@@ -194,7 +193,11 @@ def with_divided_models(choices: Choices, experiment: Experiment) -> Choices:
 def _with_axes(
     options: dict[str, tuple[PlanValue, ...]], experiment: Experiment, max_workers: int
 ) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the options with strategies and how they divide a model following from each other."""
+    """Make strategies and the numbers of parts of a model consistent with each other.
+
+    A strategy that divides a model opens the number of parts, and a number of parts above 1 adds
+    the strategy that divides the model.
+    """
     for axis, usual in BY_AXIS.items():
         sizes, strategies = options[axis], options["strategy"]
         able = [
@@ -203,6 +206,8 @@ def _with_axes(
             if name in STRATEGIES and capabilities_of(str(name)).axis == axis
         ]
         if sizes == (1,) and able and is_open(experiment, axis):
+            # Powers of two up to 128. One part is included if a strategy that does not divide the
+            # model is also allowed.
             sizes = tuple(2**power for power in range(1 - (len(able) < len(strategies)), 8))
             sizes = tuple(size for size in sizes if size <= max_workers) or (1,)
         elif max(sizes) != 1 and not able and is_open(experiment, "strategy"):
@@ -214,9 +219,9 @@ def _with_axes(
 def _shards_of_parts(
     options: Mapping[str, tuple[PlanValue, ...]], max_workers: int
 ) -> tuple[int, ...]:
-    """Return among how many replicas of stages or parts their parameters may be divided.
+    """Return the numbers of replicas among which the parameters of stages or parts can be sharded.
 
-    0 for none.
+    0 means that they are not sharded.
     """
     able = [capabilities_of(str(name)) for name in options["strategy"] if name in STRATEGIES]
     axes = [
@@ -230,51 +235,49 @@ def _shards_of_parts(
 
 
 def check_advisable(experiment: Experiment) -> None:
-    """Raise unless plans of an experiment can be measured.
+    """Raise an error unless plans of an experiment can be measured.
 
     Raises:
-        ExperimentError: If the batch of a function or program is not known, or the models make no
-            optimizer steps.
+        ExperimentError: If the batch parameter of a function or program is unknown, the steps
+            cannot be measured, or the models make no optimizer steps.
     """
     if not experiment.trains_model and experiment.advise is None:
         is_function = experiment.command is None
         raise ExperimentError(
-            "the advisor does not know what the batch of a"
-            f" {'train function' if is_function else 'command'} is",
+            "the advisor does not know which parameter of the"
+            f" {'train function' if is_function else 'command'} is its batch",
             field="train" if is_function else "command",
             next_step=(
-                "Write advise: {batch: NAME} with the parameter that is its batch, and have it"
-                " report samples_per_s or steps_per_s."
+                "Write advise: {batch: NAME} with the name of that parameter, and report"
+                " samples_per_s or steps_per_s."
             ),
         )
     if experiment.federated is not None:
         raise ExperimentError(
-            "the steps of clients are not measured, so no plan can be advised",
+            "the advisor cannot measure the steps of federated clients",
             field="federated",
             next_step=(
-                "Choose plan.workers by hand: clients of a round are divided among the workers."
+                "Choose plan.workers yourself: the clients of a round are divided among them."
             ),
         )
     if is_private(experiment):
         raise ExperimentError(
-            "the steps of a private training are not measured, so no plan can be advised",
+            "the advisor cannot measure the steps of a private training",
             field="training.private",
             next_step=(
-                "Choose training.global_batch by hand: larger batches need less noise in each"
-                " sample."
+                "Choose training.global_batch yourself: larger batches need less noise per sample."
             ),
         )
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(
-            "the advisor cannot measure a model that is fitted to all samples at once: it makes no"
-            " steps",
+            "the advisor has nothing to choose for a model that is fitted to all samples at once",
             field="model",
-            next_step="Run a sweep: there is no plan to choose.",
+            next_step="Run a sweep instead.",
         )
 
 
 def is_open(experiment: Experiment, name: str) -> bool:
-    """Return whether a dimension of the plan is neither written nor searched."""
+    """Return whether a dimension of the plan is neither set nor searched."""
     return name not in experiment.search.root and name not in experiment.plan.decided
 
 
@@ -284,10 +287,11 @@ def base_params(experiment: Experiment) -> dict[str, JsonValue]:
 
 
 def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
-    """Return the one configuration that stands for all.
+    """Return the one configuration that represents all.
 
-    It is the first that the experiment's seed draws, of those whose model is trained by steps, with
-    what is searched of the plan as listed first, as far as drawn.
+    Configurations are drawn with the experiment's seed. The first one whose model is trained in
+    steps is taken. If dimensions of the plan are searched, the drawn configuration with most of
+    them at their first listed value is taken instead.
     """
     rng = random.Random(experiment.seed)
     drawn = (experiment.search.sample(rng) for _ in range(_MAX_DRAWN))
@@ -307,7 +311,7 @@ def _num_unusual(experiment: Experiment, params: Mapping[str, JsonValue]) -> int
 def rate_factor(
     experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int
 ) -> float:
-    """Return the learning rate at a global batch over that at the reference batch."""
+    """Return the learning rate at a global batch, divided by the rate at the reference batch."""
     rated = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
     return resolve(experiment.model_copy(update={"plan": _ONE_WORKER}), rated).lr / _ANY_RATE
 
@@ -315,15 +319,15 @@ def rate_factor(
 def believed_rate(
     experiment: Experiment, choices: Choices, rates: RatesTested | None = None
 ) -> float:
-    """Return the rate at the reference batch that is believed in before any training.
+    """Return the best guess of the rate at the reference batch before any training.
 
-    It is one that is allowed.
+    It is an allowed rate.
 
     Args:
-        experiment: What is to be trained.
-        choices: What may be chosen.
-        rates: A range test. Where it suggests nothing, the rate is that of the experiment as it
-            stands.
+        experiment: The experiment.
+        choices: The allowed settings.
+        rates: A range test, or None. If it suggests no rate, the guess is the experiment's own
+            rate.
     """
     if rates is not None and rates.suggested is not None:
         factor = rate_factor(experiment, choices.params, rates.global_batch)
@@ -346,14 +350,14 @@ def _batches_around(reference: int, num_train_samples: int) -> Iterator[int]:
 
 
 class SettingsReader:
-    """Reads settings from the search where they are searched, else from their section."""
+    """Reads a setting from the search space if it is searched, otherwise from its section."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
         self._search = experiment.search.root
 
     def numbers(self, section: str, name: str) -> tuple[int, ...] | None:
-        """Return the whole numbers that a field may have, rising, or None if it is open."""
+        """Return the allowed whole numbers of a field in rising order, or None if it is open."""
         if name in self._search:
             return tuple(
                 sorted(value for value in _values(self._search[name]) if isinstance(value, int))
@@ -377,6 +381,8 @@ class SettingsReader:
                 for candidate in candidates
                 if capabilities_of(str(candidate)).has_whole_step
             )
+        # Compiling your own code may fail or change what it computes, and channels_last only
+        # helps convolutions. Both stay at the usual value.
         stays = (name == "compile" and self._may_vary()) or (
             name == "memory_format" and not self._is_convolutional()
         )
@@ -390,9 +396,9 @@ class SettingsReader:
         return self._experiment.makes_own_steps or has_hook
 
     def _may_vary(self) -> bool:
-        """Return whether own code takes part in a step.
+        """Return whether the user's own code takes part in a step.
 
-        It may compute something else each time.
+        Such code may compute something different in each step.
         """
         named = (self._experiment.model, self._experiment.loss, self._experiment.train)
         return "model" in self._search or any(
@@ -400,7 +406,7 @@ class SettingsReader:
         )
 
     def _is_convolutional(self) -> bool:
-        """Return whether the model comes with the workbench and has convolutions of images."""
+        """Return whether the model is built in and has convolutions of images."""
         model = self._experiment.model
         if self._may_vary() or model is None:
             return False
@@ -408,12 +414,13 @@ class SettingsReader:
         return isinstance(configuration, type) and getattr(configuration, "convolves_images", False)
 
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
-        """Return the range of rates at the reference batch, and the rates where they are listed."""
+        """Return the range of rates at the reference batch, and the rates if they are listed."""
         domain = self._search.get("lr")
         if not self._takes_rate():
             usual = reference_lr(self._experiment.training)
             return (usual, usual), None
-        if domain is None or domain.when:  # where it exists only sometimes it stays the search's
+        # A rate that only exists under a condition is left to the search.
+        if domain is None or domain.when:
             written = self._experiment.training.lr
             if written != "auto":
                 return (written, written), None
@@ -426,7 +433,7 @@ class SettingsReader:
         return (listed[0], listed[-1]), listed
 
     def _takes_rate(self) -> bool:
-        """Return whether the rate reaches the optimizers: own steps may set theirs themselves."""
+        """Return whether the optimizers use the rate. A train class may set its own."""
         experiment = self._experiment
         if not experiment.makes_own_steps or experiment.train is None:
             return True
@@ -434,29 +441,29 @@ class SettingsReader:
         return parameters is None or "lr" in parameters
 
     def why_rate_stays(self) -> str | None:
-        """Return why no rate is decided although it is searched.
+        """Return why the advisor does not decide the rate although it is searched.
 
-        None if it is decided, or fixed.
+        Returns None if the rate is decided or fixed.
         """
         domain = self._search.get("lr")
         if domain is None or len(domain.values() or (0, 1)) == 1:
             return None
         if not self._takes_rate():
-            return "configure of the train class has no parameter lr"
+            return "the train class's configure method has no parameter lr"
         if domain.when:
-            return f"it exists only where {describe_condition(domain.when)}"
+            return f"it only exists if {describe_condition(domain.when)}"
         if "optimizer" in self._search:
             return "the optimizer is also searched, and each one needs a different rate"
         return None
 
     def _decides_rate(self) -> bool:
-        """Return whether one rate suits everything that is still searched."""
+        """Return whether one rate suits all configurations that are still searched."""
         return (
             self._takes_rate() and "optimizer" not in self._search and self.why_rate_stays() is None
         )
 
     def open_fields(self) -> Iterator[str]:
-        """Yield the dotted paths of what is open."""
+        """Yield the dotted paths of the open settings."""
         for name in ("global_batch", "lr"):
             if name == "lr" and not self._decides_rate():
                 continue
@@ -464,7 +471,7 @@ class SettingsReader:
                 yield f"training.{name}"
         for name in PLAN_DIMENSIONS:
             if name in EXCHANGE_OPTIONS and name not in self._search:
-                continue  # each exchange has its usual ones
+                continue  # every exchange has its own defaults for them
             if name in self._search or getattr(self._experiment.plan, name) == "auto":
                 yield f"plan.{name}"
         if self._experiment.resources.placement == "auto":
@@ -472,7 +479,11 @@ class SettingsReader:
 
 
 def _values(domain: Domain) -> Sequence[JsonValue]:
-    """Return the values of a domain: all of them, or some that are spread evenly over it."""
+    """Return all values of a domain, or some if there are too many.
+
+    These are the ends and the powers of two between them. A range of real numbers is represented
+    by its ends.
+    """
     values = domain.values()
     if values is None:
         return [getattr(domain, "low", None), getattr(domain, "high", None)]

@@ -1,8 +1,8 @@
-"""Trainings for what no model predicts: a range test of rates, then candidates side by side.
+"""Trainings that answer what no model predicts: a range test of rates, then a race of candidates.
 
-The range test shows from which rate on the loss falls. The race, in which the plans that the models
-favour start first, shows which plan and rate reach the target first. Training is left to `bench`,
-ending candidates early to `race`.
+The range test finds the rates at which the loss falls. The race finds the plan and rate that reach
+the target first. It starts with the plans that the models prefer. `bench` trains, and `race`
+decides which candidates end early.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from workbench.training.planning.learning_rate import default_lr
 from workbench.training.planning.settings import TrialSettings, resolve
 from workbench.training.probes.measurements import RateTest
 
-# Of the time for advice, how much may go into the range test. The first of these that fits is made.
+# The part of the time for advice that the range test may take.
 _RATE_PART = 0.12
 _RATE_TESTS = ((60, 2), (60, 1), (30, 1))
-"""Steps and seeds."""
-# Rates are tried within this factor of the expected one.
+"""Numbers of steps and seeds. The first pair that the time allows is used."""
+# The race tries rates within this factor of the expected one.
 _RATES_AROUND = 30.0
 _NUM_RACED_BATCHES = 5
-# What to try first: which of the plans, at which multiple of the expected rate.
-# A range test, or a default, is more often too low than too high.
+# The first candidates: the position of a plan, and a multiple of the expected rate. The multiples
+# are above 1 because range tests and defaults are more often too low than too high.
 _FIRST = ((0, 1.0), (0, 3.0), (0, 10.0), (1, 3.0), (2, 3.0), (1, 1.0))
-# Multiples of the best rate to try next.
+# Multiples of the best rate that are tried next.
 _STEPS_OF_RATE = (2.0, 0.5)
-# Rates within this factor of each other are the same.
+# Rates within this factor of each other count as the same.
 _SAME_RATE = 1.3
 
 
@@ -50,7 +50,7 @@ class Confirmation:
 
     Attributes:
         noise_scale: The gradient noise scale as the last training reported it, in samples.
-        progress: When each training had made how many steps, in seconds as the race counts them.
+        progress: Pairs of seconds, as the race counts them, and steps, for each training.
     """
 
     def __init__(
@@ -70,16 +70,17 @@ class Confirmation:
         """Prepare to train candidates.
 
         Args:
-            experiment: What is to be trained.
-            bench: Where to train.
-            choices: What may be chosen.
-            reference: The experiment as it stands.
-            knowledge: What was measured, from which the price of a second follows.
-            goal: What the advice should be best for.
-            setting: What the range test is stored under.
+            experiment: The experiment.
+            bench: Executes the trainings.
+            choices: The allowed settings.
+            reference: The measurement of the experiment without advice.
+            knowledge: The measurements. They determine the price of a second.
+            goal: The goal of the advice.
+            setting: The key under which the range test is stored.
             sink: Receives each candidate that was tried.
             clock: Returns seconds.
-            until_s: When a training is cut short even between its reports, by `time.monotonic`.
+            until_s: The time on `Bench.clock_s` at which a training is cut short, even between its
+                reports.
         """
         self._experiment, self._bench, self._choices = experiment, bench, choices
         self._reference, self._setting = reference, setting
@@ -100,7 +101,7 @@ class Confirmation:
             budget_s: Seconds that the whole advice may take.
 
         Returns:
-            What was found, or None if there is no rate to choose, or the test would take too long.
+            The result, or None if there is no rate to choose or the test would take too long.
         """
         choices, reference = self._choices, self._reference
         step_s = reference.step_time_s
@@ -129,13 +130,12 @@ class Confirmation:
     def race(
         self, plans: Sequence[Plan], rates: RatesTested | None, budget_s: float
     ) -> Race[RatedPlan] | None:
-        """Train candidates beside each other.
+        """Train candidates in competition with each other.
 
         Args:
-            plans: The best plans of each global batch, the one that the models expect to be best
-                first.
-            rates: The range test, where there was one.
-            budget_s: Seconds that it may take.
+            plans: The best plans of each global batch, in the order in which the models rank them.
+            rates: The range test, or None if there was none.
+            budget_s: Seconds that the race may take.
 
         Returns:
             The race, or None if there is no time for one.
@@ -152,7 +152,7 @@ class Confirmation:
         raced = self._raced_plans(plans)
         believed = believed_rate(self._experiment, choices, rates)
         usual = believed_rate(self._experiment, choices)
-        # The experiment as it stands is compared with the rest by training it, too.
+        # The experiment without advice also takes part, so its rate must be within the bounds.
         bounds = (
             max(choices.rates[0], min(believed / _RATES_AROUND, usual)),
             min(choices.rates[1], max(believed * _RATES_AROUND, usual)),
@@ -165,6 +165,7 @@ class Confirmation:
             bounds,
             self._favourites(race, raced, believed, bounds),
         )
+        # Confirmations may disprove the leader and leave time for more candidates.
         while self._explore(race, proposer):
             race.confirm()
         race.confirm()
@@ -173,7 +174,8 @@ class Confirmation:
     def _explore(self, race: Race[RatedPlan], proposer: Proposer) -> bool:
         """Try candidates while there is time.
 
-        Return whether confirming them may leave time for more.
+        Returns:
+            Whether to explore again after the candidates were confirmed.
         """
         has_more, has_run = True, False
         while race.may_explore:
@@ -200,13 +202,14 @@ class Confirmation:
         believed: float,
         bounds: tuple[float, float],
     ) -> Iterator[RatedPlan]:
-        """Yield what to try before searching without prior knowledge.
+        """Yield candidates to try before a sampler proposes any.
 
-        Rates, then neighbours of the best.
+        They are the first rates, the experiment without advice, and then neighbours of the best
+        candidate so far.
 
         Args:
-            race: Its courses hold what was tried, with the results.
-            plans: The plans that are raced, the one that the models expect to be best first.
+            race: The trainings so far.
+            plans: The plans in the race, in the order in which the models rank them.
             believed: The expected rate at the reference batch.
             bounds: The lowest and the highest rate to try.
         """
@@ -247,20 +250,19 @@ class Confirmation:
         yield from (other for other in others if is_new(other))
 
     def _raced_plans(self, plans: Sequence[Plan]) -> list[Plan]:
-        """Return the plans to train.
-
-        The best by the models of a few batches, the reference's last.
-        """
+        """Return the plans to train: those of the best batches by the models, and the reference."""
         batches = list(dict.fromkeys(plan.global_batch for plan in plans))[:_NUM_RACED_BATCHES]
         raced = [plan for plan in plans if plan.global_batch in batches]
         usual = plan_of(self._reference.plan)
         return raced if usual in raced else [*raced, usual]
 
     def _train(
-        self, rated: RatedPlan, repeat: int, goes_on: Callable[[float, float | None], bool]
+        self, rated: RatedPlan, repeat: int, continues: Callable[[float, float | None], bool]
     ) -> bool:
-        """Train one rated, as a trial of a sweep would be, and keep its last report."""
+        """Train a candidate as a sweep would train a trial, and keep its last report."""
         metric, sign, target = self._objective.metric, self._sign, self._objective.target
+        # A second on twice the workers costs twice as much. With the weight, the race compares
+        # prices instead of seconds.
         weight = self._knowledge.price_over(rated.plan, plan_of(self._reference.plan), self._goal)
         last: Report | None = None
 
@@ -271,7 +273,7 @@ class Confirmation:
             value = report.event.values.get(metric)
             steps = self.progress.setdefault((rated, repeat), [])
             steps.append((weight * report.elapsed_s, report.event.step))
-            return goes_on(weight * report.elapsed_s, None if value is None else sign * value)
+            return continues(weight * report.elapsed_s, None if value is None else sign * value)
 
         plan = rated.plan
         params = {**self._choices.params, "lr": rated.lr, "global_batch": plan.global_batch}

@@ -1,10 +1,9 @@
-"""Seconds per step of every exchange, from the probe of a model and one sweep of the links.
+"""Predicts the step time of every exchange from one timed plan and one sweep of the links.
 
-Nothing is run.
-
-What a step computes is the time of `ddp` without the exchange, but with waiting for slower workers.
-How much of an exchange hides behind the backward pass is read off the measured steps of `ddp`,
-which the law must repeat. Steps that were measured with an exchange replace its prediction.
+Nothing is run here. The time for computing is the step of `ddp` without the exchange, but with the
+wait for slower workers. Part of an exchange is hidden behind the backward pass. How much follows
+from the measured step of `ddp`, which the model must reproduce. A step that was measured with an
+exchange replaces its prediction.
 """
 
 from __future__ import annotations
@@ -23,31 +22,29 @@ from workbench.hardware.performance.exchange_time import Link, seconds_by_nodes
 from workbench.training.exchanges.capabilities import USUAL, with_options
 
 _SAME_LINK_S = 3600.0
-"""Sweeps that lie further apart may have seen another network."""
+"""The network may have changed between sweeps that are further apart."""
 _MAX_TIMED = 3
+"""How many approximate exchanges are timed."""
 _CLEARLY_SLOWER = 1.5
-"""How many approximate exchanges are timed, and how much slower than the fastest these may be
-predicted.
-"""
+"""An approximate exchange is not timed if its prediction is slower than the fastest by this."""
 _WAITS_FOR_LINKS = 0.25
 """If the exchange takes a larger part of a step, plans that divide the model are also timed.
 
-When all-reduce takes 40 % of a step on a link without a limit, tensor parts need two thirds of the
-time.
+In measurements where all-reduce took 40 % of a step, tensor parts needed two thirds of the time.
 """
 
 
 @dataclass(frozen=True)
 class ExchangeForecast:
-    """What an exchange brings.
+    """The predicted or measured speed of an exchange.
 
     Attributes:
-        exchange: Its name.
-        plan: The plan, as it would be.
+        exchange: The name of the exchange.
+        plan: The plan with this exchange.
         step_time_s: Seconds per step.
-        sent_bytes: What a replica contributes per step, in the mean.
-        is_exact: Whether it makes the step of one worker, up to rounding.
-        is_measured: Whether exactly this was timed.
+        sent_bytes: The mean bytes that a replica sends per step.
+        is_exact: Whether a step equals the step of one worker, except for rounding.
+        is_measured: Whether this plan was timed with this exchange.
     """
 
     exchange: str
@@ -61,17 +58,16 @@ class ExchangeForecast:
 def forecast_exchanges(
     measured: Sequence[PlanMeasured], *, micro_batch: int | None = None
 ) -> list[ExchangeForecast]:
-    """Predict the seconds per step of every exchange.
-
-    They are those on the links and in the plan that were swept last.
+    """Predict the seconds per step of every exchange on the links that were swept last.
 
     Args:
-        measured: Of one setting.
-        micro_batch: Of which steps to predict. The largest where `ddp` was not timed with it, or if
-            None.
+        measured: The measurements of one setting.
+        micro_batch: The micro batch of the steps. The largest timed one is used if this is None or
+            was not timed with `ddp`.
 
     Returns:
-        The fastest first. Without `hierarchical` where no node of several has several workers.
+        The forecasts, the fastest first. `hierarchical` is only among them if there are several
+        nodes and one of them has several workers.
 
     Raises:
         RunError: If no links were swept, or no plan of these workers was timed with `ddp`.
@@ -81,7 +77,7 @@ def forecast_exchanges(
         raise RunError(
             "no links between workers were measured",
             field="plan.workers",
-            next_step="Run `workbench advise FILE` with plan.workers: auto, or 2 or more.",
+            next_step="Run `workbench advise FILE` with plan.workers set to auto, or to 2 or more.",
         )
     latest = swept[-1]
     together = [
@@ -91,7 +87,7 @@ def forecast_exchanges(
         and abs(latest.time_unix_s - sweep.time_unix_s) < _SAME_LINK_S
     ]
     links = _Links.fit(together, latest.workers_per_node)
-    alike = [
+    with_ddp = [
         (plan, event)
         for event in measured
         if event.step_time_s is not None
@@ -101,18 +97,22 @@ def forecast_exchanges(
         and plan.strategy == "ddp"
     ]
     usual = [
-        (plan, event) for plan, event in alike if plan.exchange == USUAL and plan.accumulation == 1
+        (plan, event)
+        for plan, event in with_ddp
+        if plan.exchange == USUAL and plan.accumulation == 1
     ]
     if not usual:
         raise RunError(
             f"no step of ddp was timed on {_workers(latest)} workers",
             field="plan.exchange",
-            next_step="Run `workbench advise FILE` with plan.strategy and plan.exchange: auto.",
+            next_step=(
+                "Run `workbench advise FILE` with plan.strategy and plan.exchange set to auto."
+            ),
         )
     plan, reference = max(
         usual, key=lambda item: (item[0].micro_batch == micro_batch, item[0].micro_batch)
     )
-    return _forecast(links, plan, reference, latest.exchanges, dict(alike))
+    return _forecast(links, plan, reference, latest.exchanges, dict(with_ddp))
 
 
 def has_swept_links(measured: Sequence[PlanMeasured]) -> bool:
@@ -125,13 +125,12 @@ def _swept(measured: Sequence[PlanMeasured]) -> list[PlanMeasured]:
 
 
 def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[str]:
-    """Return which exchanges to time.
-
-    Exact ones, unknown ones, and those that may well be the fastest.
+    """Return the exchanges to time: exact ones, unknown ones, and those that may be the fastest.
 
     Args:
-        measured: Of one setting. Where it allows no prediction, all are worth it.
-        names: The exchanges that are considered.
+        measured: The measurements of one setting. If they allow no prediction, all exchanges are
+            returned.
+        names: The exchanges to consider.
     """
     wanted = set(names)
     try:
@@ -146,20 +145,19 @@ def worth_timing(measured: Sequence[PlanMeasured], names: Iterable[str]) -> set[
     longest_s = 0.0
     if forecasts:
         longest_s = _CLEARLY_SLOWER * forecasts[0].step_time_s.value
-    if exact:  # an exchange that needs more steps must at least make faster ones
+    if exact:
+        # An approximate exchange needs more steps, so its steps must be clearly faster.
         longest_s = min(longest_s, CLEARLY_FASTER * exact[0].step_time_s.value)
     slow = {forecast.exchange for forecast in others if forecast.step_time_s.low > longest_s}
     return wanted - slow - {forecast.exchange for forecast in others[_MAX_TIMED:]}
 
 
 def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
-    """Return whether replicas wait long for each other.
-
-    Then it may be faster to divide the model.
+    """Return whether replicas wait long for each other, so that dividing the model may be faster.
 
     Args:
-        measured: Of one setting.
-        variant: Whose steps count, wherever they were timed on several workers.
+        measured: The measurements of one setting.
+        variant: The variant whose steps on several workers count.
     """
     shares = [
         event.parts_s["communication"] / event.step_time_s
@@ -176,9 +174,10 @@ def waits_for_links(measured: Sequence[PlanMeasured], variant: Variant) -> bool:
 
 @dataclass(frozen=True)
 class _Links:
-    """What connects the workers of a plan: all of them, those of a node, and one of each node.
+    """The links between all workers, between the workers of a node, and between nodes.
 
-    The latter two are None unless several nodes were swept, one of which has several workers.
+    `inside` and `between` are None unless there were several nodes in the sweep, and one of them
+    had several workers.
     """
 
     whole: Link
@@ -200,9 +199,9 @@ class _Links:
     def agreement_s(
         self, traffic: Mapping[str, Any], num_replicas: int
     ) -> tuple[float, float] | None:
-        """Return seconds and by what factor they may be off.
+        """Return the seconds of an exchange and the factor by which they may be wrong.
 
-        None if such links were not swept.
+        Returns None if such links were not swept.
         """
         num_bytes = float(traffic["num_bytes"])
         if traffic["way"] == "nodes":
@@ -227,7 +226,7 @@ class _Links:
 
 
 def _shortest_s(sweeps: Iterable[Mapping[str, float]]) -> dict[int, float]:
-    """Return the shortest seconds of an all-reduce by its bytes: others were disturbed."""
+    """Return the shortest time of an all-reduce for each size. Longer ones were disturbed."""
     shortest_s: dict[int, float] = {}
     for sweep in sweeps:
         for size, took_s in sweep.items():
@@ -248,19 +247,19 @@ def _forecast(
 ) -> list[ExchangeForecast]:
     assert reference.step_time_s is not None
     waited_s = reference.parts_s.get("communication", 0.0)
-    # All replicas wait for the slowest one, however little they send.
+    # All replicas wait for the slowest one, even if they send nothing.
     straggling_s = min(reference.straggling_s or 0.0, waited_s)
     computes_s = reference.step_time_s - waited_s + straggling_s
-    # A prediction is no more certain than the measured step that it rests on.
+    # A prediction is no more certain than the measured step that it is based on.
     reference_spread_s = reference.step_time_spread_s or 0.0
     usual = None
     if USUAL in exchanges:
         usual = links.agreement_s(exchanges[USUAL], plan.replicas)
-    # Part of what is sent during the backward pass hides behind it. A shared link may also be
-    # slower.
-    seen = 1.0
+    # The part of an exchange that is visible in the step time. It is below 1 if the exchange
+    # overlaps with the backward pass, and above 1 if the link was busier than during the sweep.
+    visible = 1.0
     if usual is not None and usual[0] > 0.0:
-        seen = (waited_s - straggling_s) / usual[0]
+        visible = (waited_s - straggling_s) / usual[0]
     forecasts: list[ExchangeForecast] = []
     for name, traffic in exchanges.items():
         agreement = links.agreement_s(traffic, plan.replicas)
@@ -270,14 +269,14 @@ def _forecast(
         exact = timed.get(own)
         sends_s, width = agreement
         if traffic["is_overlapped"]:
-            sends_s *= seen
+            sends_s *= visible
         steps = float(traffic["period"])
-        # Runs of before have no such key: then everything was sent before the next step.
-        is_beside = traffic.get("is_beside_next_step", False)
+        # Older runs have no such key. They sent everything before the next step.
+        overlaps_next_step = traffic.get("is_beside_next_step", False)
         value, low, high = (
             (
                 max(computes_s, sends_s * factor)
-                if is_beside
+                if overlaps_next_step
                 else computes_s + sends_s * factor / steps
             )
             + float(traffic["compute_s"]) / steps

@@ -1,10 +1,8 @@
-"""What other exchanges would bring to a recommended plan, and what they cost.
+"""Other exchanges for a recommended plan: how fast their steps are, and how many more they need.
 
-More steps to the same result.
-
-The steps that an approximate exchange needs more are counted where it was raced beside an exact
-one: with the same plan otherwise, the same rate and the same seed. Seconds per step are left to
-`exchange_forecast`, wording to `advice_lines`.
+The additional steps of an approximate exchange are counted in the race. A pair of trainings with
+the same rate, the same seed and otherwise the same plan must have run, one of them with an exact
+exchange. `exchange_forecast` predicts the seconds per step, and `advice_lines` writes the words.
 """
 
 from __future__ import annotations
@@ -25,12 +23,10 @@ from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import capabilities_of
 
 _ONE_PAIR, _SEVERAL_PAIRS = 1.35, 1.1
-"""Factors that widen the range of the pairs, so that nine of ten others should be in it."""
+"""Factors that widen the range of the observed pairs, so that about 90 % of others are in it."""
 
 Progress = Mapping[tuple[RatedPlan, int], Sequence[tuple[float, int]]]
-"""When a training had made how many steps, by its plan and rate and by which of its trainings it
-is.
-"""
+"""Pairs of seconds and steps of a training, by its plan with rate and the number of its repeat."""
 
 
 def exchange_offers(
@@ -39,19 +35,17 @@ def exchange_offers(
     race: Race[RatedPlan] | None = None,
     progress: Progress | None = None,
 ) -> tuple[ExchangeOffer, ...]:
-    """Return what each exchange would bring, the fastest step first.
-
-    Nothing where no links were measured.
+    """Return an offer for each exchange, the fastest step first. Empty if no links were measured.
 
     Args:
         measured: The measurements of the setting.
-        plan: What is recommended: steps of its micro batch are predicted where they were measured.
-        race: Trainings beside each other.
-        progress: Their steps.
+        plan: The recommended plan. If possible, steps with its micro batch are predicted.
+        race: The race of candidates, or None if there was none.
+        progress: The steps of its trainings.
     """
     try:
         forecasts = forecast_exchanges(measured, micro_batch=plan.micro_batch)
-    except RunError:  # one worker, or another strategy: nothing was swept
+    except RunError:  # with one worker or another strategy, no links are swept
         return ()
     costs: Mapping[str, StepCost] = {}
     if race is not None:
@@ -72,7 +66,7 @@ def exchange_offers(
 
 
 def step_costs(courses: Sequence[Course[RatedPlan]], progress: Progress) -> dict[str, StepCost]:
-    """Return what approximate exchanges cost, by their names.
+    """Return the cost of approximate exchanges by name.
 
     Args:
         courses: All trainings of a race.
@@ -91,12 +85,12 @@ def step_costs(courses: Sequence[Course[RatedPlan]], progress: Progress) -> dict
 
 
 def is_exact(exchange: str) -> bool:
-    """Return whether replicas make the step of one worker with this exchange."""
+    """Return whether a step with this exchange equals the step of one worker."""
     return exchange not in EXCHANGES or capabilities_of(exchange).is_exact
 
 
 def without_exchange(plan: Plan) -> PartialPlan:
-    """Return all of a plan but how its replicas agree."""
+    """Return a plan without its exchange and the exchange's options."""
     return PartialPlan.of_plan(plan).without("exchange", *EXCHANGE_OPTIONS)
 
 
@@ -112,9 +106,9 @@ def _is_pair(course: Course[RatedPlan], other: Course[RatedPlan]) -> bool:
 def _factor(
     course: Course[RatedPlan], exact: Course[RatedPlan], progress: Progress
 ) -> float | None:
-    """Return how many times the steps of the exact one it took.
+    """Return the steps of a training divided by those of its exact counterpart.
 
-    They count up to the best value that both reached.
+    Both count up to the best value that both trainings reached.
     """
     if not course.best_values or not exact.best_values:
         return None
@@ -131,10 +125,7 @@ def _factor(
 def _steps_to(
     value: float, course: Course[RatedPlan], steps: Sequence[tuple[float, int]]
 ) -> float | None:
-    """Return after how many steps a training had reached a value.
-
-    Between its evaluations lies a line.
-    """
+    """Return the steps after which a training reached a value, interpolated between evaluations."""
     index = bisect.bisect_left(course.best_values, value)
     at = _steps_at(course.elapsed_s[index], steps)
     before = 0.0

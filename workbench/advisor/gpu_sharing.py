@@ -1,8 +1,7 @@
-"""How many trials should share a GPU: copies of one training are measured beside each other.
+"""How many trials should share a GPU. Copies of one training are measured at the same time.
 
-More copies are tried as long as all together make more samples per second and the largest training
-of the search fits so many times into the memory. Where copies run, and that trials do so from then
-on, is left to the caller.
+More copies are tried as long as the total throughput rises and the memory holds as many copies of
+the largest training in the search. The caller runs the copies and applies the result.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from workbench.foundation.formatting import format_bytes, format_count, format_r
 
 MAX_PER_GPU = 8
 WORTHWHILE = 1.05
-"""One more trial must bring so many times the samples per second.
+"""The factor by which one more trial must raise the total throughput.
 
-Each also takes cores and a process.
+Every trial also takes CPU cores and a process, so a smaller gain is not worth it.
 """
 _PART_USED = 0.9
-"""The part of a trial's memory that can be used, as an allocator leaves gaps."""
+"""The part of a trial's memory that can be used, because allocators leave gaps."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """What copies of a training did beside each other.
+    """The measured throughput of copies of a training that ran at the same time.
 
     Attributes:
-        samples_per_s: Of all together, or None if they did not fit.
-        misfit: Why they did not.
+        samples_per_s: The throughput of all copies together, or None if they did not fit.
+        misfit: Why they did not fit.
     """
 
     samples_per_s: float | None
@@ -40,9 +39,9 @@ class Sharing:
     """How many trials share a GPU, and why.
 
     Attributes:
-        per_gpu: The number, at least 1.
-        samples_per_s: Of all copies together, by their number.
-        reason: Why it is not one more.
+        per_gpu: The number of trials per GPU, at least 1.
+        samples_per_s: The throughput of all copies together, by the number of copies.
+        reason: Why not one more.
     """
 
     per_gpu: int
@@ -70,15 +69,15 @@ def find_sharing(
     allowed_bytes: Callable[[int], float] | None = None,
     has_time: Callable[[], bool] = lambda: True,
 ) -> Sharing:
-    """Try twice as many copies while that pays, then numbers between what paid and what did not.
+    """Double the number of copies while that pays, then bisect down to the last number that paid.
 
     Args:
-        measure: Measures so many copies at once, 1 or more.
-        most: How many there may be, at least 1.
+        measure: Measures a number of copies at once.
+        most: The largest number of copies, at least 1.
         why_most: Why there may be no more, as the end of a sentence.
-        peak_bytes: What the largest training of the search holds, or None if that is not known.
-        allowed_bytes: Takes a number of copies. Returns what each may hold. None if nothing
-            limits them.
+        peak_bytes: The memory of the largest training in the search, or None if unknown.
+        allowed_bytes: Takes a number of copies and returns the memory that each may use. None if
+            there is no limit.
         has_time: Returns whether there is time for another measurement.
     """
     alone = measure(1)
@@ -109,10 +108,7 @@ def find_sharing(
 def _highest(
     most: int, why_most: str, peak_bytes: int | None, allowed_bytes: Callable[[int], float] | None
 ) -> tuple[int, str]:
-    """Return how many copies may be measured, and why no more.
-
-    Those of the largest training must fit.
-    """
+    """Return how many copies of the largest training fit, and why no more."""
     highest = min(most, MAX_PER_GPU)
     if most > MAX_PER_GPU:
         why_most = f"more than {format_count(MAX_PER_GPU, 'trial')} are never tried"

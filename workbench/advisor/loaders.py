@@ -1,6 +1,4 @@
-"""How many loader processes may pay, from how long a measured step waits for data, and what they
-brought.
-"""
+"""How many loader processes to measure, from the time that a step waits for data."""
 
 from __future__ import annotations
 
@@ -15,18 +13,18 @@ from workbench.foundation.formatting import format_count, format_percent
 
 
 def loader_numbers(reference: PlanMeasured, free_cores: int) -> tuple[int, ...]:
-    """Return the numbers of loaders that are to be measured, the usual one first.
+    """Return the numbers of loaders to measure, the usual one first.
 
     Args:
-        reference: The experiment as it stands, measured without loaders.
-        free_cores: CPU cores that each worker may use besides its own.
+        reference: The measurement of the experiment without advice and without loaders.
+        free_cores: CPU cores that each worker may use in addition to its own.
     """
     wanted = min(loaders_to_hide(reference.parts_s), free_cores)
     return (0, wanted) if wanted > 0 else (0,)
 
 
 def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
-    """Write what waiting for data takes, and what loaders brought."""
+    """Describe how long steps wait for data, and how much faster they are with loaders."""
     by_plan = {
         plan: event for event in measured if event.step_time_s and (plan := read_plan(event.plan))
     }
@@ -51,7 +49,7 @@ def describe_loading(measured: Sequence[PlanMeasured]) -> Iterator[str]:
 def describe_missing_cores(
     measured: Sequence[PlanMeasured], reference: PlanMeasured
 ) -> Iterator[str]:
-    """Write how many loaders would help, if fewer were measured than would hide the loading."""
+    """Say how many loaders would hide the loading, if there were too few CPU cores for them."""
     tried = max(
         (plan.loaders for event in measured if (plan := read_plan(event.plan))),
         default=0,

@@ -1,6 +1,6 @@
-"""What the trials of an experiment will need: memory, and whether a machine has it. Layers, sizes.
+"""Estimates the memory of trials before they run, and summarises the layers of a model.
 
-Nothing is measured: see `probes.memory_estimate` for what such an estimate omits.
+Nothing is measured. `probes.memory_estimate` documents what such an estimate does not contain.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ from workbench.training.probes.model_summary import summarise_model
 def memory_limit_bytes(
     experiment: Experiment, capacity: Capacity, cluster: ClusterInventory
 ) -> float | None:
-    """Return the memory that one worker has where it has least of it, or None if that is not known.
+    """Return the memory of the worker that has the least, or None if it is unknown.
 
     Args:
-        experiment: How many workers train at once, if that is decided, are all that share a
-            node.
-        capacity: What a worker uses, and how many each node holds.
+        experiment: The experiment. If it sets the number of workers, only so many share a node.
+        capacity: The resources of a worker, and the number of workers on each node.
         cluster: The nodes.
     """
     if capacity.shape.gpus > 0:
@@ -56,15 +55,15 @@ def memory_limit_bytes(
 
 @dataclass(frozen=True)
 class MemoryForecast:
-    """What one worker of a trial is thought to hold.
+    """The estimated memory of one worker of a trial.
 
     Attributes:
         params: The configuration.
-        plan: Its plan in full.
-        step: What a step at the micro batch of the plan holds, in bytes.
-        law: The peak at other micro batches.
-        limit_bytes: What one worker has on this machine.
-        device: On what: "cpu" or "cuda".
+        plan: The complete plan.
+        step: The memory of a step at the micro batch of the plan.
+        law: The peak as a function of the micro batch.
+        limit_bytes: The memory of one worker on this machine.
+        device: The device: "cpu" or "cuda".
         num_train_samples: Samples of the training data.
     """
 
@@ -78,20 +77,17 @@ class MemoryForecast:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that a step holds at any moment."""
+        """The peak memory of a step, in bytes."""
         return max(self.step.compute_peak_bytes, self.step.update_peak_bytes)
 
     @property
     def fits(self) -> bool:
-        """Whether that fits, with the usual margin."""
+        """Whether the peak fits, with the usual margin."""
         return self.peak_bytes <= (1.0 - MARGIN) * self.limit_bytes
 
     @property
     def largest_micro_batch(self) -> int:
-        """The largest micro batch of the training data that fits, with the usual margin.
-
-        0 if none does.
-        """
+        """The largest micro batch that fits with the usual margin, or 0 if none does."""
         return min(self.law.largest_micro_batch(self.limit_bytes), self.num_train_samples)
 
     def to_json(self) -> dict[str, Any]:
@@ -106,13 +102,13 @@ class MemoryForecast:
 
 @dataclass(frozen=True)
 class Usual:
-    """The one configuration that stands for all trials of an experiment, and where it would train.
+    """The one configuration that represents all trials, and the device that it would train on.
 
     Attributes:
         params: The configuration.
-        plan: Its plan in full.
-        limit_bytes: What one worker has on this machine.
-        device: On what: "cpu" or "cuda".
+        plan: The complete plan.
+        limit_bytes: The memory of one worker on this machine.
+        device: The device: "cpu" or "cuda".
     """
 
     params: dict[str, JsonValue]
@@ -129,7 +125,7 @@ class Usual:
             params: The configuration, or None for the first that the seed of the experiment draws.
 
         Raises:
-            ExperimentError: If it trains no model, or settings exclude each other.
+            ExperimentError: If the experiment trains no model, or its settings exclude each other.
         """
         if not experiment.trains_model:
             field = "command"
@@ -141,7 +137,8 @@ class Usual:
             )
         if is_private(experiment):
             raise ExperimentError(
-                "the memory of gradients of single samples is not estimated",
+                "the memory of a private training cannot be estimated, because it computes a"
+                " gradient for every sample",
                 field="training.private",
             )
         chosen = drawn_params(experiment) if params is None else dict(params)
@@ -157,19 +154,21 @@ class Usual:
 
     @property
     def micro_batches(self) -> tuple[int, int]:
-        """The micro batch of the plan, and another to draw the line through."""
+        """The micro batch of the plan and twice that. Two points determine the memory law."""
         return self.plan.micro_batch, 2 * self.plan.micro_batch
 
     @property
     def decided(self) -> PartialPlan:
-        """What is decided of the plan where micro batches are compared."""
+        """The plan without its micro batch."""
         plan = PartialPlan.of_plan(self.plan).without("micro_batch")
+        # With one stage, the number of micro steps follows from the micro batch. With several, it
+        # is the number of micro batches in the pipeline, which changes the memory.
         if plan.stages == 1:
             return plan.without("accumulation")
         return plan
 
     def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
-        """Return what follows from an estimate at `micro_batches`."""
+        """Return the forecast for an estimate at `micro_batches`."""
         return MemoryForecast(
             self.params,
             self.plan,
@@ -188,8 +187,8 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
         experiment: The experiment. Its seed draws the first configuration of its search space.
 
     Raises:
-        ExperimentError: If it trains no model, or the model cannot be run without values.
-        WorkbenchError: If data or model cannot be made.
+        ExperimentError: If the experiment trains no model, or the model cannot be traced.
+        WorkbenchError: If the data or the model cannot be created.
     """
     usual = Usual.of(experiment)
     return usual.forecast(
@@ -207,14 +206,14 @@ def preview_model(
         params: The configuration, or None for the first that the seed of the experiment draws.
 
     Returns:
-        Plain values: params and plan (of the model shown), layers, num_parameters,
-        num_trained_parameters, flops_per_sample (forward and backward), memory (None if it
-        cannot be estimated), problems, words (a description, or why the memory is unknown. None
-        where the layers show it).
+        Plain values: params and plan of the model, layers, num_parameters,
+        num_trained_parameters, flops_per_sample (forward and backward), memory (None if it cannot
+        be estimated), problems, and words. The words describe the model or say why the memory is
+        unknown. They are None if the layers say everything.
 
     Raises:
-        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data.
-            It names the field.
+        ExperimentError: If the experiment trains no model, or the model cannot be created or cannot
+            process the data. The error contains the field.
         DataError: If the data cannot be read.
         RunError: If the child process ends without an answer.
     """
@@ -237,15 +236,15 @@ def preview_model(
 
 
 def _memory(forecast: MemoryForecast) -> dict[str, Any]:
-    """Divide the peak of a step into what makes it up."""
+    """Divide the peak memory of a step into its parts."""
     step = forecast.step
     parts = {
         "parameters": step.parameters_bytes,
         "gradients": step.gradients_bytes,
         "optimizer": step.optimizer_bytes,
     }
-    # What lives only during a step. A large model with a tiny batch never has all its gradients at
-    # the peak.
+    # Activations are the rest of the peak. The difference can be negative: a large model with a
+    # tiny batch may free some gradients before it computes the last ones.
     parts["activations"] = max(0, forecast.peak_bytes - sum(parts.values()))
     return {
         "micro_batch": step.micro_batch,
@@ -260,7 +259,7 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
 
 
 def _words(forecast: MemoryForecast) -> str:
-    """Describe whether it fits, and how sure that is."""
+    """Describe whether the model fits, and how certain that is."""
     fit = "does not fit into"
     if forecast.fits:
         fit = "fits into"

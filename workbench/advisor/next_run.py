@@ -1,9 +1,9 @@
-"""Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can
-be.
+"""Which batch reaches a target first, from cheap profiles of an epoch and few full runs.
 
-A full run shows how many epochs one batch needs. What follows for others is left to `performance`.
-The next run is the one after which the best choice is expected to be fastest, its own price counted
-a little. A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
+A full run shows how many epochs one batch needs. `performance` predicts the epochs of the others.
+The next run is the one that is expected to improve the choice the most, with a small price for the
+run itself. A batch can only be chosen if a run at it reached the target, or if runs at a smaller
+and at a larger batch did.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from workbench.hardware.performance.epochs_to_target import SEED_DEVIATION, Epoc
 
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6449
-# Ten, thirty, ... ninety per cent of a normal distribution: what a run could bring.
+# Five equally likely outcomes of a run: the 10, 30, 50, 70 and 90 % quantiles of the standard
+# normal distribution.
 _OUTCOMES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)
-# The time of a run that is only made to learn, against the time of the trainings that it is made
-# for.
+# The weight of the time of a trial run, relative to the time of the trainings that it speeds up.
 _PRICE = 0.02
 
 
@@ -36,10 +36,9 @@ class Ranked:
 
     Attributes:
         global_batch: Samples per step.
-        time_to_target_s: The time that a run is expected to take. None before any has reached the
-            target.
-        low_s: What nine of ten runs would take at least, and
-        high_s: at most.
+        time_to_target_s: The expected time of a run. None until a run has reached the target.
+        low_s: The lower end of the range that contains 90 % of runs.
+        high_s: The upper end of that range.
     """
 
     global_batch: int
@@ -50,11 +49,11 @@ class Ranked:
 
 @dataclass(frozen=True)
 class NextRun:
-    """The answer.
+    """The batch to run next, and the batch to use with what is known now.
 
     Attributes:
-        next_run: The batch to run next, or None if runs are used up or nothing is left to run.
-        choice: The batch to use, or None if every batch that was run failed and none is left.
+        next_run: The batch to run next, or None if all runs are used or no batch is left.
+        choice: The batch to use, or None if every run failed and no batch is left.
         ranking: The batches that may be chosen, the fastest first.
     """
 
@@ -64,15 +63,15 @@ class NextRun:
 
 
 def read_epoch_times(path: Path, batches: Sequence[int]) -> dict[int, float]:
-    """Read the seconds of an epoch. Between two profiled batches they are interpolated.
+    """Read the seconds of an epoch, and interpolate between profiled batches.
 
     Args:
-        path: A table of `global_batch` and `epoch_time_s`. Several profiles of a batch count by
-            their median.
+        path: A table with the columns `global_batch` and `epoch_time_s`. If a batch has several
+            profiles, their median is used.
         batches: The batches to compare.
 
     Raises:
-        DataError: If the table is malformed, or a batch is outside what was profiled.
+        DataError: If the table is malformed, or a batch is outside the range of the profiles.
     """
     profiles: dict[int, list[float]] = {}
     columns = (
@@ -90,14 +89,15 @@ def _epoch_time_s(path: Path, batch: int, times_s: Mapping[int, float]) -> float
         return times_s[batch]
     for smaller, larger in pairwise(times_s):
         if smaller < batch < larger:
-            # Each step takes a + c B, and an epoch 1/B of them: a straight line over 1/B.
+            # A step takes a + c B seconds, and an epoch has N / B steps. So the time of an epoch is
+            # a straight line over 1/B.
             part = (1 / smaller - 1 / batch) / (1 / smaller - 1 / larger)
             return times_s[smaller] + part * (times_s[larger] - times_s[smaller])
     raise DataError(
-        f"{path} has no profile of batch {batch}, nor of one on either side of it",
+        f"{path} has no profile of batch {batch}, and none of a smaller and a larger batch",
         field="--batches",
         allowed=f"from {min(times_s)} to {max(times_s)}" if times_s else "none: the table is empty",
-        next_step="Profile an epoch, or a part of one, at that batch",
+        next_step="Profile an epoch, or a part of one, at that batch.",
     )
 
 
@@ -105,9 +105,9 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
     """Read the full runs so far.
 
     Args:
-        path: A table of `global_batch` and `epochs_to_target`. An empty cell is a run that never
-            got there.
-        batches: The batches to compare. Runs at others are rejected.
+        path: A table with the columns `global_batch` and `epochs_to_target`. An empty cell means
+            that the run never reached the target.
+        batches: The batches to compare. A run at another batch is an error.
 
     Raises:
         DataError: If the table is malformed.
@@ -123,7 +123,7 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
         try:
             return positive_number(cell) if cell else None
         except ValueError as error:
-            raise ValueError(f"{error}, or nothing where the target was never reached") from error
+            raise ValueError(f"{error}, or empty if the target was never reached") from error
 
     rows = read_table(path, Column("global_batch", asked_batch), Column("epochs_to_target", epochs))
     return [FullRun(row["global_batch"], row["epochs_to_target"]) for row in rows]
@@ -132,12 +132,12 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
 def advise_next_run(
     epoch_times_s: Mapping[int, float], runs: Sequence[FullRun], *, max_runs: int
 ) -> NextRun:
-    """Say what to run next, and what to choose with what is known.
+    """Return the batch to run next, and the best choice with what is known now.
 
     Args:
         epoch_times_s: Seconds of an epoch by batch.
         runs: The full runs so far, at these batches.
-        max_runs: How many full runs there may be in all, >= 0.
+        max_runs: The number of full runs that are allowed in total, >= 0.
     """
     search = _Search(epoch_times_s, runs)
     next_at = search.next_run() if len(runs) < max_runs else None
@@ -150,7 +150,7 @@ def advise_next_run(
 
 
 class _Search:
-    """The batches, by position, what is known of them, and which of them may be run or chosen."""
+    """The state of the search. Methods refer to batches by their position in `batches`."""
 
     def __init__(self, epoch_times_s: Mapping[int, float], runs: Sequence[FullRun]) -> None:
         self.batches = sorted(epoch_times_s)
@@ -166,9 +166,10 @@ class _Search:
         self._open = [at for at in self._untried if not self._is_ruled_out(at)]
 
     def _is_ruled_out(self, at: int) -> bool:
-        """Return whether it lies beyond a failure.
+        """Return whether a failed run rules a batch out.
 
-        That is seen from what reached the target, or else from below.
+        Batches beyond a failure are ruled out, seen from the batches that reached the target. If
+        none did, all batches above a failure are.
         """
         if not self._reached:
             return any(at > failed for failed in self._failed)
@@ -189,19 +190,23 @@ class _Search:
         return min(self._open, key=self._promise, default=None)
 
     def _promise(self, at: int) -> float:
-        """Return the logarithm of the time until one of several runs at it reaches the target."""
+        """Return the logarithm of the expected time until a run at this batch reaches the target.
+
+        Runs are repeated until one succeeds, which takes 1 / chance of them.
+        """
         return float(self._log_times[at] - np.log(self._belief.chance[at]))
 
     def next_run(self) -> int | None:
         if not self._reached:
-            # Where even the smallest failed, what is larger may be run, but not chosen.
+            # If even the smallest batch failed, larger ones may still be run, but not chosen.
             return min(self._open or self._untried, key=self._promise, default=None)
         return min(self._open, key=self._expected_after, default=None)
 
     def _expected_after(self, at: int) -> float:
-        """Return the expected change of the logarithm of the chosen time by a run.
+        """Return how much a run is expected to change the log time of the choice, plus its price.
 
-        Its price counts.
+        Lower is better. For each of five possible outcomes, the belief is updated as if the run had
+        ended that way, and the best choice is made again. A run that fails changes nothing.
         """
         chosen = self._choosable(self._reached)
         gains: list[float] = []

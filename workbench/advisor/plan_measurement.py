@@ -1,8 +1,8 @@
-"""What is measured before anything is trained: the steps of a few plans, which show all others.
+"""Times the steps of a few plans, from which all other plans are predicted.
 
-The experiment as it stands comes first. Then micro batches from small to large on each number of
-workers, in every variant that may pay. Changes that made steps faster one by one are measured
-together, too. What was measured before is not measured again.
+The experiment without advice comes first. Micro batches from small to large follow on each number
+of workers, in every variant that may be faster. Changes that each made steps faster are then
+measured together. Plans with stored measurements are not measured again.
 """
 
 from __future__ import annotations
@@ -59,35 +59,35 @@ from workbench.training.planning.settings import resolve
 from workbench.training.probes.measurements import PlanProbe
 from workbench.training.strategies.capabilities import conflict_in
 
-# Of the time for advice, how much may go into steps that are timed.
+# The part of the time for advice that is spent on timed steps.
 _PROBE_PART = 0.1
 _SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
-# Micro batches that are measured on the fewest workers, and on each other number of them.
+# Micro batches that are measured on the smallest number of workers, and on each other number.
 _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MAX_WORKER_COUNTS = 5
-# Of the memory that is left for a micro batch. Gradients of activations take some of the rest.
+# The part of the remaining memory that kept activations may take. Their gradients need some of the
+# rest.
 _PART_KEPT = 0.85
-# Earlier measurements are discarded where the step time of the reference differs by more than this
-# factor.
+# Earlier measurements are discarded if the reference's step time differs by more than this factor.
 _AGREES = 1.5
-# Where measuring is slow, fewer plans are measured, but at least this many on each number of
-# workers.
+# If time is short, fewer plans are measured, but at least this many on each number of workers: a
+# line needs two points.
 _MIN_BATCHES = 2
 
 
 @dataclass(frozen=True)
 class MeasurementContext:
-    """What advice is based on besides the experiment.
+    """The workers, and what is known about them before anything is measured.
 
     Attributes:
-        capacity: The workers that are available.
+        capacity: The available workers.
         on_gpu: Whether they compute on GPUs.
         limit_bytes: The memory that one worker may use, or None if unknown.
-        setting: The key of measurements.
-        known: Earlier measurements of that setting.
+        setting: The key under which measurements are stored.
+        known: Earlier measurements with this key.
         noise_scale: The gradient noise scale that earlier trainings measured, in samples.
-        estimated: The estimate of the memory before anything ran.
-        free_cores: CPU cores that each worker may use besides its own.
+        estimated: The memory estimate from before anything ran.
+        free_cores: CPU cores that each worker may use in addition to its own.
     """
 
     capacity: Capacity
@@ -101,7 +101,7 @@ class MeasurementContext:
 
 
 class PlanMeasurer:
-    """Measures plans of one experiment, and keeps the measurements."""
+    """Measures plans of one experiment, and collects the measurements."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class PlanMeasurer:
 
         Args:
             experiment: The experiment.
-            bench: Where to measure.
-            context: The context of the measurements.
+            bench: Executes the measurements.
+            context: The workers and what is known about them.
             budget_s: Seconds that the whole advice may take.
             longest_s: Seconds after which only necessary measurements are made.
             measures_power: Whether to measure the power of the devices. Plans that were measured
@@ -127,8 +127,8 @@ class PlanMeasurer:
             clock: Returns seconds.
 
         Raises:
-            ExperimentError: If the experiment as it stands does not fit, or its power cannot be
-                measured.
+            ExperimentError: If the experiment without advice does not fit into memory, or its power
+                cannot be measured.
         """
         self._experiment, self._bench, self._context = experiment, bench, context
         self.budget_s, self.spent_s = budget_s, 0.0
@@ -147,7 +147,7 @@ class PlanMeasurer:
 
     @property
     def knowledge(self) -> Knowledge:
-        """What was measured so far, and what follows, which takes a while to work out."""
+        """The measurements so far and the models fitted to them, which are cached."""
         measured = tuple(self._measured)
         latest = self._latest
         if latest is None or (latest.placement, latest.measured) != (self.placement, measured):
@@ -164,10 +164,7 @@ class PlanMeasurer:
         )
 
     def _measure_reference(self) -> PlanMeasured:
-        """Measure what the experiment does without advice.
-
-        It also shows how much data there is.
-        """
+        """Measure the experiment without advice. This also shows how much data there is."""
         params = drawn_params(self._experiment)
         workers = resolve(self._experiment, params).plan.workers
         decided = PartialPlan()
@@ -181,14 +178,14 @@ class PlanMeasurer:
             and measured.divides_batch is not False
             and self._has_time
         ):
-            # As a trial would divide it.
+            # A trial would divide its batch in the same way.
             smaller = smaller_micro_batch(PartialPlan.from_json(measured.plan))
             if smaller is None:
                 break
             measured = self._probe(workers, [decided := smaller], params)[0]
         if measured.fits and not self._agrees(measured):
-            # The machine may have been busy just now, or back then: a second measurement shows
-            # which.
+            # The machine may have been busy now or during the earlier measurement. A second
+            # measurement shows which.
             measured = self._probe(workers, [decided], params)[0]
             if measured.fits and not self._agrees(measured):
                 self._measured = [measured]
@@ -197,8 +194,8 @@ class PlanMeasurer:
             and is_open(self._experiment, "loaders")
             and loaders_to_hide(measured.parts_s)
         ):
-            # The first steps may have filled a cache, and a training reads it in all epochs but
-            # one.
+            # The first measurement may have read the data from a disk. A training does that only
+            # in its first epoch, and reads from the cache afterwards. So measure again.
             self._measured.remove(measured)
             measured = self._probe(workers, [decided], params)[0]
         if not measured.fits:
@@ -206,16 +203,16 @@ class PlanMeasurer:
                 f"your current settings do not fit: {str(measured.message).rstrip('.')}",
                 field="plan.micro_batch",
                 next_step=(
-                    "Make the model smaller, or let plan.micro_batch and plan.accumulation be auto."
+                    "Make the model smaller, or set plan.micro_batch and plan.accumulation to auto."
                 ),
             )
         if self._measures_power and measured.power_w is None:
             raise ExperimentError(
-                "the devices here do not report the energy that they use",
+                "the devices of this machine do not report their energy",
                 field="--objective",
                 allowed=(
-                    "time, money, throughput, or energy on NVIDIA GPUs from Volta on and on"
-                    " machines whose counters in /sys/class/powercap can be read"
+                    "time, money or throughput. energy needs an NVIDIA GPU (Volta or newer) or"
+                    " readable counters in /sys/class/powercap"
                 ),
             )
         return measured
@@ -251,12 +248,13 @@ class PlanMeasurer:
         choices = dataclasses.replace(choices, options=options)
         if reference.divides_batch is not False:
             return choices
-        # A step must be made of one micro batch, as the loss of a batch is not that of its parts.
+        # The loss of this batch is not the mean of the losses of its parts, so a step cannot be
+        # divided into micro batches or among workers.
         alone = tuple(number for number in choices.workers if number == 1)
         return dataclasses.replace(choices, accumulations=(1,), workers=alone or choices.workers)
 
     def _kept_sizes(self) -> Iterator[str]:
-        """Yield what a forward pass may keep where little is computed again, if that is known."""
+        """Yield the number of bytes that fit for activations with partial recomputation."""
         law, limit_bytes = self._context.estimated, self._context.limit_bytes
         if law is not None and limit_bytes is not None:
             left_bytes = _PART_KEPT * law.left_for_samples(limit_bytes)
@@ -264,10 +262,10 @@ class PlanMeasurer:
                 yield f"{int(left_bytes / 1e6)}MB"
 
     def measure_plans(self) -> None:
-        """Measure variants that may be faster, and if plans do not fit, those that save memory.
+        """Measure variants that may be faster. If plans do not fit, also those that save memory.
 
-        Dividing the model takes the place of exchanging its gradients, which may be faster on slow
-        links.
+        If replicas wait long for each other, variants that divide the model are also measured. They
+        do not exchange gradients, which may be faster on slow links.
         """
         choices = self.choices
         base = self._base_variant()
@@ -294,7 +292,7 @@ class PlanMeasurer:
                     self._measure_variant(choices, variant)
 
     def _base_variant(self) -> Variant:
-        """Return the usual variant, with what the experiment as it stands does for speed."""
+        """Return the usual variant, with the settings for speed that the experiment already has."""
         base = self.choices.usual_variant
         reference = variant_of(plan_of(self.reference.plan))
         for dimension in VARIANT:
@@ -304,7 +302,7 @@ class PlanMeasurer:
         return base
 
     def _all_fit(self, choices: Choices, variants: Sequence[Variant]) -> bool:
-        """Return whether memory keeps no plan from being used, so that none has to be saved."""
+        """Return whether every plan fits, so that no memory has to be saved."""
         knowledge = self.knowledge
         if not list(enumerate_plans(choices, variants, knowledge)):
             return False
@@ -316,28 +314,26 @@ class PlanMeasurer:
 
     @property
     def _has_time(self) -> bool:
-        """Whether there is time for what may be faster, beyond what every advice needs."""
+        """Whether there is time for optional measurements."""
         return self.spent_s < self.budget_s
 
     def _waits_for_links(self, variant: Variant) -> bool:
-        """Return whether replicas wait long for each other, and may divide the model."""
+        """Return whether replicas wait long for each other, and the model may be divided."""
         params, training = self.choices.params, self._experiment.training
-        # adascale needs the noise, which whole models show
+        # adascale needs the gradient noise, which is only measured if each worker has all gradients
         rule = params.get("lr_rule", training.lr_rule)
         if "strategy" not in changeable_ways(self._experiment, params) or rule == "adascale":
             return False
         return waits_for_links(self._measured, variant)
 
     def compare_placements(self, plans: Sequence[Plan]) -> bool:
-        """Measure the best plan of several workers on many nodes, too.
-
-        Stay there if that is faster.
+        """Measure the best plan of several workers on few and on many nodes. Keep the faster.
 
         Args:
             plans: The best plans on few nodes, the best first.
 
         Returns:
-            Whether anything was measured, so that other plans may be the best now.
+            Whether anything was measured. Another plan may then be the best.
         """
         plan = next((plan for plan in plans if plan.workers > 1), None)
         if plan is None or "resources.placement" not in self.choices.open_fields:
@@ -360,7 +356,7 @@ class PlanMeasurer:
     def find_fastest_batches(self) -> None:
         """Look for the fastest micro batch on each number of workers.
 
-        Only where the batch may follow it.
+        Nothing is done unless the global batch may follow from the micro batch.
         """
         choices = self.choices
         if (
@@ -397,11 +393,11 @@ class PlanMeasurer:
             missing = [size for size in wanted if not self._is_known(variant, workers, size)]
             plans = [PartialPlan.of_plan(plan_with(variant, workers, size)) for size in missing]
             if plans:
-                # Each makes a global batch of its own, whatever the experiment sets.
+                # The plan determines the global batch, not the experiment.
                 self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
 
     def _affordable(self, most: int, num_counts: int) -> int:
-        """Return how many plans to measure on each of some numbers of workers."""
+        """Return how many plans to measure on each of the remaining numbers of workers."""
         if self.num_measured == 0:
             return most
         left_s = (self._longest_s - self.spent_s) / num_counts
@@ -424,7 +420,7 @@ class PlanMeasurer:
         *,
         surveys_links: bool = False,
     ) -> list[PlanMeasured]:
-        """Measure plans, and the links where they were not yet, or may be others."""
+        """Measure plans. Also sweep the links if that was not done for this number of workers."""
         share_s = _PROBE_PART * self.budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
         limit = self._context.limit_bytes
         order = PlanProbe(
@@ -441,14 +437,14 @@ class PlanMeasurer:
         )
         began_s = self._clock()
         measured = self._bench.probe(workers, plans, order, params)
-        # Less than a moment cannot be divided by.
+        # Never 0, because others divide by it.
         self.spent_s += max(self._clock() - began_s, 1e-6)
         self._measured += measured
         self.num_measured += len(measured)
         return measured
 
     def measure_again(self, plans: Iterable[Plan]) -> None:
-        """Time plans once more, in their order, whatever is known of them."""
+        """Time plans again in this order, even if they were measured before."""
         for workers, some in itertools.groupby(plans, key=lambda plan: plan.workers):
             decided = [PartialPlan.of_plan(plan) for plan in some]
             self._probe(workers, decided, {**self.choices.params, "global_batch": "auto"})
@@ -463,18 +459,18 @@ class PlanMeasurer:
         """Return the best plan of each global batch, the most promising batch first.
 
         Args:
-            goal: What the plans should be best for.
-            noise_scale: The gradient noise scale in samples, where it was measured.
+            goal: The goal of the advice.
+            noise_scale: The gradient noise scale in samples, or None if it was not measured.
 
         Raises:
-            ExperimentError: If no plan that is allowed fits.
+            ExperimentError: If no allowed plan fits.
         """
         plans = self.plans_that_fit()
         if not plans:
             raise ExperimentError(
-                "no plan that is allowed fits into the memory of a worker",
+                "no allowed plan fits into the memory of a worker",
                 field="plan",
-                next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
+                next_step="Set plan.micro_batch, plan.recompute and plan.strategy to auto.",
             )
         return best_plans(
             plans,
@@ -490,17 +486,16 @@ def combined_variant(
 ) -> Variant | None:
     """Return the base with all changes that made its steps clearly faster.
 
-    Changes that exclude each other are taken from the one that brings most. Approximate exchanges
-    are omitted, as steps are not all that they cost.
+    If changes exclude each other, the one with the largest gain is used. Approximate exchanges are
+    skipped, because faster steps are not their only effect.
 
     Args:
-        measured: Of one setting.
+        measured: The measurements of one setting.
         base: The variant from which the others differ.
-        changed: Variants that each differ from it in one dimension and the options that belong to
-            it.
+        changed: Variants that differ from the base in one dimension and its options.
 
     Returns:
-        None if fewer than two changes go together.
+        The combined variant, or None if fewer than two changes can be combined.
     """
     times_s: dict[Variant, dict[tuple[int, int], float]] = {}
     for measurement in measured:
@@ -531,13 +526,13 @@ def combined_variant(
 
 
 def spread_evenly(values: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` values, evenly in the logarithm.
+    """Return at most `count` values that are spread evenly on a logarithmic scale.
 
     The lowest and the highest are among them.
 
     Args:
         values: Positive whole numbers.
-        count: How many at most, at least 2.
+        count: The largest number of values, at least 2.
     """
     ordered = sorted(set(values))
     if len(ordered) <= count:
@@ -548,11 +543,11 @@ def spread_evenly(values: Sequence[int], count: int) -> list[int]:
 
 
 def num_affordable(most: int, left_s: float, plan_s: float) -> int:
-    """Return how many plans to measure, where time is short, but never too few for a slope.
+    """Return how many plans to measure in the time that is left, but at least two.
 
     Args:
-        most: As many as would be measured with all time there is, at least 2.
-        left_s: Seconds that are left. Less than 0 where more was spent than there was.
-        plan_s: Seconds that measuring a plan takes, > 0.
+        most: How many plans to measure if time does not matter, at least 2.
+        left_s: Seconds that are left. Below 0 if more than the budget was spent.
+        plan_s: Seconds that it takes to measure one plan, > 0.
     """
     return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

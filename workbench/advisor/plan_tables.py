@@ -1,7 +1,7 @@
-"""Tables of plans: step times and memory of the plans in one file, from those measured in another.
+"""Predicts step times and memory for the plans in one table from measurements in another.
 
-A table is about the replicas of one model on nodes and GPUs, or, where it has one of the columns
-that tell of more, about stages, tensor parts and models of several shapes.
+A simple table describes replicas of one model on nodes and GPUs. A table with other columns, such
+as `stages`, also describes divided models of several shapes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from workbench.hardware.performance.step_time import Measurement, Point, Predict
 from workbench.hardware.performance.topology import Topology
 
 MAX_COUNT = 10_000_000
-"""The largest number of anything that a plan counts."""
+"""The largest number that a column of a plan may contain."""
 _MAX_MEASURED = 1e6
 SHAPE = tuple(field.name for field in fields(ModelShape))
 DIMENSIONS = ("replicas", "stages", "tensor")
@@ -69,7 +69,7 @@ def _zero(cell: str) -> int | None:
         return None
     if cell not in ("0", "1", "2", "3"):
         raise ValueError(
-            "0 (nothing is shared), 1 (the optimizer's state), 2 (gradients) or 3 (parameters)"
+            "0 (nothing is sharded), 1 (optimizer state), 2 (also gradients) or 3 (also parameters)"
         )
     return int(cell)
 
@@ -82,26 +82,26 @@ PLAN = (
     Column("micro_batch", _micro_batch, required=False),
     Column("zero", _zero, required=False),
 )
-# A table with one of these is about more than the replicas of one model.
+# A table with one of these columns describes divided models.
 _TELLING = frozenset((*DIMENSIONS, *SHAPE))
 
 
 def are_divided_plans(measured: Path, points: Path) -> bool:
-    """Return whether tables are about stages, tensor parts, accumulation or the shape of models.
+    """Return whether tables contain stages, tensor parts, accumulation or the shape of models.
 
     Raises:
-        DataError: If one cannot be read.
+        DataError: If a table cannot be read.
     """
     heads = read_heads(measured)
     return bool(_TELLING & {*heads, *read_heads(points)}) or "accumulation" in heads
 
 
 def plan_of(row: dict[str, Any]) -> ParallelPlan:
-    """Make a plan of a row. Replicas follow from gpus where they are not given.
+    """Convert a row to a plan. If replicas are not given, they follow from gpus.
 
     Raises:
-        DataError: If gpus, nodes and the dimensions contradict each other. Its field is the one to
-            check.
+        DataError: If gpus, nodes and the dimensions contradict each other. The error contains the
+            column to check.
     """
     stages, tensor, nodes = row["stages"] or 1, row["tensor"] or 1, row["nodes"] or 1
     replicas, gpus = row["replicas"], row["gpus"]
@@ -136,24 +136,23 @@ def plan_of(row: dict[str, Any]) -> ParallelPlan:
 
 
 def read_plans(path: Path) -> list[ParallelPlan]:
-    """Read plans whose time or memory is wanted.
+    """Read plans whose time or memory is to be predicted.
 
     Args:
-        path: A CSV file with any of the columns of `PLAN`. One that lacks is 1, or unknown for a
-            shape.
+        path: A CSV file with any of the columns of `PLAN`. A missing column counts as 1, or as
+            unknown if it belongs to the shape of the model.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
-            row.
+        DataError: If a cell has a wrong value, a row contradicts itself, or there is no row.
     """
     return check_has_plans(path, read_objects(path, plan_of, *PLAN))
 
 
 def read_measured_steps(path: Path) -> list[MeasuredStep]:
-    """Read measured plans: the columns of `PLAN`, and step_time_s.
+    """Read measured plans from the columns of `PLAN` and step_time_s.
 
     Raises:
-        DataError: As `read_plans`, or if there is no row.
+        DataError: For the same reasons as in `read_plans`.
     """
     read = read_objects(
         path,
@@ -169,20 +168,21 @@ def predict_divided_steps(
 ) -> tuple[list[ParallelPlan], list[Prediction]]:
     """Predict the steps of the plans in one file from measured steps in another.
 
-    A prediction a plan.
+    Returns:
+        The plans, and one prediction per plan.
 
     Raises:
-        DataError: If a file cannot be understood, or nothing was measured.
+        DataError: If a file is malformed or has no rows.
     """
     steps, plans = read_measured_steps(measured), read_plans(points)
     return plans, predict_steps(steps, plans)
 
 
 def read_measured_peaks(path: Path) -> list[MeasuredPeak]:
-    """Read measured peaks: the columns of `PLAN` that are known, and memory_gb.
+    """Read measured peaks from the columns of `PLAN` and memory_gb.
 
     Raises:
-        DataError: As `read_plans`, or if there is no row.
+        DataError: For the same reasons as in `read_plans`.
     """
     read = read_objects(
         path,
@@ -198,10 +198,11 @@ def predict_peaks(
 ) -> tuple[list[ParallelPlan], list[MemoryPrediction]]:
     """Predict the memory of the plans in one file from measured peaks in another.
 
-    A prediction a plan.
+    Returns:
+        The plans, and one prediction per plan.
 
     Raises:
-        DataError: If a file cannot be understood, or nothing was measured.
+        DataError: If a file is malformed or has no rows.
     """
     peaks, plans = read_measured_peaks(measured), read_plans(points)
     return plans, predict_memory(peaks, plans)
@@ -209,12 +210,12 @@ def predict_peaks(
 
 def _check_not_empty(path: Path, rows: list[Any]) -> list[Any]:
     if not rows:
-        raise DataError(f"{path} holds no measurement", allowed="one row or more")
+        raise DataError(f"{path} contains no measurements", allowed="at least one row")
     return rows
 
 
 def _gpus_per_node(cell: str) -> tuple[int, ...] | None:
-    """Read `4+4`. An empty cell is None."""
+    """Parse a cell such as `4+4`. An empty cell is None."""
     if not cell:
         return None
     parts = [part.strip() for part in cell.split("+")]
@@ -239,15 +240,14 @@ def read_measured(path: Path) -> list[Measurement]:
     """Read measured plans.
 
     Args:
-        path: A CSV file with columns nodes, gpus, micro_batch, step_time_s; and gpus_per_node and
-            sync_time_s where they are known.
+        path: A CSV file with the columns nodes, gpus, micro_batch and step_time_s. The columns
+            gpus_per_node and sync_time_s are optional.
 
     Returns:
-        One measurement a row, in order.
+        One measurement per row, in order.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
-            row.
+        DataError: If a cell has a wrong value, a row contradicts itself, or there is no row.
     """
     measured = read_objects(
         path,
@@ -260,18 +260,17 @@ def read_measured(path: Path) -> list[Measurement]:
 
 
 def read_points(path: Path) -> list[Point]:
-    """Read plans whose step time is wanted.
+    """Read plans whose step time is to be predicted.
 
     Args:
-        path: A CSV file with columns nodes, gpus, micro_batch; and gpus_per_node and accumulation,
-            which is 1 otherwise.
+        path: A CSV file with the columns nodes, gpus and micro_batch. The columns gpus_per_node and
+            accumulation are optional. The default of accumulation is 1.
 
     Returns:
-        One point a row, in order.
+        One point per row, in order.
 
     Raises:
-        DataError: If a cell is not what its column holds, a row contradicts itself, or there is no
-            row.
+        DataError: If a cell has a wrong value, a row contradicts itself, or there is no row.
     """
     columns = (*_PLAN, Column("accumulation", positive_whole_number, required=False))
     return check_has_plans(path, read_objects(path, _make_point, *columns))
@@ -280,10 +279,7 @@ def read_points(path: Path) -> list[Point]:
 def predict_step_times(
     measured: Sequence[Measurement], points: Sequence[Point]
 ) -> list[Prediction]:
-    """Predict the steps of plans from measured ones, of which there is at least one.
-
-    A prediction a point.
-    """
+    """Predict the step time of each point from at least one measurement."""
     return fit(measured).predict(points)
 
 
@@ -291,7 +287,7 @@ def _make_measurement(row: dict[str, Any]) -> Measurement:
     step_time_s, sync_time_s = row["step_time_s"], row["sync_time_s"]
     if sync_time_s is not None and sync_time_s > step_time_s:
         raise DataError(
-            f"{sync_time_s:g} s are more than the step takes",
+            f"{sync_time_s:g} s is longer than the step",
             field="sync_time_s",
             allowed=f"at most step_time_s, {step_time_s:g}",
         )

@@ -1,7 +1,7 @@
-"""All allowed plans, and what follows from measurements: step time, memory, whether one fits.
+"""Enumerates the allowed plans, and predicts their step time and memory from measurements.
 
-Step times of one variant (precision, strategy, recomputation) follow one fitted model. Its memory
-follows the line through what was measured, or what was estimated before anything ran. Nothing is
+One model of step times is fitted to each variant (precision, strategy, recomputation). Its memory
+is a straight line through the measured peaks, or the estimate from before anything ran. Nothing is
 measured here.
 """
 
@@ -32,18 +32,18 @@ from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of
 from workbench.training.strategies.pipeline_order import duration
 
-# More micro steps than memory requires are rarely faster: this many ways to divide a batch are
-# compared.
+# How many ways to divide a batch are compared. More micro steps than memory requires are rarely
+# faster.
 _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
-# Where it was not measured, the noise scale is taken to be this many reference batches.
+# An unmeasured noise scale is assumed to be this many reference batches.
 _NOISE_PRIOR = 4.0
-# Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
+# Plans whose predicted times differ by less count as equal. The one with fewer workers is used.
 SAME = 0.03
 
 
 class Knowledge:
-    """What was measured of one setting, and what follows for other plans."""
+    """The measurements of one setting, and predictions for other plans."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Knowledge:
         """Read measurements.
 
         Args:
-            measured: Of one setting.
-            workers_per_node: How many workers each node holds.
-            placement: Whether a gang is put on as few nodes as there can be, or on as many.
-            limit_bytes: What one worker may hold, or None if that is not known.
-            estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated
-                before anything ran.
+            measured: The measurements of one setting.
+            workers_per_node: How many workers fit on each node.
+            placement: Whether workers are placed on as few or on as many nodes as possible.
+            limit_bytes: The memory that one worker may use, or None if unknown.
+            estimated: The estimated memory of plain plans (ddp without recomputation), from before
+                anything ran.
         """
         self.measured = tuple(measured)
         plans = [read_plan(event.plan) for event in measured]
@@ -75,7 +75,7 @@ class Knowledge:
         self._estimated = estimated
 
     def with_more(self, measured: PlanMeasured) -> Knowledge:
-        """Return what is known with one more measurement."""
+        """Return the knowledge with one more measurement."""
         return Knowledge(
             [*self.measured, measured],
             self._room,
@@ -89,16 +89,17 @@ class Knowledge:
 
         Arguments as in the constructor.
         """
-        _ = self._models  # fitted once for all
+        _ = self._models  # fits them before the copy, so that all copies share them
         other = copy.copy(self)
         other._room, other.limit_bytes = sorted(workers_per_node, reverse=True), limit_bytes
         return other
 
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:
-        """Fit what was measured alone.
+        """Fit a model to each variant.
 
-        Trials beside others only show how plans differ from each other.
+        Trials that shared the machine are slower than plans that were measured alone. They only
+        show how plans differ from each other, so their times are divided by the slowdown first.
         """
         models, alone = dict(self._alone), self._rows(is_alone=True)
         for variant, rows in self._rows(is_alone=False).items():
@@ -116,7 +117,7 @@ class Knowledge:
 
     @cached_property
     def _factors(self) -> dict[Variant, float]:
-        """Return how many times as long as alone the steps of trials took, in the middle."""
+        """Return the median slowdown of trials against plans measured alone, by variant."""
         factors: dict[Variant, float] = {}
         for variant, rows in self._rows(is_alone=False).items():
             if variant in self._alone:
@@ -145,19 +146,16 @@ class Knowledge:
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long steps take in trials, beside others, as alone.
-
-        None if not known.
-        """
+        """The factor by which steps are slower in trials that share the machine, or None."""
         return statistics.median(self._factors.values()) if self._factors else None
 
     @property
     def variants(self) -> list[Variant]:
-        """The variants of which a step time was measured."""
+        """The variants with a measured step time."""
         return list(self._models)
 
     def topology(self, num_workers: int) -> Topology:
-        """Return where a number of workers would be placed."""
+        """Return the nodes on which a number of workers would be placed."""
         if num_workers > sum(self._room):
             return Topology((num_workers,))
         chosen = [0] * len(self._room)
@@ -187,30 +185,31 @@ class Knowledge:
         return [estimates[index] for index in range(len(plans))]
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
-        """Return what was measured of exactly this plan, where it was. A model smooths it over.
+        """Correct a prediction by measurements of this plan and of plans like it.
 
-        Where it was not, a step takes at least as long as that of fewer workers on one node with
-        the same work. What was measured on two nodes says nothing: rings of three and more are
-        often faster. A step of several micro batches takes at most as long as that many steps of
-        one.
+        The measured time of the same plan replaces the prediction, which smooths it over. Without
+        one, two bounds apply. A step takes at least as long as with fewer workers on one node and
+        the same work per worker. Two nodes give no such bound, because rings of three or more are
+        often faster. And k micro steps take at most as long as k steps with one.
         """
-        found_s = self._found_s(plan)
-        if found_s is not None:
-            return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
-        one_s = self._found_s(replace(plan, accumulation=1))
-        if one_s is not None and plan.stages == 1:
-            predicted = predicted.at_most(plan.accumulation * one_s)
-        alike = [
+        measured_s = self._measured_step_s(plan)
+        if measured_s is not None:
+            low_s, high_s = min(predicted.low, measured_s), max(predicted.high, measured_s)
+            return Estimate(measured_s, low_s, high_s)
+        micro_step_s = self._measured_step_s(replace(plan, accumulation=1))
+        if micro_step_s is not None and plan.stages == 1:
+            predicted = predicted.at_most(plan.accumulation * micro_step_s)
+        smaller = [
             plan_with(variant_of(plan), workers, plan.micro_batch, plan.accumulation)
             for workers in {known.workers for known in self._within_s}
             if workers < plan.workers
         ]
         return predicted.at_least(
-            max((self._within_s.get(known, 0.0) for known in alike), default=0.0)
+            max((self._within_s.get(known, 0.0) for known in smaller), default=0.0)
         )
 
-    def _found_s(self, plan: Plan) -> float | None:
-        """Return the step time that was measured of exactly this plan, as if it had been alone."""
+    def _measured_step_s(self, plan: Plan) -> float | None:
+        """Return the measured step time of this plan as if nothing else had run, or None."""
         timed = self._timed_here(plan)
         if timed and timed[-1].by_trial is not None:
             return (timed[-1].step_time_s or 0.0) / self._factors.get(variant_of(plan), 1.0)
@@ -218,25 +217,25 @@ class Knowledge:
 
     @cached_property
     def _within_s(self) -> dict[Plan, float]:
-        """Return the measured step times on one node of plans whose workers all do a whole step."""
+        """Return the step times measured on one node, except for strategies that divide state.
+
+        With such a strategy, more workers have less work each, so fewer workers give no bound.
+        """
         return {
-            plan: self._found_s(plan) or 0.0
+            plan: self._measured_step_s(plan) or 0.0
             for plan in self._timed
             if all(len(timed.workers_per_node) <= 1 for timed in self._timed_here(plan))
             and not (plan.strategy in STRATEGIES and capabilities_of(plan.strategy).divides_state)
         }
 
     def timings_s(self, plan: Plan) -> list[float]:
-        """Return the step times that probes measured of exactly this plan, the earliest first."""
+        """Return the step times that probes measured for this plan, the earliest first."""
         return [
             timed.step_time_s or 0.0 for timed in self._timed_here(plan) if timed.by_trial is None
         ]
 
     def _timed_here(self, plan: Plan) -> list[PlanMeasured]:
-        """Return what was timed of exactly this plan.
-
-        Where its workers would be placed, if it was timed there.
-        """
+        """Return the timings of this plan, if possible with the placement that it would have."""
         timed, placed = self._timed.get(plan, []), self.topology(plan.workers).gpus_per_node
         return [
             event for event in timed if tuple(sorted(event.workers_per_node)) == placed
@@ -251,11 +250,9 @@ class Knowledge:
         return timed
 
     def power_w(self, plan: Plan) -> float | None:
-        """Return what all devices of a plan use.
+        """Return the power of the nearest metered plan, or None if no plan was metered.
 
-        That of the nearest plan that was metered, None without any.
-
-        Of these, plans on as many workers are nearest, then those with a like micro batch.
+        The nearest plan has the most similar number of workers, then the most similar micro batch.
         """
         metered = [
             (known, event.power_w) for known, event in self._by_plan if event.power_w is not None
@@ -270,30 +267,27 @@ class Knowledge:
         return min(metered, key=lambda item: distance(item[0]))[1]
 
     def price(self, plan: Plan, goal: Goal) -> float:
-        """Return what a second of a plan costs in terms of a goal.
+        """Return the price of a second of a plan: its workers for money, its watts for energy.
 
-        Workers, watts, or nothing but itself.
+        For the other goals, a second costs 1.
         """
         if goal == "money":
             return plan.workers
         return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
     def price_over(self, plan: Plan, usual: Plan, goal: Goal) -> float:
-        """Return the price of a second of a plan, as budgets count it.
-
-        One of `usual` costs 1.
-        """
+        """Return the price of a second of a plan, relative to a second of the plan `usual`."""
         return self.price(plan, goal) / self.price(usual, goal)
 
     def memory(self, plan: Plan) -> MemoryNeed | None:
-        """Return what one worker of a plan holds, or None if it is not known."""
+        """Return the memory of one worker of a plan, or None if it is unknown."""
         law, measured = self._memory_law(plan)
         if law is None:
             return None
         return MemoryNeed(law.peak_bytes(plan.micro_batch), self.limit_bytes, measured)
 
     def fits(self, plan: Plan) -> bool:
-        """Return whether a plan fits. One of which nothing is known is taken to fit."""
+        """Return whether a plan fits. A plan about which nothing is known counts as fitting."""
         for known, event in self._like(plan):
             if not event.fits and (plan.micro_batch >= known.micro_batch or not event.is_possible):
                 return False
@@ -301,13 +295,14 @@ class Knowledge:
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
 
     def is_possible(self, plan: Plan) -> bool:
-        """Return whether nothing but memory is known to prevent a plan."""
+        """Return whether a plan is possible, as far as is known and apart from its memory."""
         return all(event.is_possible for _, event in self._like(plan))
 
     def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
-        """Return what was measured of the variant of a plan.
+        """Return the measurements of a plan's variant.
 
-        On one worker or on several, as the plan has.
+        One worker needs no buffers for an exchange, so a plan on one worker is only compared with
+        plans on one worker, and a plan on several with plans on several.
         """
         return [
             (known, event)
@@ -326,7 +321,7 @@ class Knowledge:
             return self._estimated_law(plan), False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
-        # Caches of libraries may make a smaller batch hold more: then the peak is flat.
+        # Caches of libraries may let a smaller batch use more memory. Then the peak is constant.
         floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
         return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), is_exact
 
@@ -342,7 +337,7 @@ class Knowledge:
 
 
 def _flow(plan: Plan) -> float:
-    """Return how many times as long as one micro batch all of them take through the stages."""
+    """Return the time for all micro batches through the stages, relative to a single one."""
     if plan.stages == 1:
         return 1.0
     lasts, alone = (
@@ -354,12 +349,12 @@ def _flow(plan: Plan) -> float:
 def enumerate_plans(
     choices: Choices, variants: Sequence[Variant], fits: Knowledge | None = None
 ) -> Iterator[Plan]:
-    """Yield the plans that are allowed, and fit as far as is known.
+    """Yield the plans that are allowed and, as far as is known, fit.
 
     Args:
-        choices: What may be chosen.
+        choices: The allowed settings.
         variants: The variants to consider.
-        fits: What is known of memory, or None to leave nothing out for it.
+        fits: The knowledge of memory, or None to include plans that do not fit.
     """
     for variant in variants:
         able = [workers for workers in choices.workers if is_possible_on(variant, workers)]
@@ -370,15 +365,17 @@ def enumerate_plans(
 def _divisions(
     choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
 ) -> Iterator[Plan]:
-    """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
+    """Yield the divisions of a batch with the fewest micro steps that fit, and a few with more."""
     replicas, rest = divmod(workers, variant.workers_per_replica)
     able = capabilities_of(str(variant.get("strategy")))
     if replicas == 1 and able.needs_replicas and _has_simpler(choices):
         return
+    # Replicas must be divisible into groups that share parameters, and a model may only be divided
+    # along the axis of its strategy.
     rest = rest or replicas % (variant.shard or 1) or (variant.shard and not able.takes_shard)
     if rest or any(((variant.get(axis) or 1) != 1) != (axis == able.axis) for axis in BY_AXIS):
         return
-    num_found = 0
+    num_divisions = 0
     accumulations = choices.accumulations or tuple(
         2**power for power in range(_MAX_ACCUMULATION.bit_length())
     )
@@ -388,17 +385,17 @@ def _divisions(
         )
     for accumulation in accumulations:
         micro_batch, rest = divmod(batch, replicas * accumulation)
-        if micro_batch == 0 or num_found >= _MAX_DIVISIONS:
+        if micro_batch == 0 or num_divisions >= _MAX_DIVISIONS:
             return
         plan = plan_with(variant, workers, micro_batch, accumulation)
         allowed = choices.micro_batches is None or micro_batch in choices.micro_batches
         if rest == 0 and allowed and (known is None or known.fits(plan)):
-            num_found += 1
+            num_divisions += 1
             yield plan
 
 
 def _has_simpler(choices: Choices) -> bool:
-    """Return whether a single replica may be computed without dividing among replicas."""
+    """Return whether a strategy is allowed that runs a single replica without dividing anything."""
     able = (capabilities_of(str(name)) for name in choices.options["strategy"])
     return any(
         capabilities.axis is None and not capabilities.needs_replicas for capabilities in able
@@ -415,16 +412,16 @@ def best_plans(
 ) -> list[Plan]:
     """Return the best plan of each global batch, the most promising batch first.
 
-    An approximate exchange needs more steps than any model knows. So it never replaces an exact
-    one: where one is allowed and makes faster steps, its best plan follows that of the same batch,
-    to be raced.
+    An approximate exchange needs more steps, and no model predicts how many. So it never replaces
+    an exact one. If its steps are faster, its best plan follows the exact plan of the same batch,
+    so that both can be raced.
 
     Args:
-        plans: What to choose among. Step times of their variants were measured.
-        knowledge: What was measured.
-        goal: What the plans should be best for.
-        base_batch: The batch whose samples count as 1.
-        noise_scale: The gradient noise scale in samples, where it was measured.
+        plans: The plans to choose from. Step times of their variants were measured.
+        knowledge: The measurements.
+        goal: The goal of the advice.
+        base_batch: The batch at which a sample has the value 1.
+        noise_scale: The gradient noise scale in samples, or None if it was not measured.
     """
     step_times_s = dict(
         zip(plans, (step_time.value for step_time in knowledge.step_times(plans)), strict=True)
@@ -435,6 +432,7 @@ def best_plans(
 
     exact: dict[int, Plan] = {}
     inexact: dict[int, Plan] = {}
+    # Simple plans come first, and another replaces them only if it is clearly cheaper.
     for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
         best = exact if exchange_capabilities(plan.exchange).is_exact else inexact
         other = best.get(plan.global_batch)

@@ -1,8 +1,8 @@
-"""What an Optuna study adds to the plans that were enumerated: rates and plans to try next.
+"""Proposes which plans to train, and with which learning rates, by an Optuna study.
 
-The models predict which plans exist, fit and are fast; which rate and plan reach a target first
-only trainings can show. The study proposes them, starts with what the models favour, and only names
-plans that fit. How a training goes is left to `race`.
+Models predict which plans fit and are fast. Only trainings can show which plan and rate reach a
+target first. The study starts with the favourites of the models, and only proposes plans that fit.
+`race` judges the trainings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.search import Study
 METRIC = "seconds"
 _MAX_PROPOSALS = 500
 _NOTHING_TO_TRAIN = "elsewhere:train"
-"""A placeholder: the study only proposes plans, and trains nothing."""
+"""A placeholder, because the study trains nothing itself."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RatedPlan:
 
 
 class Proposer:
-    """Proposes rated plans: the models' favourites, then what an Optuna study finds."""
+    """Proposes plans with rates: first the models' favourites, then proposals of a study."""
 
     def __init__(
         self,
@@ -45,11 +45,12 @@ class Proposer:
         """Start a study.
 
         Args:
-            experiment: What is to be trained.
-            choices: What rates are allowed.
-            plans: The plans to choose among, by name.
+            experiment: The experiment.
+            choices: The allowed settings.
+            plans: The plans to choose from, by name.
             rates: The lowest and the highest rate at the reference batch.
-            favourites: What to try first, in order. Each is taken when it is its turn.
+            favourites: The first candidates in order. The iterator only advances when the next one
+                is needed, so it can depend on the results so far.
         """
         self._choices = choices
         self._plans = dict(plans)
@@ -77,7 +78,7 @@ class Proposer:
         self._favourites = iter(favourites)
 
     def ask(self) -> tuple[int, RatedPlan] | None:
-        """Return the next rated plan and its number, or None if there are no more."""
+        """Return the number of the next proposal and the plan with its rate, or None at the end."""
         favourite = next(self._favourites, None)
         if favourite is not None:
             self._study.enqueue({"plan": self._names[favourite.plan], "lr": favourite.lr})
@@ -86,15 +87,12 @@ class Proposer:
             return None
         lr = proposal.params["lr"]
         assert isinstance(lr, float | int)
-        # Further digits make no difference and would be written everywhere.
+        # More than three digits make no difference to a training, but would appear everywhere.
         lr = float(lr) if self._choices.listed_rates is not None else float(f"{lr:.3g}")
         return proposal.trial, RatedPlan(self._plans[str(proposal.params["plan"])], lr)
 
     def tell(self, number: int, seconds: float | None) -> None:
-        """Report how long a rated plan took, or would have.
-
-        None if it never reported anything finite.
-        """
+        """Report the score of a proposal in seconds, or None if it never had a finite value."""
         ended = TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
         if seconds is not None:
             values = {METRIC: seconds}

@@ -1,8 +1,8 @@
-"""Which candidate comes further in the same time: short trainings, of which the hopeless end early.
+"""Finds the best candidate by short trainings. Hopeless ones end early.
 
-A candidate that reaches the target sets the time that the others have to beat. Without a target all
-have the same time. Who proposes candidates, and how one is trained, is given from outside: nothing
-here knows Ray, torch or Optuna.
+The first candidate to reach the target sets the time that the others must beat. Until then there
+are heats, as in successive halving. Without a target, all candidates get the same time. The caller
+proposes the candidates and trains them, so nothing here depends on Ray, torch or Optuna.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Entrant = TypeVar("Entrant", bound=Hashable)
-# Before this part of the time to beat no candidate is ended: first reports are not representative.
+# No candidate is ended before this part of the time to beat: first reports are not representative.
 _GRACE = 1 / 8
-# The allowed delay: a candidate must be where the best one was after this part of its time.
+# After a time t, a candidate must be at least as good as the best one was after this part of t.
 _SLACK = 0.5
-# Until one has reached the target there are heats: this many candidates get this part of the budget
-# each, the better half of them twice as long, and the best of these all the time it needs.
+# Until a candidate has reached the target, there are heats. In the first, this many candidates get
+# this part of the budget each. The better half gets twice the time in the next heat, and so on. The
+# last one gets all the time it needs.
 _HEAT_PART = 1 / 20
 _HEAT_SIZE = 6
 # Without a target, this many trainings should fit into the budget.
 _TRAININGS = 6
-# Candidates within this factor of the best are tried again with other seeds.
+# Candidates within this factor of the best are repeated with other seeds.
 _CLOSE = 1.25
 _MAX_CLOSE = 4
 _MAX_REPEATS, _MIN_REPEATS = 5, 3
-# A training that misses the target counts as this many times the best. At least this part must
-# reach it.
+# A training that misses the target counts as at least this many times the best time. A candidate
+# only gets a time if at least this part of its trainings reached the target.
 _MISSED = 3.0
 _RELIABLE = 0.5
-# What is kept of the budget for trying again.
+# The part of the budget that is reserved for repeats.
 _CONFIRM_PART = 0.35
-# One training may be luck: others may take this much longer than the fastest, and repeats twice
-# that.
+# The fastest training may have been lucky. Others may take this many times as long, and repeats
+# twice that.
 _LONGER = 1.15
 
 
 @dataclass
 class Course(Generic[Entrant]):
-    """How one training went.
+    """The progress of one training.
 
     Attributes:
         entrant: The candidate.
-        repeat: Which of its trainings this is, from 0.
-        elapsed_s: When values were reported, in seconds of training. Costlier candidates count
-            more.
-        best_values: The best value up to then. Higher is better.
-        reached_s: When the target was reached.
-        ended_s: When the training ended.
-        is_whole: Whether it ended by itself.
-        is_heat: Whether it had only the time of a heat, so that missing the target is no evidence.
-        has_reported: Whether it reported an objective at all, finite or not.
+        repeat: The number of the training among those of its candidate, from 0.
+        elapsed_s: The times of the reports, in seconds of training weighted by the price.
+        best_values: The best value up to each report. Higher is better.
+        reached_s: The time at which the target was reached, or None.
+        ended_s: The time at which the training ended.
+        is_whole: Whether it completed without being stopped.
+        is_heat: Whether it only had the time of a heat. Missing the target then proves nothing.
+        has_reported: Whether it reported the objective at all, finite or not.
     """
 
     entrant: Entrant
@@ -68,7 +68,7 @@ class Course(Generic[Entrant]):
     has_reported: bool = False
 
     def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
-        """Take in a report. `value` is None, or not finite, where the objective is missing."""
+        """Add a report. `value` is None or not finite if the objective is missing."""
         self.ended_s = elapsed_s
         self.has_reported |= value is not None
         if value is None or not math.isfinite(value):
@@ -82,18 +82,18 @@ class Course(Generic[Entrant]):
             self.reached_s = elapsed_s
 
     def value_at(self, elapsed_s: float) -> float | None:
-        """Return the best value up to a time, or None before the first."""
+        """Return the best value up to a time, or None before the first report."""
         index = bisect.bisect_right(self.elapsed_s, elapsed_s)
         if not index:
             return None
         return self.best_values[index - 1]
 
 
-GoesOn = Callable[[float, float | None], bool]
-Train = Callable[[Entrant, int, GoesOn], bool]
-"""(candidate, repeat, goes_on) -> whether it ended by itself.
+Continues = Callable[[float, float | None], bool]
+Train = Callable[[Entrant, int, Continues], bool]
+"""(candidate, repeat, continues) -> whether the training completed.
 
-Calls `goes_on(elapsed_s, value)` at reports, and stops when that returns False.
+It calls `continues(elapsed_s, value)` at each report, and stops when that returns False.
 """
 
 
@@ -103,11 +103,11 @@ class Standing(Generic[Entrant]):
 
     Attributes:
         entrant: The candidate.
-        time_s: Mean time to the target, trainings that missed it counted as long ones, or None if
-            too many missed it.
-        times_s: The times of all its trainings that reached it.
+        time_s: The mean time to the target, or None if too many trainings missed it. A training
+            that missed it counts as a long one.
+        times_s: The times of the trainings that reached the target.
         value: The mean of the best values at the common time, or None if none was reported.
-        num_missed: How many of its trainings missed it, heats apart.
+        num_missed: How many trainings missed the target, not counting heats.
     """
 
     entrant: Entrant
@@ -118,7 +118,7 @@ class Standing(Generic[Entrant]):
 
 
 class Race(Generic[Entrant]):
-    """One race under a budget of wall-clock time."""
+    """One race within a budget of time."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Race(Generic[Entrant]):
 
         Args:
             train: Trains one candidate.
-            target: The value to reach. Higher is better. None if more is simply better.
+            target: The value to reach, or None without a target. Higher is better.
             budget_s: Seconds that the race may take.
             clock: Returns seconds, such as `time.monotonic`.
         """
@@ -153,10 +153,7 @@ class Race(Generic[Entrant]):
 
     @property
     def may_explore(self) -> bool:
-        """Whether there is time for a candidate that was not tried yet.
-
-        Some is kept for close ones.
-        """
+        """Whether there is time for a new candidate. Some time is reserved for repeats."""
         best_s = self._best_time_s()
         kept_s = 0.02 * self._budget_s
         if best_s is not None:
@@ -166,28 +163,30 @@ class Race(Generic[Entrant]):
         return self.left_s > kept_s
 
     def run(self, entrant: Entrant) -> Course[Entrant]:
-        """Train a candidate until it is done, hopeless, or out of time. Return how it went."""
+        """Train a candidate until it is done, hopeless, or out of time."""
         earlier = [course for course in self.courses if course.entrant == entrant]
         is_repeat = not all(course.is_heat for course in earlier)
         course = Course(entrant, repeat=len(earlier))
-        rivals = [course for course in self.courses if course.best_values]
-        limit_s, ahead = self._limit_s(), self._ahead(rivals)
+        reported = [course for course in self.courses if course.best_values]
+        limit_s, ahead = self._limit_s(), self._ahead(reported)
         in_heat = self._target is not None and self._best_time_s() is None
         if self._best_time_s() is not None:
             limit_s *= _LONGER
             if is_repeat:
                 limit_s *= 2.0
 
-        def goes_on(elapsed_s: float, value: float | None) -> bool:
+        def continues(elapsed_s: float, value: float | None) -> bool:
             course.add(elapsed_s, value, self._target)
             if course.reached_s is not None or elapsed_s >= limit_s or self.left_s <= 0.0:
                 return False
+            # Repeats are not ended early. A candidate whose slow trainings are cut off would seem
+            # faster than it is.
             if ahead is None or is_repeat or elapsed_s < _GRACE * limit_s:
                 return True
             wanted, reached = ahead.value_at(_SLACK * elapsed_s), course.value_at(elapsed_s)
             return wanted is None or (reached is not None and reached >= wanted)
 
-        course.is_whole = self._train(entrant, course.repeat, goes_on)
+        course.is_whole = self._train(entrant, course.repeat, continues)
         course.is_heat = in_heat and course.reached_s is None
         self.courses.append(course)
         if in_heat:
@@ -195,9 +194,7 @@ class Race(Generic[Entrant]):
         return course
 
     def again(self, *, has_more: bool) -> Entrant | None:
-        """Return a candidate that did well in a heat and is in the next one.
-
-        None if there is none.
+        """Return the next candidate that was promoted to another heat, or None if there is none.
 
         Args:
             has_more: Whether there are candidates that were not tried yet.
@@ -209,7 +206,7 @@ class Race(Generic[Entrant]):
         return self._promoted.pop(0)
 
     def _promote(self, has_more: bool) -> None:
-        """End a heat that is full, and choose the candidates of the next one."""
+        """End a heat that is full, and promote its better half to the next one."""
         if self._target is None or self._promoted or not self._heat:
             return
         if has_more and len(self._heat) < self._heat_size:
@@ -228,7 +225,7 @@ class Race(Generic[Entrant]):
             self._heat_s = self._budget_s
 
     def confirm(self) -> None:
-        """Try the candidates that are close to each other again, while time is left."""
+        """Repeat the candidates that are close to each other while time is left."""
         while contested := self._contested():
             time_s = contested[0].time_s
             if self.left_s < (self._limit_s() if time_s is None else _LONGER * time_s):
@@ -236,13 +233,14 @@ class Race(Generic[Entrant]):
             self.run(contested[0].entrant)
 
     def _contested(self) -> list[Standing[Entrant]]:
-        """Return the close candidates that should be tried again, the least tried one first."""
+        """Return the close candidates that should be repeated, the least tried one first."""
         standings = self.standings()
         counts = Counter(course.entrant for course in self.courses if not course.is_heat)
         close = [standing for standing in standings if _is_close(standing, standings[0])][
             :_MAX_CLOSE
         ]
-        # Who is alone at the top may owe that to luck, but need not beat others that are close.
+        # A single leader may have been lucky, so it is also repeated. Fewer repeats suffice,
+        # because no other candidate is close.
         most = _MIN_REPEATS
         if len(close) > 1:
             most = _MAX_REPEATS
@@ -258,7 +256,7 @@ class Race(Generic[Entrant]):
         standings: list[Standing[Entrant]] = []
         for entrant, several in courses.items():
             times = [course.reached_s for course in several if course.reached_s is not None]
-            # What it did in a heat counts only where it had no other chance.
+            # A heat only counts if the candidate had no full training.
             several = [course for course in several if not course.is_heat] or several[-1:]
             missed = [
                 max(course.ended_s, _MISSED * (best_s or 0.0))
@@ -281,16 +279,16 @@ class Race(Generic[Entrant]):
         return sorted(standings, key=_rank)
 
     def score(self, course: Course[Entrant]) -> float | None:
-        """Return how bad a training was, so that lower is better, reached or not.
-
-        A training that was ended early is taken to need as much longer as it was behind.
+        """Return a score that a sampler can minimise, even if a training was ended early.
 
         Args:
-            course: One of `courses`.
+            course: A training of `courses`.
 
         Returns:
-            Seconds. Where no candidate has reached a target, negated values, or None without any
-            value.
+            The seconds to the target. If a training was ended early, it is assumed to need as many
+            times the best time as it was behind the fastest, at most ten. If no candidate has
+            reached the target, the score is longer than the budget and rises as the value falls.
+            Without a target, it is the negated value. None without any value.
         """
         winner = self._fastest()
         if course.reached_s is not None:
@@ -299,7 +297,7 @@ class Race(Generic[Entrant]):
         if self._target is None:
             return None if value is None else -value
         if winner is None or winner.reached_s is None:
-            # Longer than any time to the target, and the more so the lower the value.
+            # v / (1 + |v|) is between -1 and 1, so the score is between one and three budgets.
             return None if value is None else self._budget_s * (2.0 - value / (1.0 + abs(value)))
         best_s = winner.reached_s
         if value is None:
@@ -317,9 +315,10 @@ class Race(Generic[Entrant]):
         return fastest and fastest.reached_s
 
     def _limit_s(self) -> float:
-        """Return the time that a candidate has.
+        """Return the time for one candidate.
 
-        That of the best one, that of a heat, or an equal part.
+        It is the best time to the target so far, or the time of a heat. Without a target, it is an
+        equal part of the budget.
         """
         best_s = self._best_time_s()
         if best_s is not None:
@@ -329,15 +328,15 @@ class Race(Generic[Entrant]):
         whole = [course.ended_s for course in self.courses if course.is_whole]
         return min([self._budget_s / _TRAININGS, *whole])
 
-    def _ahead(self, rivals: Sequence[Course[Entrant]]) -> Course[Entrant] | None:
-        """Return the course to keep up with."""
-        if not rivals:
+    def _ahead(self, reported: Sequence[Course[Entrant]]) -> Course[Entrant] | None:
+        """Return the training that others must keep up with."""
+        if not reported:
             return None
-        return self._fastest() or max(rivals, key=lambda course: course.best_values[-1])
+        return self._fastest() or max(reported, key=lambda course: course.best_values[-1])
 
 
 def _rank(standing: Standing[Entrant]) -> tuple[float, float, float]:
-    # Who reached the target in some trainings only stands behind all who always did.
+    # Candidates that reached the target reliably come first, then those that reached it sometimes.
     by_value = math.inf
     if standing.value is not None:
         by_value = -standing.value

@@ -1,6 +1,6 @@
 """The learning rate at another batch: which rule, how far it holds, how long to warm up, and why.
 
-The rules themselves are those of `training.learning_rate`, so that advice and trainings cannot
+The rules are implemented in `training.planning.learning_rate`, so that advice and trainings cannot
 differ.
 """
 
@@ -40,9 +40,9 @@ OPTIMIZERS = (
 RULES: tuple[Rule, ...] = ("auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb")
 _LAYER_WISE = ("lars", "lamb")
 _PUBLISHED_RATIO = 32.0
-"""Up to so many times the batch: Goyal et al. 2017 tried the linear rule, You et al. 2019 LEGW."""
+"""Goyal et al. 2017 (linear rule) and You et al. 2019 (LEGW) tried up to 32 times the batch."""
 _PUBLISHED_RATIO_OF_LAMB = 64.0
-"""You et al. 2020."""
+"""You et al. 2020 tried up to 64 times the batch."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class RateRequest:
     Attributes:
         optimizer: One of OPTIMIZERS.
         lr: The rate at `from_batch`, > 0.
-        from_batch: Samples per step at which `lr` is meant.
-        to_batch: Samples per step in use.
+        from_batch: Samples per step for which `lr` was chosen.
+        to_batch: Samples per step of the new training.
         rule: One of RULES.
-        noise_scale: The gradient noise scale in samples, where it was measured.
+        noise_scale: The gradient noise scale in samples, or None if it was not measured.
         warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1, or None if
-            not known.
+            unknown.
         beta1: Decay of the first moment in optimizers of the Adam type.
-        beta2: Decay of the second.
+        beta2: Decay of the second moment.
     """
 
     optimizer: str
@@ -80,14 +80,14 @@ class RateRequest:
 
 @dataclass(frozen=True)
 class RateAdvice:
-    """The answer.
+    """A learning rate for another batch, with the reasons.
 
     Attributes:
         lr: The rate at the new batch.
-        rule: The rule that gave it. Never auto.
-        warmup: The part of the training over which to raise the rate from near 0, from 0 to 1.
-        reason: Why, and what to beware of, in sentences.
-        extrapolated: Whether the new batch lies beyond those for which a rule was tried.
+        rule: The rule that was applied, never auto.
+        warmup: The part of the training over which the rate rises from near 0, from 0 to 1.
+        reason: Reasons and warnings, in sentences.
+        extrapolated: Whether the new batch is beyond those for which the rule was published.
     """
 
     lr: float
@@ -98,13 +98,13 @@ class RateAdvice:
 
 
 def advise_rate(request: RateRequest) -> RateAdvice:
-    """Carry a learning rate to another batch.
+    """Convert a learning rate to another batch.
 
     Args:
-        request: The rate to carry over.
+        request: The rate and both batches.
 
     Returns:
-        The rate, clamped to where its rule holds.
+        The rate, limited to the range in which its rule holds.
 
     Raises:
         ExperimentError: If adascale is requested without a noise scale.
@@ -112,7 +112,7 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     rule = rule_in_force(request.rule, optimizer=request.optimizer, going_up=request.ratio >= 1)
     if rule == "adascale" and request.noise_scale is None:
         raise ExperimentError(
-            "adascale follows the noise of the gradients, and none was given",
+            "adascale needs the gradient noise scale",
             field="--noise-scale",
             allowed="a number of samples greater than 0",
         )
@@ -139,8 +139,9 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     highest = request.lr * math.sqrt(largest)
     if request.ratio > 1 and unlimited >= highest * (1 - 1e-9):
         reasons.append(
-            "The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to"
-            f" {highest:.4g}, as at {largest:.4g} times the batch, instead of {unlimited:.4g}."
+            "The rule only holds while ratio x (1 - beta) < 1, so the rate is limited to"
+            f" {highest:.4g}, the rate at {largest:.4g} times the batch, instead of"
+            f" {unlimited:.4g}."
         )
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
@@ -155,24 +156,24 @@ def _why(rule: Rule, request: RateRequest) -> str:
     match rule:
         case "constant":
             return (
-                f"With {request.optimizer}, {times} keeps the rate: its steps are normalised"
-                " already."
+                f"With {request.optimizer}, the rate stays the same at {times}, because its steps"
+                " are normalised."
             )
         case "linear":
             return (
-                f"{times.capitalize()} averages away as much noise as a rate that many times higher"
-                " adds."
+                f"{times.capitalize()} averages the noise enough for a rate that is as many times"
+                " higher."
             )
         case "sqrt" if request.ratio < 1:
-            why = f"Going down ({times}), the square root of the ratio is best for every optimizer."
-            undefined = "AdaScale is defined for larger batches only, so the rule is sqrt. "
+            why = f"For smaller batches ({times}), the square root of the ratio is the best rule."
+            undefined = "AdaScale is only defined for larger batches, so the rule is sqrt. "
             return undefined + why if request.rule == "adascale" else why
         case "sqrt":
-            return f"The square root rule keeps the noise of adaptive steps the same at {times}."
+            return f"The square root rule keeps the noise of adaptive steps constant at {times}."
         case "adascale":
             return (
-                f"AdaScale: the gain of {times} at a noise scale of {request.noise_scale:.4g}"
-                " samples."
+                f"AdaScale gives the gain of {times} at a noise scale of"
+                f" {request.noise_scale:.4g} samples."
             )
         case "legw":
             return (
@@ -202,16 +203,17 @@ def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
     if rule not in ("legw", "lamb"):
         warmup = max(request.warmup or 0.0, WARMUP_FRACTION)
         return warmup, [
-            f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."
+            f"The higher rate needs a gradual warm-up over {100 * warmup:.3g} % of the training."
         ]
     base = BASE_WARMUP_FRACTION if request.warmup is None else request.warmup
     warmup = legw_warmup(request.warmup, request.ratio)
     words = []
     if request.warmup is None:
-        words.append(f"The warm-up is taken to be {base:g} of the training so far.")
+        words.append(f"The old warm-up is assumed to be {100 * base:g} % of the training.")
     if base * request.ratio > max(LONGEST_WARMUP_FRACTION, base):
         words.append(
-            f"It is limited to {warmup:g} of the training instead of {base * request.ratio:.3g}."
+            f"The new warm-up is limited to {100 * warmup:g} % of the training instead of"
+            f" {100 * base * request.ratio:.3g} %."
         )
     return warmup, words
 
@@ -221,8 +223,8 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
     going_up = request.ratio > 1
     if going_up and rule == "linear" and request.optimizer != "sgd":
         words.append(
-            f"Beware: with {request.optimizer} the linear rule is known to diverge. "
-            "constant and sqrt are safer."
+            f"Caution: with {request.optimizer}, the linear rule often diverges. constant and sqrt"
+            " are safer."
         )
     if rule in _LAYER_WISE and request.optimizer != rule:
         words.append(f"Caution: the rule is meant for {rule.upper()}, whose rates differ by layer.")
@@ -230,26 +232,26 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
 
 
 def _beyond(rule: Rule, request: RateRequest) -> list[str]:
-    """Return why the rate is extrapolated, or empty if it is not."""
+    """Return why the rate is extrapolated, or an empty list if it is not."""
     words: list[str] = []
     limit = _PUBLISHED_RATIO_OF_LAMB if rule == "lamb" else _PUBLISHED_RATIO
     if request.ratio > limit:
         words.append(
-            f"Extrapolated: rules were tried at up to {limit:g} times the batch, so this rate is a"
-            " guess. Sweep around it."
+            f"Extrapolated: the rules were published for up to {limit:g} times the batch, so this"
+            " rate is a guess. Sweep around it."
         )
     elif request.ratio < 1 / limit:
         words.append(
-            f"Extrapolated: rules were tried down to 1/{limit:g} of the batch, so this rate is a"
-            " guess. Sweep around it."
+            f"Extrapolated: the rules were published down to 1/{limit:g} of the batch, so this rate"
+            " is a guess. Sweep around it."
         )
     if (
         request.noise_scale is not None
         and request.to_batch > MAX_NOISE_SCALES * request.noise_scale
     ):
         words.append(
-            f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale"
-            f" of {request.noise_scale:.4g} samples. It saves almost no steps, and no rule is"
-            " reliable there."
+            f"Caution: a batch of {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the"
+            f" noise scale of {request.noise_scale:.4g} samples. It saves almost no steps, and no"
+            " rule is reliable there."
         )
     return words

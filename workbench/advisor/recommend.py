@@ -1,9 +1,9 @@
-"""From an experiment to advice: measure plans, predict the others, try the best beside each other.
+"""From an experiment to advice: measure some plans, predict all others, and train the best ones.
 
-The order is that of cost: steps are measured in seconds and predicted for every plan
-(`plan_measurement`). Plans that will not fit are dropped. Only the few most promising plans, and
-learning rates, which no model predicts, are trained within a time budget (`confirmation`). The
-advice is composed in `verdict`.
+Cheap steps come first. Steps of a few plans are timed within seconds and predicted for all other
+plans (`plan_measurement`). Plans that do not fit are dropped. Only the most promising plans are
+trained within a time budget, with learning rates that no model predicts (`confirmation`). `verdict`
+composes the advice.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from workbench.training.planning.own_code import in_words_of_plans, own_settings
 from workbench.training.probes.memory_estimate import estimate_memory
 
 _ESTIMATED_BATCHES = (8, 16)
-# Of the time for advice, how much may go into measuring more plans than have to be, so that there
-# is time left for trainings.
+# The part of the time for advice that optional plan measurements may take. The rest is for
+# trainings.
 _SURVEY_PART = 0.25
-# A training that has not reported by this part of the time is cut short.
+# Trainings are cut short after this many times the budget, even if they have not reported.
 _LATEST = 1.1
 _TOLERATED_S = 1.0
 
@@ -81,12 +81,12 @@ def advisor_for(
 
 
 def measurement_context_of(store: Store, run_id: str, experiment: Experiment) -> MeasurementContext:
-    """Look at the cluster that this process is attached to, and at what was measured on it before.
+    """Inspect the attached cluster, and read earlier measurements of it.
 
     Args:
         store: The store with earlier measurements.
-        run_id: The run. Its own trainings are omitted.
-        experiment: What is to be trained.
+        run_id: The run. Its own trainings do not count.
+        experiment: The experiment.
     """
     named = in_words_of_plans(experiment)
     cluster = cluster_inventory()
@@ -106,14 +106,14 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
 
 
 def _estimated(experiment: Experiment) -> MemoryLaw | None:
-    """Estimate the memory of a worker from shapes, so that no probe starts far beyond what fits."""
+    """Estimate the memory of a worker from shapes, so that probes do not start with huge plans."""
     try:
         batches = _ESTIMATED_BATCHES
         plan = PartialPlan.of(workers=1)
         return fit_law(
             estimate_memory(experiment, base_params(experiment), batches, plan=plan).steps
         )
-    except WorkbenchError:  # the model reads values: only probes can measure it
+    except WorkbenchError:  # a model that depends on the values of tensors must be measured
         return None
 
 
@@ -126,10 +126,7 @@ def bench_for(
     sink: Sink,
     poll: Callable[[], None] = lambda: None,
 ) -> Bench:
-    """Return a place to measure an experiment on.
-
-    Arguments as in `measurement_context_of` and `Bench`.
-    """
+    """Return the bench of an experiment. Arguments as in `measurement_context_of` and `Bench`."""
     return Bench(
         run_id,
         experiment,
@@ -158,12 +155,13 @@ class Advisor:
         """Prepare to advise.
 
         Args:
-            experiment: What is to be trained.
-            bench: Where to measure.
-            context: What else is known.
-            goal: What the advice should be best for.
-            budget_s: Seconds that finding it may take. What is under way when they end is finished.
-            sink: Takes what the bench does not store itself.
+            experiment: The experiment.
+            bench: Executes measurements and trainings.
+            context: The workers, and what is known before anything is measured.
+            goal: The goal of the advice.
+            budget_s: Seconds that finding the advice may take. A measurement that is running at
+                the end is completed.
+            sink: Receives the results that the bench does not store itself.
             clock: Returns seconds.
         """
         self._written, self._experiment = experiment, in_words_of_plans(experiment)
@@ -174,21 +172,18 @@ class Advisor:
 
     @property
     def is_late(self) -> bool:
-        """Whether the time for the advice has run out.
-
-        It stands still while the advice waits for workers.
-        """
+        """Whether the time for the advice is up. Waiting for workers does not count."""
         return self._began_s is not None and self._clock() - self._began_s > self._budget_s
 
     def advise(self, *, with_race: bool = True) -> Advice:
         """Find the advice.
 
         Args:
-            with_race: Whether to train candidates. Without, the models alone decide.
+            with_race: Whether to train candidates. Otherwise the models alone decide.
 
         Raises:
-            ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures
-                the goal.
+            ExperimentError: If no allowed plan fits or can be trained, or the goal cannot be
+                measured.
         """
         began_s, context = self._clock(), self._context
         self._began_s = began_s
@@ -258,7 +253,7 @@ class Advisor:
 
 
 def describe_overrun(spent_s: Mapping[str, float], budget_s: float) -> str | None:
-    """Return the time limit of advice and what took most of the time, or None if it was kept.
+    """Return the time limit of advice and what took longest, or None if the limit was kept.
 
     Args:
         spent_s: Seconds, by activity.

@@ -1,8 +1,8 @@
-"""Plans whose steps are nearly as fast are timed again, in turns, until one clearly is fastest.
+"""Times plans that are about equally fast again, in turns, until one is clearly the fastest.
 
-Two timings of one plan differ, by what else the machine does and by where its processes lie, and
-often by more than two plans do. So plans are distinguished only by timings that differ more than
-those of each plan among themselves. Measuring is left to the measurer.
+Two timings of one plan often differ by more than two plans do, because of other programs on the
+machine and the placement of processes. So a difference between plans only counts if it is larger
+than the differences between timings of the same plan.
 """
 
 from __future__ import annotations
@@ -22,32 +22,34 @@ from workbench.training.exchanges.capabilities import capabilities_of
 
 _Way = TypeVar("_Way")
 _PART = 0.1
-"""The part of the time for measuring plans that may go into timing the closest again."""
+"""The part of the time for measuring plans that may be spent on timing close ones again."""
 _MAX_CLOSE = 3
 _MAX_TURNS = 6
 _USUAL_DEVIATION = 0.15
-"""The assumed standard deviation of the logarithm of a timing, until plans are timed again."""
+"""The prior standard deviation of the logarithm of a timing."""
 _USUAL_COUNTS = 2.0
-"""The degrees of freedom of that assumption."""
+"""The weight of that prior, in degrees of freedom."""
 _SURE = 1.645
-"""Standard errors by which a plan must be slower to be dropped: one of twenty is wrongly."""
+"""Standard errors by which a plan must be slower to be dropped. One in twenty is dropped wrongly,
+the one-sided 95 % quantile of the normal distribution.
+"""
 
 
 def may_be_fastest(timed_s: Mapping[_Way, Sequence[float]]) -> list[_Way]:
-    """Return which ways may be the fastest by their timings, the fastest so far first.
+    """Return the ways that may be the fastest by their timings, the fastest so far first.
 
     Args:
-        timed_s: Seconds of every timing of each way, > 0, at least one of each.
+        timed_s: The timings of each way in seconds, > 0, at least one per way.
 
     Returns:
-        At most three. Only one where it is clearly the fastest, and none where there are none.
+        At most three ways. Only one if it is clearly the fastest, and none if there are none.
     """
     if not timed_s:
         return []
     logs = {way: [math.log(time_s) for time_s in times_s] for way, times_s in timed_s.items()}
     middles = {way: statistics.median(own_logs) for way, own_logs in logs.items()}
     offsets = [log - statistics.fmean(own_logs) for own_logs in logs.values() for log in own_logs]
-    # A belief in the usual deviation, worth a few timings, and what these show.
+    # The prior deviation and the deviation of the timings, weighted by their degrees of freedom.
     squares = _USUAL_COUNTS * _USUAL_DEVIATION**2 + math.fsum(offset**2 for offset in offsets)
     deviation = math.sqrt(squares / (_USUAL_COUNTS + len(offsets) - len(logs)))
     ordered = sorted(logs, key=middles.__getitem__)
@@ -64,14 +66,14 @@ def time_in_turns(
     time_again: Callable[[list[_Way]], None],
     has_time: Callable[[], bool],
 ) -> None:
-    """Time the ways that may be the fastest again until one of them clearly is.
+    """Time the ways that may be the fastest in turns until one of them clearly is.
 
-    They are timed one after the other.
+    Turns spread a temporary load of the machine over all of them.
 
     Args:
-        timings_s: Returns what is known of each way, as in `may_be_fastest`.
-        time_again: Times some ways once more, after which `timings_s` returns more of them.
-        has_time: Returns whether there is time for one more turn.
+        timings_s: Returns the timings of each way, as in `may_be_fastest`.
+        time_again: Times some ways again. `timings_s` then also returns the new timings.
+        has_time: Returns whether there is time for another turn.
     """
     for _ in range(_MAX_TURNS):
         close = may_be_fastest(timings_s()) if has_time() else []
@@ -81,17 +83,15 @@ def time_in_turns(
 
 
 def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | None) -> None:
-    """Time the plans that may be the best until one clearly is.
-
-    Only those of the batch that should be the best.
+    """Time the close plans of the most promising batch until one of them is clearly the best.
 
     Args:
-        measurer: Has measured what may be faster. A tenth of its time may be used.
-        goal: What the plans should be best for.
-        noise_scale: The gradient noise scale in samples, where it was measured.
+        measurer: A measurer that has measured the plans. A tenth of its time may be used.
+        goal: The goal of the advice.
+        noise_scale: The gradient noise scale in samples, or None if it was not measured.
 
     Raises:
-        ExperimentError: If no plan that is allowed fits.
+        ExperimentError: If no allowed plan fits.
     """
     until_s = min(measurer.spent_s + _PART * measurer.budget_s, measurer.budget_s)
     if measurer.spent_s >= until_s:
@@ -99,11 +99,12 @@ def time_closest_again(measurer: PlanMeasurer, goal: Goal, noise_scale: float | 
     batch = measurer.fastest_plans(goal, noise_scale)[0].global_batch
     knowledge = measurer.knowledge
     plans = [plan for plan in measurer.plans_that_fit() if plan.global_batch == batch]
-    # By time alone an exact exchange is not compared with an approximate one.
+    # An approximate exchange also needs more steps, so it cannot be compared with an exact one by
+    # the time of a step.
     for is_exact in (True, False):
-        alike = [plan for plan in plans if capabilities_of(plan.exchange).is_exact is is_exact]
+        same_kind = [plan for plan in plans if capabilities_of(plan.exchange).is_exact is is_exact]
         time_in_turns(
-            partial(_costs, _contenders(alike, knowledge, goal), measurer, goal),
+            partial(_costs, _contenders(same_kind, knowledge, goal), measurer, goal),
             measurer.measure_again,
             lambda: measurer.spent_s < until_s,
         )
@@ -122,11 +123,11 @@ def _contenders(plans: Sequence[Plan], knowledge: Knowledge, goal: Goal) -> dict
 def _costs(
     predicted: Mapping[Plan, float], measurer: PlanMeasurer, goal: Goal
 ) -> dict[Plan, list[float]]:
-    """Return what each timing of plans would cost, as predicted if it was not timed."""
+    """Return the cost of each timing of plans, or the predicted cost of a plan without timings."""
     knowledge = measurer.knowledge
     return {
         plan: (
-            [each_s * knowledge.price(plan, goal) for each_s in knowledge.timings_s(plan)] or [cost]
+            [step_s * knowledge.price(plan, goal) for step_s in knowledge.timings_s(plan)] or [cost]
         )
         for plan, cost in predicted.items()
     }

@@ -1,10 +1,8 @@
-"""How many workers and parameter servers still pay, from the steps that a run measured.
+"""How many workers and parameter servers still pay, from the measured steps of a run.
 
-Nothing is run.
-
-Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait
-for each other. If one global batch is divided over the workers instead, the training stays the
-same. Step times that were not measured are predicted by the models that advice uses.
+Nothing is run here. Every worker computes the same micro batch, so N workers would be N times as
+fast if they did not wait for each other. A second curve divides one global batch among the workers,
+which leaves the training unchanged. Missing step times are predicted by the models of the advice.
 """
 
 from __future__ import annotations
@@ -20,22 +18,24 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.events import PlanMeasured
 from workbench.hardware.performance.scaling import most_overhead, num_parameter_servers
 
-# Where one more worker brings less than this part of a worker, the curve bends.
+# The curve bends where one more worker adds less than this part of the speed of one worker.
 _WORTH_OF_ONE = 0.5
 _MAX_FACTOR = 2
 
 
 @dataclass(frozen=True)
 class DividedBatch:
-    """What a number of workers brings where the global batch stays the same.
+    """The speed of a number of workers that divide one global batch.
 
     Attributes:
-        micro_batch: Samples that a worker takes at once, at most as many as were measured.
-        accumulation: How often it does so in a step.
+        micro_batch: Samples that a worker computes at once, at most as many as were measured.
+        accumulation: Micro steps per step.
         step_time_s: Seconds per step, measured or predicted.
-        speedup: How many times as fast as one worker with the same global batch.
-        efficiency: The part of the workers that is not lost, with the ends of its interval.
-        extrapolated: Whether it lies beyond what the measurements reach.
+        speedup: The speed relative to one worker with the same global batch.
+        efficiency: The speedup divided by the number of workers.
+        efficiency_low: The lower end of the efficiency's interval.
+        efficiency_high: The upper end of the efficiency's interval.
+        extrapolated: Whether the prediction is outside the range of the measurements.
     """
 
     micro_batch: int
@@ -50,21 +50,24 @@ class DividedBatch:
 
 @dataclass(frozen=True)
 class ScalePoint:
-    """What a number of workers brings.
+    """The speed of a number of workers that each compute the same micro batch.
 
     Attributes:
-        workers: How many.
+        workers: The number of workers.
         step_time_s: Seconds per step, measured or predicted.
-        speedup: How many times as fast as one worker.
-        efficiency: The part of the workers that is not lost, with the ends of its interval.
-        is_measured: Whether exactly this was timed.
-        extrapolated: Whether it lies beyond what the measurements reach.
-        exchange_share: The part of a step in which workers wait for gradients, or None if not
-            measured.
-        servers: Parameter servers that hide their traffic, with the part of their network that is
-            used, or None if the exchange is not known.
-        divided: The same workers on one global batch, or None if there is none, or they cannot
-            divide it.
+        speedup: The speed relative to one worker.
+        efficiency: The speedup divided by the number of workers.
+        efficiency_low: The lower end of the efficiency's interval.
+        efficiency_high: The upper end of the efficiency's interval.
+        is_measured: Whether this number of workers was timed.
+        extrapolated: Whether the prediction is outside the range of the measurements.
+        exchange_share: The part of a step in which workers wait for gradients, or None if it was
+            not measured.
+        servers: The number of parameter servers that hides their traffic behind the computing, or
+            None if the time of the exchange is unknown.
+        servers_used: The part of their network that these servers use, or None.
+        divided: The same workers on one global batch, or None if there is none or they cannot
+            divide it evenly.
     """
 
     workers: int
@@ -88,22 +91,22 @@ class Scale:
     Attributes:
         micro_batch: Samples per worker.
         parts_s: Seconds of the parts of a step on one worker.
-        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them, or None
-            if not known.
-        exchange_workers: How many workers that was measured on.
-        measured_up_to: The most workers that were measured.
-        overhead: Time that is not parallel, relative to computing, on that many workers, or None if
-            any would explain the efficiency.
-        overhead_allowed: How much of it the wanted efficiency allows there, or None for any.
-        pays_up_to: The most workers of which every number of the curve up to it reaches the
+        exchange_s: Seconds that workers wait for gradients, measured on `exchange_workers` of them,
+            or None if unknown.
+        exchange_workers: The number of workers on which `exchange_s` was measured.
+        measured_up_to: The largest number of workers that was measured.
+        overhead: Time that is not parallel, relative to computing, on that many workers. None if
+            it does not determine the efficiency.
+        overhead_allowed: The overhead at which that many workers reach the wanted efficiency, or
+            None if any overhead does.
+        pays_up_to: The largest number of workers up to which the whole curve reaches the wanted
             efficiency.
-        bends_at: The workers to which one more adds less than half a worker at an efficiency below
-            1, or None if not reached.
-        curve: From one worker on.
-        by_trials: Whether trials showed it, which may have shared the hardware with others, not
-            probes.
-        global_batch: What `divided` of the curve divides, or None for nothing.
-        num_train_samples: Samples of the training data, or None if that is not known.
+        bends_at: The number of workers from which one more adds less than half the speed of one
+            worker, at an efficiency below 1. None if the curve does not bend.
+        curve: The points of the curve, from one worker on.
+        by_trials: Whether the measurements are from trials, which may have shared the hardware.
+        global_batch: The batch that `divided` divides, or None.
+        num_train_samples: Samples of the training data, or None if unknown.
     """
 
     micro_batch: int
@@ -127,17 +130,17 @@ def scale_of(
     up_to: int | None = None,
     global_batch: int | None = None,
 ) -> Scale:
-    """Work out how a plan scales from measured plans.
+    """Calculate how a plan scales from measured plans.
 
     Args:
-        measured: What was timed by probes counts. Trials do where probes do not suffice.
-        efficiency: What workers must reach to pay, between 0 and 1.
+        measured: The measured plans. Trials only count if probes are not sufficient.
+        efficiency: The efficiency from which workers pay, between 0 and 1.
         up_to: Extrapolate to this number of workers, or None to end where the measurements do.
-        global_batch: Samples of a step that are divided over the workers, too, or None for none.
+        global_batch: A global batch for which to calculate the second curve, or None.
 
     Raises:
-        RunError: If no plan was timed on several workers and, with the same micro batch or with
-            smaller and larger ones, on one.
+        RunError: If no plan was timed on several workers and also on one. On one worker, either
+            the same micro batch, or a smaller and a larger one are needed.
     """
     steps = [event for event in measured if event.step_time_s is not None and event.fits]
     probes = [step for step in steps if step.by_trial is None]
@@ -145,7 +148,8 @@ def scale_of(
     if not usable:
         usable, used = _variants(steps), steps
     variant, micro_batch, timed = _widest(usable)
-    least = timed[min(timed)]  # computes what one worker computes
+    # Each worker computes the same micro batch, so the fewest workers show the parts of one.
+    least = timed[min(timed)]
     parts_s = {part: took_s for part, took_s in least.parts_s.items() if part != "communication"}
     used = [step for step in used if step.setting == least.setting]
     counts = list(range(1, max(_MAX_FACTOR * max(timed), up_to or 1) + 1))
@@ -209,11 +213,9 @@ def has_several_workers(measured: Sequence[PlanMeasured]) -> bool:
 def _divided(
     known: Knowledge, variant: Variant, counts: Sequence[int], global_batch: int, most: int
 ) -> dict[int, DividedBatch]:
-    """Return what dividing a global batch brings, by the number of workers.
+    """Return the speed of numbers of workers that can divide a global batch evenly.
 
-    Numbers that cannot divide it are absent.
-
-    No worker takes more samples at once than were measured: whether these fit is not known here.
+    No micro batch is larger than the largest measured one, because a larger one may not fit.
     """
     shares = {workers: global_batch // workers for workers in counts if global_batch % workers == 0}
     plans = {
@@ -242,28 +244,28 @@ def _divided(
 
 
 def _times(share: int, most: int) -> int:
-    """Return the fewest equal parts of some samples of which none is larger than `most`."""
+    """Return the fewest equal parts of `share` samples that have at most `most` samples each."""
     small = [part for part in range(1, math.isqrt(share) + 1) if share % part == 0]
     return min(times for part in small for times in (part, share // part) if share // times <= most)
 
 
 Timed = dict[int, PlanMeasured]
-"""What was measured of one plan, by the number of workers."""
+"""The measurements of one plan by number of workers."""
 Variants = dict[tuple[str, Variant, int], Timed]
-"""The same of several, by setting, variant and micro batch."""
+"""The measurements of several plans, by setting, variant and micro batch."""
 
 
 def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
-    """Return the plan that was timed on the most numbers of workers, and these measurements."""
+    """Return the plan that was timed with the most different numbers of workers."""
     if not usable:
         raise RunError(
             "no plan of the run was timed on one worker and on several with the same micro batch",
             field="plan.workers",
             next_step=(
-                "On a machine with several workers, run `workbench advise FILE` with"
-                " plan.workers: auto, plan.accumulation: auto and a number as plan.micro_batch. Or"
-                " search plan.workers in a sweep with a fixed plan.micro_batch and"
-                " plan.accumulation 1."
+                "On a machine with several workers, run `workbench advise FILE` with a number as"
+                " plan.micro_batch, and plan.workers and plan.accumulation set to auto. Or run a"
+                " sweep that searches plan.workers with a fixed plan.micro_batch and"
+                " plan.accumulation set to 1."
             ),
         )
     (_, variant, micro_batch), timed = max(
@@ -273,7 +275,10 @@ def _widest(usable: Variants) -> tuple[Variant, int, Timed]:
 
 
 def _variants(steps: Sequence[PlanMeasured]) -> Variants:
-    """Return what was timed on several workers, and on one, or between what was timed on one."""
+    """Return the plans that were timed on several workers and also on one.
+
+    If there are none, plans count whose micro batch is between two that were timed on one worker.
+    """
     variants: Variants = {}
     alone: dict[tuple[str, Variant], list[int]] = {}
     for step in steps:
@@ -302,9 +307,10 @@ def _exchange_share(measured: PlanMeasured | None) -> float | None:
 
 
 def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
-    """Return how many workers nodes hold, with room for `most` of them.
+    """Return the workers per node of a cluster with room for `most` workers.
 
-    Nodes are as large as measurements show.
+    Its nodes have the largest size in the measurements. If all workers were always on one node, it
+    is a single node.
     """
     seen = [event.workers_per_node for event in measured if event.workers_per_node]
     if all(len(placed) == 1 for placed in seen):
@@ -314,7 +320,7 @@ def nodes_of(measured: Sequence[PlanMeasured], most: int) -> list[int]:
 
 
 def _exchange(timed: dict[int, PlanMeasured]) -> tuple[float, int] | None:
-    """Return the exchange on the most workers where one was measured, and their number."""
+    """Return the seconds of the exchange on the most workers, and their number."""
     several = [
         (workers, event.parts_s["communication"])
         for workers, event in timed.items()
@@ -332,9 +338,10 @@ def _servers(
     if exchange is None or computing_s <= 0.0:
         return None, None
     exchange_s, exchange_workers = exchange
-    # A ring moves 2 (W-1)/W of the parameters over each link: this is how long they take once.
+    # A ring of W workers sends 2 (W-1)/W of the parameters over each link, so this is the time to
+    # send all parameters once.
     once_s = exchange_s * exchange_workers / (2.0 * (exchange_workers - 1.0))
-    # Bytes and bytes per second are not known apart, and only their quotient counts.
+    # Only the quotient of bytes and bytes per second counts, which is `once_s`.
     num_servers = num_parameter_servers(once_s, workers, 1.0, computing_s)
     return num_servers, 2.0 * once_s * workers / (num_servers * computing_s)
 
@@ -346,7 +353,8 @@ def _overhead(workers: int, efficiency: float) -> float | None:
 
 def _bend(curve: Sequence[ScalePoint]) -> int | None:
     for here, beyond in itertools.pairwise(curve):
-        # Where all workers together are faster than as many alone, what one more adds says nothing.
+        # At an efficiency above 1, for example because the data of each worker fits into a cache,
+        # the speed that one more worker adds shows no bend.
         is_super = beyond.efficiency >= 1.0
         gained, added = beyond.speedup - here.speedup, beyond.workers - here.workers
         if not is_super and gained < _WORTH_OF_ONE * added:

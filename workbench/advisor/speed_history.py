@@ -1,9 +1,9 @@
-"""The speed history: what has been measured of a model, some data and hardware.
+"""The speed history: measurements of a model with its data on some hardware.
 
-Probes time the steps of a plan, trials report their speeds. Both are stored as `plan_measured`
-events. One key, `setting_of`, decides which of them belong together, one scan, `earlier_runs`,
-reads them from the newest runs of a store, and every user gets the same rows. Collecting the speeds
-of running trials is left to `trial_speeds`, fitting models to them to `plans`.
+Probes time the steps of a plan, and trials report their speeds. Both are stored as `plan_measured`
+events. The key of `setting_of` decides which measurements belong together. `earlier_runs` reads
+them from the newest runs of a store. `trial_speeds` collects the speeds of running trials, and
+`plans` fits models to the history.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ _TRAINING = (
 def setting_of(
     experiment: Experiment, params: Mapping[str, JsonValue], shape: Shape, cluster: ClusterInventory
 ) -> str:
-    """Return the key of what decides how long a step of a given plan takes.
+    """Return a key of everything that determines the step time of a given plan.
 
     Args:
-        experiment: What is trained.
-        params: The configuration. What does not decide the work of a step is omitted, as
-            `work_params` does.
-        shape: What one worker uses.
+        experiment: The experiment.
+        params: The configuration. Only values that determine the work of a step count, see
+            `work_params`.
+        shape: The resources of one worker.
         cluster: The hardware.
 
     Returns:
-        A hash, the same on every machine of the same kind.
+        A hash that is equal on all machines of the same kind.
     """
     named = {
         **work_of(experiment, params),
@@ -77,7 +77,10 @@ def setting_of(
 
 
 def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """Return what is computed in a step, wherever that is. Arguments as in `setting_of`."""
+    """Return everything that determines the work of a step on any hardware.
+
+    Arguments as in `setting_of`.
+    """
     params = work_params(params)
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     if experiment.training.parameter_groups:
@@ -97,7 +100,7 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
 
 
 def _own_code(experiment: Experiment) -> dict[str, JsonValue]:
-    """Return what a function or a program computes, its files included, as far as they are here."""
+    """Return a function or a command with the hashes of its files, as far as they exist here."""
     if experiment.trains_model:
         return {}
     paths = [Path(part) for part in arguments_of(experiment.command or "")]
@@ -106,12 +109,13 @@ def _own_code(experiment: Experiment) -> dict[str, JsonValue]:
 
 
 def work_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the searched values that decide how much work a sample is.
+    """Return the searched values that determine how much work a sample is.
+
+    These are all values except for the plan, numbers with fractions such as a dropout, and settings
+    of the training that do not change a step, such as the number of epochs.
 
     Args:
-        params: A configuration. Values of the plan are omitted, numbers with fractions, such as a
-            dropout, and settings of the training that do not change a step, such as the number of
-            epochs.
+        params: A configuration.
     """
     return {
         name: value
@@ -123,7 +127,7 @@ def work_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 def _written(component: Component | None) -> list[JsonValue]:
-    """Write a component so that another version of its code is another one."""
+    """Return a component with a hash of its code, so that changed code is a different component."""
     if component is None:
         return []
     written: list[JsonValue] = [component.name, dict(component.options)]
@@ -138,13 +142,14 @@ def _written(component: Component | None) -> list[JsonValue]:
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a plan trained one setting.
+    """The measured speed of a plan.
 
     Attributes:
         run_id: The run in which it was measured.
         plan: The plan.
-        source: Who measured it. Trials of runs that did not record it count as beside others.
-        event: The measurement as it is stored.
+        source: Whether a probe or a trial measured it, and whether other trials ran at the same
+            time. If an older run did not record that, they are assumed to have.
+        event: The stored measurement.
     """
 
     run_id: str
@@ -185,13 +190,13 @@ def earlier_runs(
     of: Callable[[Experiment], bool] | None = None,
     except_run: str | None = None,
 ) -> Iterator[tuple[str, list[Event]]]:
-    """Scan the newest runs of a store. Runs that this version cannot read are omitted.
+    """Scan the newest runs of a store. Runs that this version cannot read are skipped.
 
     Args:
         store: The store.
         types: The types of events to read.
-        of: Returns whether runs of an experiment are wanted, or None for all runs.
-        except_run: A run to leave out.
+        of: Returns whether to include runs of an experiment. None for all runs.
+        except_run: A run to skip.
 
     Yields:
         The id and the events of each run, the newest run first, its events in order.
@@ -203,20 +208,18 @@ def earlier_runs(
             ):
                 continue
             events = [item.event for item in store.events(row.run_id, types=list(types))]
-        except WorkbenchError:  # of a newer version, or its code is gone
+        except WorkbenchError:  # a newer version wrote the run, or its code no longer exists
             continue
         yield row.run_id, events
 
 
 def read_speeds(store: Store, setting: str, *, except_run: str | None = None) -> list[Speed]:
-    """Return what the newest runs of a store measured of a setting.
-
-    The newest of each plan and source.
+    """Return the newest speed of each plan and source for a setting.
 
     Args:
         store: The store.
-        setting: As `setting_of` returns it.
-        except_run: A run to leave out.
+        setting: A key of `setting_of`.
+        except_run: A run to skip.
     """
     speeds: dict[str, Speed] = {}
     for run_id, events in earlier_runs(store, ["plan_measured"], except_run=except_run):
@@ -233,19 +236,19 @@ def read_speeds(store: Store, setting: str, *, except_run: str | None = None) ->
 
 
 def read_measurements(store: Store, setting: str) -> list[PlanMeasured]:
-    """Return the measurements behind `read_speeds`, to fit models to. Arguments as there."""
+    """Return the measurements of `read_speeds` without their runs. Arguments as there."""
     return [speed.event for speed in read_speeds(store, setting)]
 
 
 def read_restarts(
     store: Store, experiment: Experiment, *, except_run: str | None = None
 ) -> list[float]:
-    """Return what restarts of trials cost in earlier runs of the same model and data, in seconds.
+    """Return the seconds that restarts of trials took in earlier runs of the same model and data.
 
     Args:
         store: The store.
-        experiment: What is to be trained.
-        except_run: A run to leave out.
+        experiment: The experiment.
+        except_run: A run to skip.
     """
     runs = earlier_runs(
         store, ["resize_measured"], of=_same_task(experiment), except_run=except_run
@@ -259,7 +262,7 @@ def read_restarts(
 
 
 def hardware_of(measured: Iterable[PlanMeasured], *, has_gpu: bool) -> Hardware:
-    """Return the hardware of measurements, as far as the plans tell that were measured on it."""
+    """Return the hardware of measurements, as far as their plans show it."""
     precisions = {
         PartialPlan.from_json(measurement.plan).get("precision") for measurement in measured
     }
@@ -267,11 +270,11 @@ def hardware_of(measured: Iterable[PlanMeasured], *, has_gpu: bool) -> Hardware:
 
 
 def read_noise_scale(store: Store, experiment: Experiment) -> float | None:
-    """Return the gradient noise scale that trainings of the same model and data ended with.
+    """Return the gradient noise scale at the end of earlier trainings of the same model and data.
 
     Args:
         store: The store.
-        experiment: What is to be trained.
+        experiment: The experiment.
 
     Returns:
         The median over the trials of the newest runs, in samples, or None if none measured it.
@@ -286,10 +289,7 @@ def read_noise_scale(store: Store, experiment: Experiment) -> float | None:
 
 
 def noise_scale_of(report: TrialReported) -> float | None:
-    """Return the gradient noise scale of a report, in samples.
-
-    None if it cannot be estimated.
-    """
+    """Return the gradient noise scale of a report in samples, or None if it has no estimate."""
     signal, noise = report.gradient_signal_sqr, report.gradient_noise
     if signal is None or noise is None or signal <= 0 or noise <= 0:
         return None

@@ -1,7 +1,7 @@
-"""Estimates, and reading advice as it is stored.
+"""Estimates, and functions that read stored advice.
 
-That is JSON in which a number may be missing, or a text because it is not finite. What the fields
-mean is documented where they are written. Showing them is left to the card and the figures.
+Stored advice is JSON. A number may be missing, or a text if it is not finite. `advice` documents
+the fields. The card and the figures show them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from typing_extensions import Self
 
 from workbench.experiment.plan import PartialPlan
 
-# What is shorter or longer is not a duration that anything takes, and does not divide well.
+# Nothing takes shorter or longer than this, and quotients of such numbers could overflow.
 SHORTEST_S, LONGEST_S = 1e-12, 1e12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A predicted or measured number, and where nine of ten truths should lie.
+    """A predicted or measured number with its interval.
 
     Attributes:
-        value: The prediction.
-        low: Nine of ten truths should lie above. The value where it is not known.
-        high: Nine of ten truths should lie below. The value where it is not known.
-        extrapolated: Whether it is beyond what was measured.
+        value: The prediction or measurement.
+        low: The lower end of the interval, which the true value should exceed in nine of ten cases.
+            Equal to the value if the interval is unknown.
+        high: The upper end of the interval, which the true value should stay below in nine of ten
+            cases. Equal to the value if the interval is unknown.
+        extrapolated: Whether the prediction is outside the range of the measurements.
     """
 
     value: float
@@ -37,7 +39,7 @@ class Estimate:
 
     @classmethod
     def of(cls, stored: Any) -> Self | None:
-        """Read what is stored of it, or None if there is no finite value."""
+        """Read a stored estimate. Returns None if there is no finite value."""
         fields = mapping(stored)
         value = finite(fields.get("value"))
         if value is None:
@@ -64,20 +66,20 @@ class Estimate:
         )
 
     def at_least(self, least: float) -> Estimate:
-        """Return the estimate of a number that is known to be `least` or more."""
+        """Return the estimate of a number that is known to be at least `least`."""
         low, value, high = (max(least, number) for number in (self.low, self.value, self.high))
         return Estimate(value, low, high, self.extrapolated)
 
     def at_most(self, most: float) -> Estimate:
-        """Return the estimate of a number that is known to be `most` or less."""
+        """Return the estimate of a number that is known to be at most `most`."""
         low, value, high = (min(most, number) for number in (self.low, self.value, self.high))
         return Estimate(value, low, high, self.extrapolated)
 
     def widened(self, spread: float) -> Estimate:
-        """Return an estimate whose ends are further off, the high one by `spread`, >= 0.
+        """Return the estimate with a wider interval.
 
-        The low end is divided by the factor by which `spread` would lengthen it, so that it stays
-        above 0.
+        The upper end grows by `spread`, >= 0. The lower end l is divided by (l + spread) / l, so
+        that it stays above 0.
         """
         low = self.low
         if spread:
@@ -85,22 +87,22 @@ class Estimate:
         return Estimate(self.value, low, self.high + spread, self.extrapolated)
 
     def inverse(self, of: float) -> Estimate:
-        """Return the estimate of `of` divided by this."""
+        """Return the estimate of `of` divided by this number."""
         return Estimate(of / self.value, of / self.high, of / self.low, self.extrapolated)
 
 
 def finite(stored: Any) -> float | None:
-    """Return a stored number, None if it is not a finite number."""
+    """Return a stored number, or None if it is not a finite number."""
     if isinstance(stored, bool) or not isinstance(stored, int | float):
         return None
-    # Whole numbers of JSON may be too large for a float.
+    # Integers in JSON may be too large for a float.
     if not -sys.float_info.max <= stored <= sys.float_info.max:
         return None
     return float(stored)
 
 
 def mapping(stored: Any) -> Mapping[str, Any]:
-    """Return a stored mapping, an empty one where there is none."""
+    """Return a stored mapping, or an empty one if there is none."""
     if not isinstance(stored, Mapping):
         return {}
     return stored

@@ -1,4 +1,4 @@
-"""Tables that the user measured elsewhere: CSV, read strictly, refused by column and line."""
+"""Reads CSV tables of measurements strictly. Errors contain the line and the column."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.foundation.errors import DataError
 from workbench.foundation.table_columns import check_separator
 
 _Made = TypeVar("_Made")
-# How similar an unknown column must be to a missing one to be taken for a misspelling of it.
+# The similarity from which an unknown column counts as a misspelling of a missing one.
 _MISSPELT = 0.85
 
 
@@ -25,9 +25,10 @@ class Column:
     """A column that a table must or may have.
 
     Attributes:
-        name: Its header.
-        parse: Reads one cell. It raises ValueError, whose text says what is allowed.
-        required: Whether a table without it is rejected. The cells of one that lacks are None.
+        name: The header.
+        parse: Parses one cell. It raises a ValueError that says what is allowed.
+        required: Whether a table without this column is an error. The cells of a missing optional
+            column are None.
     """
 
     name: str
@@ -38,19 +39,18 @@ class Column:
 def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
     """Read the rows of a CSV file.
 
-    Columns of other names are omitted with a warning that names them.
+    Unknown columns are skipped with a warning.
 
     Args:
-        path: The file. Its first line names the columns.
-        columns: What it must or may have.
+        path: The file. Its first line contains the names of the columns.
+        columns: The required and optional columns.
 
     Returns:
-        One mapping a row, with every one of `columns`.
+        One mapping per row, with all of `columns` as keys.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column or has one twice, has one that seems
-            to be misspelt, is separated by something else than commas, or a cell is not what its
-            column holds.
+        DataError: If the file cannot be read or is not separated by commas, a column is missing,
+            appears twice or seems to be misspelt, or a cell has a wrong value.
     """
     return read_objects(path, dict, *columns)
 
@@ -58,20 +58,19 @@ def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
 def read_objects(
     path: Path, make: Callable[[dict[str, Any]], _Made], *columns: Column
 ) -> list[_Made]:
-    """Read the rows of a CSV file as `read_table` does, and make something of each.
+    """Read the rows of a CSV file as `read_table` does, and convert each row to an object.
 
     Args:
-        path: The file. Its first line names the columns.
-        make: Takes a row. A DataError of its own, whose field is a column, is reported with the
-            line.
-        columns: What it must or may have.
+        path: The file. Its first line contains the names of the columns.
+        make: Converts a row. If it raises a DataError with a column as its field, the line is added
+            to the error.
+        columns: The required and optional columns.
 
     Returns:
-        What was made, a row each.
+        One object per row.
 
     Raises:
-        DataError: If the file cannot be read, lacks a column, a cell is not what its column holds,
-            or a row contradicts itself.
+        DataError: For the reasons of `read_table`, or if a row contradicts itself.
     """
     with _reading(path) as (reader, heads):
         _check_heads(path, heads, columns)
@@ -117,14 +116,14 @@ def _make_of(
 
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
-    """Refuse a table whose columns are missing, twice there, or seem to be misspelt."""
+    """Raise an error if a column is missing, appears twice, or seems to be misspelt."""
     check_separator(path, heads)
     allowed = ", ".join(
         column.name + ("" if column.required else " (optional)") for column in columns
     )
     names = {column.name for column in columns}
-    lacking = [column for column in columns if column.name not in heads]
-    for column in lacking:
+    missing = [column for column in columns if column.name not in heads]
+    for column in missing:
         if column.required:
             raise DataError(
                 f"{path} has no column {column.name}",
@@ -132,23 +131,25 @@ def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> N
                 allowed=allowed,
                 next_step=_suggest_name(column.name, [head for head in heads if head not in names]),
             )
-    if len(lacking) == len(columns):
-        raise DataError(f"{path} has none of the columns that are read", allowed=allowed)
+    if len(missing) == len(columns):
+        raise DataError(f"{path} has none of the expected columns", allowed=allowed)
     for head in heads:
         known = head in names
         if known and heads.count(head) > 1:
             raise DataError(f"{path} has the column {head} more than once", field=head)
         close = difflib.get_close_matches(
-            _plain(head), [column.name for column in lacking], 1, _MISSPELT
+            _plain(head), [column.name for column in missing], 1, _MISSPELT
         )
         if close and not known:
             raise DataError(
-                f"{path} has a column {head} that is not read",
+                f"{path} has an unknown column {head}",
                 field=head,
-                next_step=f"Name it {close[0]}.",
+                next_step=f"Did you mean {close[0]}? Rename the column.",
             )
     if unread := [head for head in heads if head not in names]:
-        warnings.warn(f"{path} has columns that are not read: {', '.join(unread)}", stacklevel=4)
+        warnings.warn(
+            f"{path} has unknown columns, which are ignored: {', '.join(unread)}", stacklevel=4
+        )
 
 
 def _plain(head: str) -> str:
@@ -156,24 +157,21 @@ def _plain(head: str) -> str:
 
 
 def _suggest_name(name: str, heads: list[str]) -> str | None:
-    """Return how to rename the head that a name seems to mean.
-
-    In whatever case or unit it is.
-    """
+    """Suggest which existing column to rename, even if its case or unit differs."""
     by_plain = {_plain(head): head for head in heads}
     close = difflib.get_close_matches(name, by_plain, 1, _MISSPELT)
     if not close:
         return None
     meant = by_plain[close[0]]
-    content = "" if close[0] == name else ", if it holds that, in that unit"
-    return f"Did you mean {meant!r}? Name it {name}{content}."
+    condition = "" if close[0] == name else ", if it has that meaning and unit"
+    return f"Did you mean {meant!r}? Rename it to {name}{condition}."
 
 
 def _read_row(
     path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]
 ) -> dict[str, Any]:
     if None in row:
-        raise DataError(f"{path}, line {line}: more cells than the {len(row) - 1} columns")
+        raise DataError(f"{path}, line {line} has more cells than the {len(row) - 1} columns")
     read: dict[str, Any] = {}
     for column in columns:
         cell = row.get(column.name)
@@ -197,7 +195,7 @@ def check_has_plans(path: Path, plans: list[_Made]) -> list[_Made]:
         DataError: If there are none.
     """
     if not plans:
-        raise DataError(f"{path} holds no plan to predict", allowed="one row or more")
+        raise DataError(f"{path} contains no plans to predict", allowed="at least one row")
     return plans
 
 

@@ -1,8 +1,8 @@
-"""The speeds that the trials of one run report: a projection of its events.
+"""Collects the speeds that the trials of a run report, from its events.
 
-The first report of an attempt also contains first calls and reading a checkpoint, so it does not
-count. What an attempt showed becomes a row of the speed history when it ends. Reading earlier runs
-is left to `speed_history`, and deciding anything to the caller.
+The first report of an attempt does not count, because it includes first calls and the time to read
+a checkpoint. When an attempt ends, its speed becomes a row of the speed history. `speed_history`
+reads earlier runs.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from workbench.foundation.events import (
 )
 
 MIN_SPEEDS = 2
-"""Reports after the first that an attempt needs to count as a measurement."""
+"""Reports after the first that make an attempt a measurement."""
 MAX_SPEEDS = 50
-"""How many of the latest reports of a plan count."""
+"""Only this many of the latest reports of a plan count."""
 NUM_CURRENT_SPEEDS = 5
 _Place = tuple[str, Plan]
-"""What a trial trains, and its plan with the strategy that its number of workers usually has."""
+"""The work of a trial as JSON, and its plan in the form of `plan_with`."""
 
 
 @dataclass(frozen=True)
 class AttemptSpeed:
-    """How fast one attempt trained.
+    """The speed of one attempt.
 
     Attributes:
         trial: The trial.
-        plan: Its plan.
-        samples_per_s: Median of its reports, over all workers.
-        workers_per_node: How many workers each of its nodes had.
+        plan: The plan of the attempt.
+        samples_per_s: The median throughput of all workers over its reports.
+        workers_per_node: The number of workers on each node.
         beside_others: Whether another trial of the run ran at the same time.
     """
 
@@ -64,7 +64,7 @@ class _Attempt:
     place: _Place | None = None
     loading_s: float = 0.0
     speeds: list[float] = field(default_factory=list)
-    """Speeds of all reports, the first included."""
+    """Speeds of all reports, including the first."""
 
 
 class TrialSpeeds:
@@ -73,9 +73,7 @@ class TrialSpeeds:
     def __init__(self) -> None:
         """Start before the first event of a run."""
         self.restarts_s: list[float] = []
-        """What each restart cost, in seconds, from the end of an attempt until the next one
-        trained.
-        """
+        """Seconds from the end of an attempt until the next one trained, for each restart."""
         self._work: dict[int, str] = {}
         self._attempts: dict[int, _Attempt] = {}
         self._speeds: dict[_Place, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_SPEEDS))
@@ -84,9 +82,9 @@ class TrialSpeeds:
         self._measured: list[AttemptSpeed] = []
 
     def apply(self, event: Event) -> None:
-        """Take in the next event of the run."""
+        """Apply the next event of the run."""
         match event:
-            case DriverStarted():  # the time without a driver is not a cost of restarting
+            case DriverStarted():  # time without a driver is not part of a restart
                 self._ended_unix_s.clear()
                 self._attempts.clear()
             case TrialProposed():
@@ -108,26 +106,26 @@ class TrialSpeeds:
                 pass
 
     def current(self, trial: int) -> float | None:
-        """Return how fast a trial trains now, in samples/s, or None if that is not known yet."""
+        """Return the current speed of a trial in samples/s, or None if it is not known yet."""
         attempt = self._attempts.get(trial)
         speeds = [] if attempt is None else attempt.speeds[1:]
         return statistics.median(speeds[-NUM_CURRENT_SPEEDS:]) if speeds else None
 
     def num_current(self, trial: int) -> int:
-        """Return how many speeds of its current attempt a trial has reported, without the first."""
+        """Return the number of reports in a trial's current attempt, without the first."""
         attempt = self._attempts.get(trial)
         return 0 if attempt is None else max(0, len(attempt.speeds) - 1)
 
     def usual(self, trial: int, plan: PartialPlan, earlier: Iterable[Speed] = ()) -> float | None:
-        """Return the usual speed of a plan on what a trial trains, in samples/s.
+        """Return the usual speed of a plan for the work of a trial, in samples/s.
 
         Args:
             trial: A running trial.
-            plan: The plan. Dimensions that it leaves open are those of the trial.
-            earlier: What earlier runs measured of the same setting.
+            plan: The plan. Missing dimensions are taken from the trial.
+            earlier: Measurements of the same setting from earlier runs.
 
         Returns:
-            The median of what was measured, or None if nothing was.
+            The median of the measurements, or None if there are none.
         """
         attempt = self._attempts.get(trial)
         if attempt is None or attempt.plan is None or attempt.place is None:
@@ -146,7 +144,7 @@ class TrialSpeeds:
         return statistics.median(speeds) if speeds else None
 
     def last_restart_s(self, trial: int) -> float | None:
-        """Return the seconds that the last restart of a trial cost, or None."""
+        """Return the seconds of the last restart of a trial, or None if there was none."""
         return self._last_restart_s.get(trial)
 
     def loading_s(self, trial: int) -> float:
@@ -155,7 +153,7 @@ class TrialSpeeds:
         return 0.0 if attempt is None else attempt.loading_s
 
     def take_measured(self) -> list[AttemptSpeed]:
-        """Return the attempts that have ended since the last call and were long enough to count."""
+        """Return the attempts that ended since the last call and were long enough to count."""
         measured, self._measured = self._measured, []
         return measured
 

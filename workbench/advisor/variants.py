@@ -1,7 +1,7 @@
-"""Variants of a plan: what changes the work of a step itself, apart from how the step is divided.
+"""Variants of a plan: all settings except for the factors of the global batch.
 
-Plans of one variant share a model of step times. One worker of a data-parallel strategy trains with
-a cheaper strategy of another name, which belongs to the same variant.
+Plans of one variant share a model of step times. A data-parallel plan on one worker uses a cheaper
+strategy with another name. It still belongs to the same variant.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from workbench.training.strategies.capabilities import (
 )
 
 Variant = PartialPlan
-"""The dimensions of a plan that are not factors of the global batch, all decided."""
+"""A value for every dimension of a plan that is not a factor of the global batch."""
 _DEFAULTS = PartialPlan.of(strategy="ddp")
-"""For a function or program only the sizes are stored.
+"""Functions and programs store only the sizes of their plans, so the strategy is missing.
 
-On one worker this is another word for single.
+On one worker, ddp is the same as single.
 """
 
 
-@lru_cache(maxsize=10_000)  # searches compare the same plans again and again
+@lru_cache(maxsize=10_000)  # searches compare the same plans many times
 def variant_of(plan: Plan) -> Variant:
     """Return the variant that a plan belongs to."""
     work = with_options(PartialPlan.of_plan(plan).without(*SIZES))
@@ -58,19 +58,16 @@ def plan_with(variant: Variant, workers: int, micro_batch: int, accumulation: in
 
 
 def read_plan(stored: Mapping[str, Any]) -> Plan | None:
-    """Return a stored plan in the form in which `plan_with` makes it.
-
-    None if a size is missing.
-    """
+    """Return a stored plan in the form of `plan_with`, or None if a size is missing."""
     plan = (_DEFAULTS | PartialPlan.from_json(stored)).complete()
     return None if plan is None else _usual_form(plan)
 
 
 def plan_of(stored: Mapping[str, Any]) -> Plan:
-    """Return a stored plan that is known to be complete, in the form in which `plan_with` makes it.
+    """Return a stored plan that is known to be complete, in the form of `plan_with`.
 
     Raises:
-        ValueError: If it does not state workers, micro batch and accumulation.
+        ValueError: If workers, micro batch or accumulation are missing.
     """
     return _usual_form(Plan.from_json({**_DEFAULTS.to_json(), **stored}))
 
@@ -83,14 +80,14 @@ def alternatives(
     Args:
         base: The variant to differ from.
         options: The allowed values of each dimension.
-        advised_for: Which dimensions to change: those that the advisor may change for this.
+        advised_for: The purpose for which the advisor changes dimensions. Others are not changed.
     """
     seen = {base}
     for dimension in VARIANT:
         if dimension.advised_for != advised_for:
             continue
         if dimension.name == "pipeline_schedule" and base.stages == 1:
-            continue  # nothing has an order
+            continue  # without stages there is no order
         belonging = [other for other in VARIANT if other.option_of == dimension.name]
         names = [changed.name for changed in (dimension, *belonging)]
         for values in itertools.product(*(options[name] for name in names)):
@@ -105,7 +102,7 @@ def alternatives(
 def combinations(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield `base` with all possible values of the dimensions to change.
+    """Yield `base` with all combinations of values of the dimensions to change.
 
     Arguments as in `alternatives`.
     """
@@ -127,7 +124,7 @@ def is_possible_on(variant: Variant, workers: int) -> bool:
 def exchange_options(
     options: Mapping[str, tuple[PlanValue, ...]],
 ) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the values that the options of exchanges may have, the usual ones first."""
+    """Return the allowed values of the exchanges' options, the usual ones first."""
     values_of: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
     for exchange in options["exchange"]:
         plan = with_options(PartialPlan.of(exchange=exchange), options)
@@ -141,7 +138,7 @@ def exchange_options(
 
 def divided(base: Variant, options: Mapping[str, Sequence[PlanValue]]) -> Iterator[Variant]:
     """Yield the variants in which workers divide the model. Arguments as in `alternatives`."""
-    # Their replicas agree in the usual way only.
+    # Their replicas only support the usual exchange.
     plain = with_options(
         base.without(*EXCHANGE_OPTIONS) | PartialPlan.of(exchange=USUAL, bucket="default")
     )

@@ -1,13 +1,14 @@
-"""From findings to advice: the choice, the runner-up, the reasons, and what would change them.
+"""From findings to advice: the choice, the runner-up, the reasons, and the uncertainties.
 
-A training to the target decides which batch is chosen. Where none showed that a large batch
-converges, the batch must leave enough updates within the epochs of the experiment. For the same
-progress a batch B takes (phi + B) / (phi + B0) times the samples of the batch B0, where phi is the
-gradient noise scale (McCandless et al. 2018: samples = E_min (1 + B / B_crit), B_crit being about
-phi). At the critical batch that is twice the fewest samples possible, so twice those of the default
-batch are the most that a recommendation may need: B <= 2 B0 + phi. A noise scale that was not
-measured counts as 0, which holds whatever it is: then half the updates of the default remain, and
-some in each epoch.
+Trainings to the target decide which batch is chosen. If no training has shown that a large batch
+converges, the batch must leave enough updates within the epochs of the experiment. To make the same
+progress, a batch B needs (phi + B) / (phi + B0) times the samples of the batch B0, where phi is the
+gradient noise scale. (McCandless et al. 2018: samples = E_min (1 + B / B_crit), where B_crit is
+about phi.)
+
+At the critical batch this is twice the minimum, so a recommended batch may need at most twice the
+samples of the default batch: B <= 2 B0 + phi. An unmeasured noise scale counts as 0, which is safe
+for any true value: half the updates of the default remain, and a few in each epoch.
 """
 
 from __future__ import annotations
@@ -49,35 +50,35 @@ from workbench.training.planning.own_code import PREFIX
 from workbench.training.strategies import STRATEGIES
 from workbench.training.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
 
-# Of one training to a target, where nine of ten others should lie: other seeds, other noise.
+# The time of nine of ten trainings with other seeds is within this factor of a single one.
 _ONE_TRAINING = 1.35
-# What is added on both sides to the range of several.
+# The range of several trainings is widened by this factor on both sides.
 _SEVERAL_TRAININGS = 1.1
 _MAX_OTHERS = 6
 _EDGE = 1.05
 _MAX_SAMPLES_RATIO = 2.0
-"""How many times the samples of the default batch a larger one may need."""
+"""A larger batch may need at most this many times the samples of the default batch."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that was found.
+    """All measurements and trainings on which the advice is based.
 
     Attributes:
-        experiment: What is to be trained.
-        goal: What the advice should be best for.
-        choices: What may be chosen.
-        knowledge: What was measured.
-        reference: The experiment as it stands.
-        plans: The best plan of each global batch, the one that the models expect to be best first.
-        rates: The range test of learning rates, where there was one.
-        race: The trainings, where there were some.
-        noise_scale: In samples, where it was measured.
+        experiment: The experiment.
+        goal: The goal of the advice.
+        choices: The allowed settings.
+        knowledge: The measurements, and the models fitted to them.
+        reference: The measurement of the experiment without advice.
+        plans: The best plan of each global batch, in the order in which the models rank them.
+        rates: The range test of learning rates, or None.
+        race: The trainings, or None.
+        noise_scale: The gradient noise scale in samples, or None if it was not measured.
         placement: Whether the workers of a trial are placed on few nodes or on many.
-        placements_s: Step times of one plan on few nodes and on many, where both were measured.
-        num_known: Measurements that were there before.
-        num_measured: Measurements that were made.
-        cost_s: Seconds that all of it took.
+        num_known: The number of earlier measurements.
+        num_measured: The number of new measurements.
+        cost_s: Seconds that everything took.
+        placements_s: Step times of one plan on few nodes and on many, if both were measured.
         progress: The steps of the trainings.
     """
 
@@ -99,10 +100,10 @@ class Findings:
 
 
 def conclude(findings: Findings) -> Advice:
-    """Put advice together.
+    """Compose the advice.
 
     Raises:
-        ExperimentError: If no candidate could be trained at all.
+        ExperimentError: If no candidate reported a finite value of the objective.
     """
     raced = findings.race.standings() if findings.race else []
     standings = [standing for standing in raced if _has_result(standing)]
@@ -121,15 +122,17 @@ def conclude(findings: Findings) -> Advice:
         for standing in standings
     ]
     limit = _largest_batch(findings)
-    if not any(rival.may_be_chosen(limit) for rival in ranked):
+    # If no trained candidate may be chosen, the predictions of the models follow.
+    if not any(entry.may_be_chosen(limit) for entry in ranked):
         lr = believed_rate(findings.experiment, findings.choices, findings.rates)
         ranked += [
             _Ranked(RatedPlan(plan, lr), _predicted(findings, plan, lr)) for plan in findings.plans
         ]
     fastest = ranked[0]
-    ranked.sort(key=lambda rival: not rival.may_be_chosen(limit))  # in their order otherwise
+    # A stable sort: candidates keep their order apart from this.
+    ranked.sort(key=lambda entry: not entry.may_be_chosen(limit))
     plan, lr = ranked[0].rated.plan, ranked[0].rated.lr
-    candidates = [rival.candidate for rival in ranked]
+    candidates = [entry.candidate for entry in ranked]
     rejected = None
     if plan.global_batch < fastest.rated.plan.global_batch:
         rejected = _rejected(findings, fastest)
@@ -157,7 +160,7 @@ def conclude(findings: Findings) -> Advice:
 
 @dataclass(frozen=True)
 class _Ranked:
-    """A candidate, and whether a training showed that it converges in time."""
+    """A candidate, and whether a training has shown that it converges in time."""
 
     rated: RatedPlan
     candidate: Candidate
@@ -168,7 +171,7 @@ class _Ranked:
 
 
 def _converged(findings: Findings, standing: Standing[RatedPlan]) -> bool:
-    """Return whether a training reached the target or, without one, ran all epochs."""
+    """Return whether a training reached the target or, without a target, ran all epochs."""
     has_target = findings.experiment.objectives[0].target is not None
     courses = findings.race.courses if findings.race and not has_target else []
     return bool(standing.times_s) or any(
@@ -178,7 +181,7 @@ def _converged(findings: Findings, standing: Standing[RatedPlan]) -> bool:
 
 
 def _default_batch(findings: Findings) -> int:
-    """Return the smaller of two batches: without advice, and of the learning rate."""
+    """Return the smaller of two batches: the one without advice, and the reference batch."""
     default = min(
         plan_of(findings.reference.plan).global_batch, findings.experiment.training.reference_batch
     )
@@ -188,12 +191,12 @@ def _default_batch(findings: Findings) -> int:
 def largest_batch(
     default_batch: int, noise_scale: float | None, num_train_samples: int | None
 ) -> int:
-    """Return the largest batch that needs no training to show its convergence.
+    """Return the largest batch that may be recommended without a training that shows convergence.
 
     Args:
         default_batch: The batch without advice, in samples.
         noise_scale: The gradient noise scale in samples, or None if it was not measured.
-        num_train_samples: Samples of the training data, or None if that is not known.
+        num_train_samples: Samples of the training data, or None if unknown.
     """
     largest = int(
         _MAX_SAMPLES_RATIO * default_batch + (_MAX_SAMPLES_RATIO - 1.0) * (noise_scale or 0.0)
@@ -206,13 +209,13 @@ def largest_batch(
 def describe_fewer_updates(
     experiment: Experiment, batch: int, default_batch: int, num_train_samples: int | None
 ) -> str:
-    """Return why a batch is not recommended, in a sentence.
+    """Return why a larger batch is not recommended, in a sentence.
 
     Args:
-        experiment: Its epochs count.
-        batch: The batch whose steps are faster per sample.
+        experiment: The experiment, for its number of epochs.
+        batch: The larger batch.
         default_batch: The batch without advice.
-        num_train_samples: Samples of the training data, or None if that is not known.
+        num_train_samples: Samples of the training data, or None if unknown.
     """
     if num_train_samples is None:
         leaves = f"{batch / default_batch:.3g} times fewer updates than {default_batch}"
@@ -274,8 +277,8 @@ def _raced(findings: Findings, standing: Standing[RatedPlan]) -> Candidate:
     weight = findings.knowledge.price_over(plan, plan_of(findings.reference.plan), findings.goal)
     time_s = None
     if times:
-        # Where some missed the target, the mean that ranks it: else it could seem faster than the
-        # choice.
+        # If some trainings missed the target, this is the mean that includes them. Otherwise the
+        # candidate could seem faster than the choice.
         mean_s = (standing.time_s or sum(times) / len(times)) / weight
         spread = _SEVERAL_TRAININGS
         slowest_s = max(mean_s, max(times) / weight)
@@ -297,12 +300,15 @@ def _raced(findings: Findings, standing: Standing[RatedPlan]) -> Candidate:
             " in the time that every candidate had"
         )
         if metric.target is not None:
-            reason += f" (none reached the target of {metric.target:g})"
+            reason += f" (no candidate reached the target of {metric.target:g})"
     return _candidate(findings, plan, standing.entrant.lr, time_s, [reason])
 
 
 def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
-    """Return a candidate with the predictions of the models."""
+    """Return a candidate with the predictions of the models.
+
+    Without a noise scale, the number of epochs is unknown, so no time to the target is predicted.
+    """
     base = findings.experiment.training.reference_batch
     candidate = _candidate(findings, plan, lr, None, [])
     how = "predicted by the model of step times"
@@ -313,8 +319,7 @@ def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
     if findings.noise_scale is not None and candidate.epoch_time_s is not None:
         value = float(efficiency(plan.global_batch, base, findings.noise_scale))
         reasons.append(
-            f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient"
-            " noise"
+            f"by the gradient noise, a sample is worth {value:.2f} samples at a batch of {base}"
         )
         epochs = findings.experiment.training.epochs / value
         whole = candidate.epoch_time_s.times(epochs)
@@ -327,7 +332,7 @@ def _predicted(findings: Findings, plan: Plan, lr: float) -> Candidate:
 
 
 def _reference(findings: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
-    """Return the experiment without advice as a candidate. Its time only where it was trained."""
+    """Return the experiment without advice as a candidate, with its time if it was trained."""
     choice = plan_of(findings.reference.plan)
     lr = believed_rate(findings.experiment, findings.choices)
     for standing in standings:
@@ -373,14 +378,14 @@ def _measured(findings: Findings) -> Iterator[str]:
     yield from describe_loading(findings.knowledge.measured)
     if findings.placements_s:
         packed_s, apart_s = findings.placements_s["pack"], findings.placements_s["spread"]
-        where = "few"
+        chosen = "few"
         if findings.placement == "spread":
-            where = "many"
+            chosen = "many"
         yield (
-            f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
-            f"{apart_s * 1e3:.3g} ms. They are placed on {where}"
+            f"a step takes {packed_s * 1e3:.3g} ms on few nodes and {apart_s * 1e3:.3g} ms on many,"
+            f" so workers are placed on {chosen}"
         )
-    # None if not even the first had a finite loss.
+    # There are no rates if the loss was not finite even at the lowest.
     if findings.rates is not None and findings.rates.rates:
         suggested = findings.rates.suggested
         rates = findings.rates.rates
@@ -402,14 +407,14 @@ def _plans_measured(findings: Findings) -> list[Plan]:
 def _would_change(
     findings: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]
 ) -> Iterator[str]:
-    """Write what would change the answer, the doubts about the choice first."""
+    """Yield the uncertainties that could change the answer, those about the choice first."""
     choice = candidates[0]
     runner_up = candidates[1] if len(candidates) > 1 else None
     if runner_up is not None and _is_within_interval(runner_up, choice):
         at = ""
         if runner_up.lr is not None:
             at = f" at {runner_up.lr:.3g}"
-        yield f"{runner_up.written}{at} may be as good: more time (--time) would tell them apart"
+        yield f"{runner_up.written}{at} may be as good: more time (--time) would show which is"
     yield from _doubts_about_race(findings)
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
@@ -437,8 +442,8 @@ def _doubts_about_race(findings: Findings) -> Iterator[str]:
     reached = [course for course in courses if course.reached_s is not None]
     if reached and all(course.reached_s == course.elapsed_s[0] for course in reached):
         yield (
-            "all reached the target at their first evaluation: set a stricter target to separate"
-            " them"
+            "all candidates reached the target at their first evaluation: set a stricter target to"
+            " compare them"
         )
 
 
@@ -450,7 +455,7 @@ def _doubts_about_rate(findings: Findings, lr: float) -> Iterator[str]:
                 f"the learning rate is at the edge of its range ({low:.3g} to {high:.3g}): widen it"
             )
     if (why := findings.choices.why_rate_stays) is not None:
-        yield f"the learning rate stays searched: {why}"
+        yield f"the search still varies the learning rate: {why}"
     elif "training.lr" in findings.choices.open_fields and not _has_rate(findings):
         yield "the learning rate was not tuned: give it more time with --time"
 
@@ -464,13 +469,13 @@ def _doubts_about_batch(findings: Findings, plan: Plan) -> Iterator[str]:
         )
     elif scale is None and findings.experiment.trains_model:
         yield (
-            "the gradient noise was not measured. It grows during training: larger batches may pay"
-            " later"
+            "the gradient noise was not measured. It grows during training, so larger batches may"
+            " pay later"
         )
 
 
 def _settings(findings: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
-    """Return what to set in the experiment: what was open, and nothing else."""
+    """Return the settings for the experiment. Only settings that were open are among them."""
     decided = PartialPlan.of_plan(plan).applicable().values
     values: dict[str, JsonValue] = {f"plan.{name}": value for name, value in decided}
     values["training.global_batch"] = plan.global_batch
@@ -500,7 +505,7 @@ def _has_rate(findings: Findings) -> bool:
 
 
 def _follows_by_itself(findings: Findings, plan: Plan, path: str) -> bool:
-    """Return whether a trial decides as the advice does where a setting is left open."""
+    """Return whether a trial would decide the same by itself, so that the setting can stay open."""
     section, _, name = path.partition(".")
     if section != "plan" or not is_open(findings.experiment, name):
         return False
@@ -516,18 +521,19 @@ def _follows_by_itself(findings: Findings, plan: Plan, path: str) -> bool:
     return value == usual
 
 
-# What belongs to some workers or exchanges only is measured where a law predicts that it may pay.
+# These dimensions are only measured if a model predicts that it may pay. An unmeasured value is not
+# a gap.
 _FORECAST = frozenset({"exchange", "pipeline_schedule"})
 
 
 def unmeasured_values(
     choices: Choices, measured: Sequence[PlanMeasured]
 ) -> dict[str, list[PlanValue]]:
-    """Return the values that were not measured, by dimension, of those that may make steps faster.
+    """Return the values that were not measured although they may make steps faster, by dimension.
 
     Args:
-        choices: What may be chosen.
-        measured: All measurements, also those of plans that turned out to be impossible.
+        choices: The allowed settings.
+        measured: All measurements, including those of plans that turned out to be impossible.
     """
     plans = [
         PartialPlan.of_plan(plan)
@@ -551,11 +557,11 @@ def unmeasured_values(
 
 
 def describe_unmeasured(missing: Mapping[str, Sequence[PlanValue]], search: Space) -> Iterator[str]:
-    """Write which values were not measured, and which dimensions stay searched for that."""
+    """Yield which values were not measured, and which dimensions are still searched for that."""
     for name, values in missing.items():
         stays = ""
         if name in search.root:
-            stays = f", so {name} stays searched"
+            stays = f", so the search still varies {name}"
         yield (
             f"plan.{name} {' and '.join(map(str, values))} was not measured{stays}: give it more"
             " time with --time"

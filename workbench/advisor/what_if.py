@@ -1,7 +1,7 @@
-"""Predicts the effect of another plan from the measurements of advice. Nothing is run.
+"""Predicts the speed, memory and time of another plan from the measurements of advice.
 
-The models are those of the advice: step times and memory fitted to measured plans, and the value of
-a sample by the gradient noise. Where they do not apply, the answer says that instead of guessing.
+Nothing is run. The models are the same as in the advice: step times and memory fitted to measured
+plans, and the value of a sample by the gradient noise. If they do not apply, the answer says so.
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ class WhatIf:
         """Read advice.
 
         Args:
-            experiment: What was advised on.
-            advice: The advice, as it is stored.
-            measured: What was measured of its setting, in that run and before.
+            experiment: The experiment of the advice.
+            advice: The stored advice.
+            measured: The measurements of its setting, from the same run and earlier ones.
 
         Raises:
-            RunError: If nothing was measured, or a function or program was.
+            RunError: If nothing was measured, or the experiment is a function or program.
         """
         if not experiment.trains_model:
             raise RunError(
-                "what-if answers for models: the steps of an epoch of a function or program are not"
-                " known",
+                "what-if only works for models, because the steps per epoch of a function or"
+                " program are unknown",
                 field="train" if experiment.command is None else "command",
-                next_step="Read its measured plans in the advice: workbench show RUN.",
+                next_step="To see the measured plans, use `workbench show RUN`.",
             )
         timed = [event for event in measured if event.step_time_s is not None]
         samples = next(
@@ -112,13 +112,13 @@ class WhatIf:
             query: The fixed settings.
 
         Returns:
-            A candidate in plain values. Each predicted number has a value (None if it is not
-            known), low, high, and words where the models do not reach. `fits` is None if it is
-            not known. `rows` is the candidate in words, `words` compares it with the choice of the
-            advice, and `limits` gathers all that is not known, in sentences.
+            A candidate as plain values. Each predicted number has a value (None if unknown), low,
+            high, and words if the models do not apply. `fits` is None if unknown. `rows` is the
+            candidate in words, `words` compares it with the choice of the advice, and `limits` is
+            a list of everything that is unknown, in sentences.
 
         Raises:
-            ExperimentError: If there is no such plan, or no measurement covers it.
+            ExperimentError: If there is no such plan, or no measurement of its precision.
         """
         plan, fits = self._best(self._narrowed(query), query)
         time_s, unknown = self._time_to_target(plan)
@@ -146,7 +146,7 @@ class WhatIf:
         }
 
     def _narrowed(self, query: PlanQuery) -> Choices:
-        """Return the choices that a query leaves. It takes precedence over the experiment."""
+        """Return the choices that a query leaves. A query overrides the experiment."""
         if query.workers is not None and not 1 <= query.workers <= MAX_WORKERS:
             raise ExperimentError(
                 f"{query.workers} workers are not possible",
@@ -178,7 +178,7 @@ class WhatIf:
         return with_divided_models(choices, experiment) if may_divide else choices
 
     def _best(self, choices: Choices, query: PlanQuery) -> tuple[Plan, bool | None]:
-        """Return the best plan of those that fit, or else the one that needs the least memory."""
+        """Return the best plan that fits, or the one that needs the least memory if none does."""
         knowledge = self._knowledge
         variants = [variant for variant in knowledge.variants if choices.allows(variant)]
         if not variants:
@@ -230,9 +230,10 @@ class WhatIf:
         )
 
     def _time_to_target(self, plan: Plan) -> tuple[Estimate | None, str | None]:
-        """Carry the time of the choice, or of a tried candidate, over to a plan.
+        """Return the time to the target of a plan, or None and the reason why it is unknown.
 
-        Else return why not.
+        A plan that was trained has its own time. For others, the time of the choice is scaled by
+        the seconds per sample and by the value of a sample.
         """
         choice = mapping(self._advice.get("choice"))
         named = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
@@ -252,8 +253,9 @@ class WhatIf:
                 return (
                     None,
                     (
-                        "the gradient noise was not measured, so the value of a sample at a batch"
-                        f" of {plan.global_batch} rather than {chosen.global_batch} is not known"
+                        "the gradient noise was not measured, so it is unknown how many more"
+                        f" samples a batch of {plan.global_batch} needs than one of"
+                        f" {chosen.global_batch}"
                     ),
                 )
             base = self._experiment.training.reference_batch
@@ -273,7 +275,7 @@ class WhatIf:
         )
 
     def _beyond(self, plan: Plan, candidate: Candidate) -> str | None:
-        """Return what was measured, where a plan lies beyond that."""
+        """Return the range of the measurements if a plan is outside of it, otherwise None."""
         if not candidate.step_time_s.extrapolated:
             return None
         timed = self._timed(variant_of(plan))
@@ -292,5 +294,5 @@ class WhatIf:
 
 def _about_memory(fits: bool | None) -> str | None:
     if fits is None:
-        return "it is not known what a worker needs, or how much memory it has"
+        return "the memory that a worker needs or has is unknown"
     return None if fits else "it does not fit into the memory of a worker"
