@@ -28,7 +28,7 @@ from workbench.hardware.performance.exchange_time import Link
 from workbench.store.database import Store
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import with_options
-from workbench.training.exchanges.exchange import TrafficStating
+from workbench.training.exchanges.exchange import KnowsTraffic
 from workbench.training.probes.link_sweep import SIZES_BYTES
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "exchanges.json"
@@ -59,7 +59,7 @@ def exchanges() -> dict[str, dict[str, Any]]:
         plan = with_options(named).complete()
         assert plan is not None
         exchange = EXCHANGES.load(name)(plan)
-        assert isinstance(exchange, TrafficStating)
+        assert isinstance(exchange, KnowsTraffic)
         traffic = exchange.traffic(SHAPES)
         longer_s = unlimited_s[name] - COMPUTES_S
         if traffic.is_overlapped:

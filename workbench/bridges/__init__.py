@@ -35,7 +35,7 @@ class Bridge:
 
         Args:
             report: The `report` that the function received.
-            folder: The `folder` that the function received; None to save nothing.
+            folder: The `folder` that the function received, or None to save nothing.
             every: Report only at steps that this number divides.
             save_every: Save only at steps that this number divides, and when the trial is stopped.
         """
@@ -60,7 +60,7 @@ class Bridge:
 
     @property
     def resume_from(self) -> str | None:
-        """The path of the checkpoint of an earlier attempt; None without one."""
+        """The path of the checkpoint of an earlier attempt, or None without one."""
         if self._resume_from is None:
             return None
         return str(self._resume_from)

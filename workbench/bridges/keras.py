@@ -20,7 +20,7 @@ class TrialCallback(Bridge, Callback):
     """
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Load what an earlier attempt saved; see keras.callbacks.Callback."""
+        """Load what an earlier attempt saved. See keras.callbacks.Callback."""
         del logs
         model: Any = self.model
         if self.resume_from is None:
@@ -30,7 +30,7 @@ class TrialCallback(Bridge, Callback):
         model.load_weights(self.resume_from)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report an epoch; see keras.callbacks.Callback."""
+        """Report an epoch. See keras.callbacks.Callback."""
         model: Any = self.model
         if self.advance(epoch + 1, logs or {}, model.save_weights, suffix=".weights.h5"):
             model.stop_training = True

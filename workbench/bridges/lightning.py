@@ -54,7 +54,7 @@ class TrialCallback(Bridge, _LastCallback):
     """
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:
-        """Report an epoch; see lightning.pytorch.Callback."""
+        """Report an epoch. See lightning.pytorch.Callback."""
         stop = self.advance(
             trainer.current_epoch + 1,
             trainer.callback_metrics,

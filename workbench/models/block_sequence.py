@@ -28,7 +28,7 @@ class BlockSequence:
     Attributes:
         names: The path of each block in the model, such as `encoder.layers.0`.
         input_shape: Shape of one sample.
-        vocabulary_size: Number of token ids; None if the inputs are numbers.
+        vocabulary_size: Number of token ids, or None if the inputs are numbers.
     """
 
     names: tuple[str, ...]

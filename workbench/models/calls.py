@@ -145,7 +145,7 @@ def _tensors(outputs: Any) -> Iterable[Tensor]:
 
 
 def _named_arguments(model: nn.Module, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the arguments of `forward` by name; None if the mapping is its only argument."""
+    """Return the arguments of `forward` by name, or None if the mapping is its only argument."""
     inner = model
     if isinstance(model, DistributedDataParallel):
         inner = model.module

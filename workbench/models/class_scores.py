@@ -27,12 +27,12 @@ def f1(right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> np.ndarr
 
 
 def recall(right: np.ndarray, predicted: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the recall of each class, from counts; NaN for a class that does not occur."""
+    """Return the recall of each class, from counts, or NaN for a class that does not occur."""
     return np.divide(right, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
 
 
 def mean_score(score: ClassScore, counts: np.ndarray) -> float:
-    """Return the mean score of the classes that occur or were predicted; NaN if there are none.
+    """Return the mean score of the classes that occur or were predicted, or NaN if there are none.
 
     Args:
         score: The score of a class.
@@ -58,7 +58,7 @@ def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
         classes: The true class of each sample.
 
     Returns:
-        From 0 to 1; NaN if all samples are of one class. Classes without a sample do not count.
+        From 0 to 1, or NaN if all samples are of one class. Classes without a sample do not count.
 
     Source: Mann-Whitney U, as in Hanley and McNeil (1982).
     """

@@ -52,7 +52,7 @@ class ModelConfiguration(BaseModel, ABC):
 
     @property
     def fitted(self) -> FittedConfiguration | None:
-        """What is fitted to all samples at once; None if optimizer steps train the model."""
+        """What is fitted to all samples at once, or None if optimizer steps train the model."""
         return None
 
     def module_settings(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class FittedConfiguration(ModelConfiguration):
 
     @property
     def fitted(self) -> FittedConfiguration:
-        """Itself; see ModelConfiguration.fitted."""
+        """Itself. See ModelConfiguration.fitted."""
         return self
 
     @abstractmethod
@@ -194,7 +194,7 @@ class FittedConfiguration(ModelConfiguration):
         """Return what will be grown, as a phrase for messages.
 
         Args:
-            num_classes: Number of classes; None for a regression.
+            num_classes: Number of classes, or None for a regression.
         """
 
     @abstractmethod
@@ -212,7 +212,7 @@ class FittedConfiguration(ModelConfiguration):
         Args:
             inputs: Train samples as (samples, features).
             targets: Class numbers, or numbers to predict.
-            num_classes: Number of classes; None for a regression.
+            num_classes: Number of classes, or None for a regression.
             num_rounds: Number of parts into which the work is divided, at most.
             seed: Seed of everything random.
 

@@ -83,7 +83,7 @@ def construct(
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters; None if Python does not know them."""
+    """Return the parameters, or None if Python does not know them."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -106,7 +106,7 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
-    """Return the box that each cell learns, (batch, cells); -1 for none.
+    """Return the box that each cell learns, (batch, cells), or -1 for none.
 
     A box is learned by the cell that holds its centre, and by cells near that one whose centres lie
     in the box. If a cell has several boxes, it learns the smallest.

@@ -31,7 +31,7 @@ def select(
         predictions: Predictions of each model for the same samples, all of one shape.
         loss: The loss of a prediction; less is better, and NaN is the worst.
         max_steps: Maximum number of picks; a model may be picked again.
-        max_members: Maximum number of models with a weight, from 1; None for any number.
+        max_members: Maximum number of models with a weight, from 1, or None for any number.
         min_gain: By which share of its loss the mean must be better than the best model, from 0 to
             1. A value above 0 needs a loss that is not negative.
 

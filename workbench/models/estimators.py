@@ -52,7 +52,7 @@ class EstimatorConfiguration(FittedConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        """Build the model as it is before it is fitted. See ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.fitted_estimator import FittedEstimator
@@ -60,7 +60,7 @@ class EstimatorConfiguration(FittedConfiguration):
         return FittedEstimator()
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be fitted; see FittedConfiguration.describe."""
+        """Return what will be fitted. See FittedConfiguration.describe."""
         how = "in stages"
         if stage_method_of(self._make(0, num_classes)) == "at once":
             how = "at once"
@@ -75,7 +75,7 @@ class EstimatorConfiguration(FittedConfiguration):
         num_rounds: int,
         seed: int,
     ) -> Iterator[nn.Module]:
-        """Fit the estimator; see FittedConfiguration.grow."""
+        """Fit the estimator. See FittedConfiguration.grow."""
         from workbench.models.fitted_estimator import FittedEstimator
 
         estimator = self._make(seed, num_classes)

@@ -34,7 +34,7 @@ class FittedEstimator(nn.Module):
 
         Args:
             estimator: An object with `predict`.
-            num_classes: Number of classes; None for a regression.
+            num_classes: Number of classes, or None for a regression.
         """
         made = cls()
         made._fitted = (estimator, num_classes)

@@ -68,7 +68,7 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
 
 
 def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the intersection over union of a box with each of some others; 0 for empty ones.
+    """Return the intersection over union of a box with each of some others, or 0 for empty ones.
 
     Args:
         edges: Left, top, right and bottom.
@@ -86,23 +86,23 @@ def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def mean_average_precision(
-    found: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]
+    predicted: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]
 ) -> float:
-    """Return the mean over the classes of the area under precision and recall.
+    """Return the area under precision and recall, averaged over the classes.
 
-    A box is right if it overlaps a true box of its class by at least one half, unless a better box
-    has found that one already.
+    A box is right if it overlaps a true box of its class by at least one half, unless a box with a
+    higher score has already found that one.
 
     Args:
-        found: The boxes that were found in each image.
+        predicted: The boxes that the model found in each image.
         wanted: The true boxes of each image, (boxes, 5): class, left, top, right, bottom. A class
             below 0 means that there is no box.
 
     Returns:
-        From 0 to 1; NaN if there are no true boxes.
+        From 0 to 1, or NaN if there are no true boxes.
 
-    Source: Everingham et al., The PASCAL Visual Object Classes Challenge (2010); all points of the
-    curve.
+    Source: Everingham et al., The PASCAL Visual Object Classes Challenge (2010), with all points of
+    the curve.
     """
     real = [boxes[boxes[:, 0] >= 0] for boxes in wanted]
     if not real:
@@ -110,18 +110,18 @@ def mean_average_precision(
     numbers = np.unique(np.concatenate([boxes[:, 0] for boxes in real]))
     if not len(numbers):
         return float("nan")
-    return float(np.mean([_average_precision(int(number), found, real) for number in numbers]))
+    return float(np.mean([_average_precision(int(number), predicted, real) for number in numbers]))
 
 
 def _average_precision(
-    number: int, found: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]
+    number: int, predicted: Sequence[Sequence[FoundBox]], wanted: Sequence[np.ndarray]
 ) -> float:
     of_class = [boxes[boxes[:, 0] == number, 1:].astype(np.float64) for boxes in wanted]
     is_taken = [np.zeros(len(boxes), dtype=bool) for boxes in of_class]
     ranked = sorted(
         (
             (box, image)
-            for image, boxes in enumerate(found)
+            for image, boxes in enumerate(predicted)
             for box in boxes
             if box.number == number
         ),

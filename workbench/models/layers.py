@@ -28,7 +28,7 @@ class Layer:
             shape for all of them. None if it returns no tensor, or is never called itself.
         num_parameters: Parameters of the module and of all modules in it. Shared parameters count
             only at their first place.
-        shares: The module that owns the parameters that it uses; "" if they are its own.
+        shares: The module that owns the parameters that it uses, or "" if they are its own.
     """
 
     name: str

@@ -60,7 +60,7 @@ class BatchMetric:
         goal: Which direction is better, for a metric of another package. The workbench's own are
             declared in `experiment.metric_declarations`.
         adds_up: Whether totals and counts of the parts of an evaluation add up to those of the
-            whole; None if unknown. If they do not, the metric receives all outputs at once.
+            whole, or None if unknown. If they do not, the metric receives all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
@@ -270,7 +270,7 @@ class ClassCounts:
         self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
 
     def compute(self) -> float:
-        """Return the mean score of the classes that occur or are predicted; NaN for none."""
+        """Return the mean score of the classes that occur or are predicted, or NaN for none."""
         return class_scores.mean_score(self._score, self._counts.numpy())
 
 
@@ -304,7 +304,7 @@ class RocAuc:
         self._classes.append(numbers[is_counted].cpu())
 
     def compute(self) -> float:
-        """Return the mean over the classes that occur; NaN if there are fewer than two."""
+        """Return the mean over the classes that occur, or NaN if there are fewer than two."""
         return macro_roc_auc(
             torch.cat(self._probabilities).numpy(), torch.cat(self._classes).numpy()
         )
@@ -330,7 +330,7 @@ def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
 
 
 def kind_read_by(loss_or_metric: Any) -> Kind | None:
-    """Return what a loss or metric takes outputs and targets for; None if it takes them as is."""
+    """Return how a loss or metric reads outputs and targets, or None if it takes them as is."""
     if isinstance(loss_or_metric, WholeMetric):
         return loss_or_metric.reads
     function = loss_or_metric

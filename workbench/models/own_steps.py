@@ -73,7 +73,7 @@ class OwnSteps(nn.Module):
         return self._owner[0]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
-        """Return the loss of a micro batch for one of the optimizers; None if it makes no step now.
+        """Return one optimizer's loss of a micro batch, or None if that one makes no step now.
 
         A loss that is not a mean over samples is returned as a total and its count.
 

@@ -69,7 +69,7 @@ class Pairing:
 
     Attributes:
         task: The task of the data.
-        num_outputs: Classes or numbers to predict, according to the data; None if unknown.
+        num_outputs: Classes or numbers to predict, according to the data, or None if unknown.
         target_shape: Shape of one sample's targets, if the data has one; see `Datasets`.
         model: The model, in words.
         data: The data, in words.
@@ -238,7 +238,7 @@ class Pairing:
         Args:
             targets: A tensor on the CPU or an array, samples first.
             kind: How a loss or metric understands them.
-            where: Which part of the data, for messages; None for a batch.
+            where: Which part of the data, for messages, or None for a batch.
 
         Raises:
             DataError: If a number is not finite, or the model has no score for a class.

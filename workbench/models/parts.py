@@ -319,7 +319,7 @@ def evidence_of_means(
         targets: The targets of each part.
 
     Returns:
-        The evidence; None if the numbers are not finite.
+        The evidence, or None if the numbers are not finite.
     """
     sizes = [num_samples(part) for part in targets]
     whole: list[float] = []
@@ -374,7 +374,7 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
     Args:
         outputs: The outputs for a batch.
         targets: The targets of the same samples.
-        pool: The class numbers that targets have; None if they are not class numbers.
+        pool: The class numbers that targets have, or None if they are not class numbers.
     """
     yield outputs, targets
     generator = torch.Generator().manual_seed(0)

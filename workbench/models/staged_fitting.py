@@ -60,7 +60,7 @@ def fit_stages(
         targets: What is to be predicted.
         num_stages: Maximum number of stages.
         num_done: Stages that the estimator has completed already.
-        size: Final number of trees; None for the number that the estimator has now.
+        size: Final number of trees, or None for the number that the estimator has now.
 
     Yields:
         The number of completed stages, after each one. Stages that would change nothing are
@@ -85,7 +85,7 @@ def fit_stages(
 
 
 def size_of(estimator: Any) -> int:
-    """Return how many trees a fitted estimator has; 1 for anything but trees."""
+    """Return how many trees a fitted estimator has, or 1 for anything but trees."""
     options = _options_of(estimator)
     name = _size_name(options)
     if name is None:

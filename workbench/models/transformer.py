@@ -44,7 +44,7 @@ class Block(nn.Module):
 
         Args:
             stream: The residual stream.
-            is_read: (batch, 1, 1, time), the places that all others attend to; None for causal
+            is_read: (batch, 1, 1, time), the places that all others attend to, or None for causal
                 attention.
         """
         attended = self._attend(self.attention_norm(stream), is_read)

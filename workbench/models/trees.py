@@ -116,7 +116,7 @@ def grow_boosted(
     Args:
         inputs: See FittedConfiguration.grow.
         targets: A class number, or a number to predict, for each sample.
-        num_classes: Number of classes; None for a regression.
+        num_classes: Number of classes, or None for a regression.
         num_rounds: Number of parts into which the work is divided, at most.
         **options: Options of scikit-learn's HistGradientBoostingClassifier.
 
@@ -153,7 +153,7 @@ def grow_forest(
     Args:
         inputs: See FittedConfiguration.grow.
         targets: A class number, or the numbers to predict, for each sample.
-        num_classes: Number of classes; None for a regression.
+        num_classes: Number of classes, or None for a regression.
         num_rounds: Number of parts into which the work is divided, at most.
         **options: Options of scikit-learn's ExtraTreesClassifier.
     """
@@ -195,7 +195,7 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
 
 
 def _places_of(estimator: Any, num_classes: int | None) -> np.ndarray:
-    """Return the numbers of the classes that an estimator has seen; 0 for a regression."""
+    """Return the numbers of the classes that an estimator has seen, or 0 for a regression."""
     if num_classes is None:
         return np.zeros(1, dtype=int)
     return np.asarray(estimator.classes_).astype(int)

@@ -51,7 +51,7 @@ class MLPConfiguration(SequenceConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the perceptron; see ModelConfiguration.build."""
+        """Build the perceptron. See ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.mlp import MLP
@@ -82,7 +82,7 @@ class ConvNetConfiguration(SequenceConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
+        """Build the network. See ModelConfiguration.build."""
         if vocabulary_size is not None or len(input_shape) != 3:
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.convolutional import ConvNet
@@ -123,7 +123,7 @@ class ResNetConfiguration(SequenceConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
+        """Build the network. See ModelConfiguration.build."""
         if vocabulary_size is not None or len(input_shape) != 3:
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.convolutional import ResNet
@@ -156,7 +156,7 @@ class UNetConfiguration(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Raise an error, because each pixel needs a target; see ModelConfiguration.build."""
+        """Raise an error, because each pixel needs a target. See ModelConfiguration.build."""
         raise ExperimentError(
             "unet answers for each pixel, but the data has one target for each image",
             field="model",
@@ -172,7 +172,7 @@ class UNetConfiguration(ModelConfiguration):
         vocabulary_size: int | None,
         target_shape: tuple[int, ...],
     ) -> nn.Module:
-        """Build it; see ModelConfiguration.build_for_targets."""
+        """Build it. See ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_halvings
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
             allowed = (
@@ -216,7 +216,7 @@ class DetectorConfiguration(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Raise an error, because boxes are learned from boxes; see ModelConfiguration.build."""
+        """Raise an error, because boxes are learned from boxes. See ModelConfiguration.build."""
         raise ExperimentError(
             "detector answers with boxes, but the data has none",
             field="model",
@@ -232,7 +232,7 @@ class DetectorConfiguration(ModelConfiguration):
         vocabulary_size: int | None,
         target_shape: tuple[int, ...],
     ) -> nn.Module:
-        """Build it; see ModelConfiguration.build_for_targets."""
+        """Build it. See ModelConfiguration.build_for_targets."""
         smallest = 2**self.num_blocks
         if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
             allowed = (
@@ -265,7 +265,7 @@ class LSTMConfiguration(SequenceConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
+        """Build the network. See ModelConfiguration.build."""
         num_dimensions = 2 if vocabulary_size is None else 1
         if len(input_shape) != num_dimensions:
             allowed = "token ids of shape (context,) or numbers of shape (time, features)"
@@ -320,7 +320,7 @@ class TransformerConfiguration(SequenceConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the transformer; see ModelConfiguration.build."""
+        """Build the transformer. See ModelConfiguration.build."""
         if vocabulary_size is None or len(input_shape) != 1:
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.transformer import Transformer
@@ -351,7 +351,7 @@ class TextEncoderConfiguration(TransformerConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build it for a class of each text; see ModelConfiguration.build."""
+        """Build it for a class of each text. See ModelConfiguration.build."""
         return self.build_for_targets(
             input_shape=input_shape,
             num_outputs=num_outputs,
@@ -367,7 +367,7 @@ class TextEncoderConfiguration(TransformerConfiguration):
         vocabulary_size: int | None,
         target_shape: tuple[int, ...],
     ) -> nn.Module:
-        """Build it; see ModelConfiguration.build_for_targets."""
+        """Build it. See ModelConfiguration.build_for_targets."""
         if vocabulary_size is None or len(input_shape) != 1:
             self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
         from workbench.models.transformer import TextEncoder
@@ -409,7 +409,7 @@ class ForecasterConfiguration(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build it for one series, the first feature; see ModelConfiguration.build."""
+        """Build it for one series, the first feature. See ModelConfiguration.build."""
         return self.build_for_targets(
             input_shape=input_shape,
             num_outputs=num_outputs,
@@ -425,7 +425,7 @@ class ForecasterConfiguration(ModelConfiguration):
         vocabulary_size: int | None,
         target_shape: tuple[int, ...],
     ) -> nn.Module:
-        """Build it; see ModelConfiguration.build_for_targets."""
+        """Build it. See ModelConfiguration.build_for_targets."""
         if vocabulary_size is not None or len(input_shape) != 2:
             self.refuse(input_shape, vocabulary_size, "numbers of shape (time, features)")
         from workbench.models.mlp import Forecaster
@@ -452,7 +452,7 @@ class TreesConfiguration(FittedConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        """Build the model as it is before it is fitted. See ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.trees import TreeEnsemble, check_number
@@ -474,7 +474,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
     l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown; see FittedConfiguration.describe."""
+        """Return what will be grown. See FittedConfiguration.describe."""
         of_classes = ""
         if num_classes is not None and num_classes > 2:
             of_classes = (
@@ -493,7 +493,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
         num_rounds: int,
         seed: int,
     ) -> Iterator[nn.Module]:
-        """Fit the trees; see FittedConfiguration.grow."""
+        """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.trees import grow_boosted
 
         return grow_boosted(
@@ -522,7 +522,7 @@ class ForestConfiguration(TreesConfiguration):
     )
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown; see FittedConfiguration.describe."""
+        """Return what will be grown. See FittedConfiguration.describe."""
         if num_classes is None:
             return f"{self.num_trees:,} randomised trees whose mean is the answer"
         return f"{self.num_trees:,} randomised trees that vote"
@@ -536,7 +536,7 @@ class ForestConfiguration(TreesConfiguration):
         num_rounds: int,
         seed: int,
     ) -> Iterator[nn.Module]:
-        """Fit the trees; see FittedConfiguration.grow."""
+        """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.trees import grow_forest
 
         return grow_forest(
@@ -587,7 +587,7 @@ class _OneOf(ModelConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the chosen family's model; see ModelConfiguration.build."""
+        """Build the chosen family's model. See ModelConfiguration.build."""
         return _configured(self, self.family).build(
             input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
         )

@@ -88,7 +88,7 @@ class Parts:
     loss: DividedLoss
     """The loss, of which a step adds up parts."""
     loss_kind: Kind | None
-    """How the loss understands outputs and targets; None for your own loss."""
+    """How the loss understands outputs and targets, or None for your own loss."""
     makes_own_steps: bool
     objectives: tuple[Objective, ...]
     mixes_samples: bool
@@ -98,7 +98,7 @@ class Parts:
     """Whether the model has blocks that could be computed again in the backward pass."""
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
-    """How much the training may reveal about a sample; None if it is not private."""
+    """How much the training may reveal about a sample, or None if it is not private."""
     notes: tuple[str, ...] = ()
     """Messages for the user about the assembly."""
 
@@ -115,7 +115,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     Args:
         task: The order.
         worker: Which of its workers this is.
-        profiler: Times the steps; None for one that costs next to nothing.
+        profiler: Times the steps, or None for one that costs next to nothing.
 
     Raises:
         WorkbenchError: If a name, a value or the data is wrong.
@@ -230,7 +230,7 @@ def step_settings(
         experiment: The experiment.
         settings: The settings of the trial.
         datasets: The data of the training.
-        pairing: How outputs meet targets; None to derive it from the experiment and the data.
+        pairing: How outputs meet targets, or None to derive it from the experiment and the data.
         **others: Further fields of the result.
     """
     training, groups = settings.training, settings.training.parameter_groups

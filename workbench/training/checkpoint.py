@@ -196,7 +196,7 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
             removed.
 
     Returns:
-        Its content; None without a complete checkpoint.
+        Its content, or None without a complete checkpoint.
 
     Raises:
         ArtifactsError: If the folder cannot be reached.

@@ -31,7 +31,7 @@ def join_trial(task: TrialTask) -> Worker:
 
 
 def foreign_bytes() -> int:
-    """Return how much of this process's GPU others hold; 0 where that is too little to matter.
+    """Return how much of this process's GPU others hold, or 0 if that is too little to matter.
 
     Only for a process that has a whole GPU to itself.
     """
@@ -74,7 +74,7 @@ class HeldMemory:
             self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpu_share)
 
     def share(self) -> float | None:
-        """Return that part so far, at most 1; None without a GPU."""
+        """Return that part so far, at most 1, or None without a GPU."""
         if not self._limit_bytes:
             return None
         return min(torch.cuda.max_memory_allocated() / self._limit_bytes, 1.0)

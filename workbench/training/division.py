@@ -159,7 +159,7 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
 
     Args:
         parts: The argument of `find_division`.
-        plan: The plan to check; None for the plan of `parts`.
+        plan: The plan to check, or None for the plan of `parts`.
 
     Raises:
         ExperimentError: If it does. The message shows a form of the loss that is exact.
@@ -235,7 +235,7 @@ def _chosen(parts: Parts, size: int) -> np.ndarray:
 
 
 def _predicted(parts: Parts, indices: np.ndarray) -> tuple[Any, Any]:
-    """Return outputs and targets of some samples; None for both where another worker has them."""
+    """Return outputs and targets of some samples, or None for both if another worker has them."""
     source = parts.validation
     size = min(parts.settings.plan.micro_batch, len(indices))
     batches = []
@@ -359,7 +359,7 @@ def _evidence_of_left_out(
 
 
 def _pool(parts: Parts, targets: Any) -> Tensor | None:
-    """Return the class numbers that targets have; None where they have none."""
+    """Return the class numbers that targets have, or None if they have none."""
     if not isinstance(targets, Tensor) or not targets.ndim:
         return None
     if targets.is_floating_point() and not bool((targets == targets.round()).all()):
@@ -424,7 +424,7 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
 
 
 def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Evidence] | None:
-    """Return the model's loss for a batch and its parts; None if it returns no loss."""
+    """Return the model's loss for a batch and its parts, or None if it returns no loss."""
     num = num_samples(targets) or num_samples(inputs)
     whole = _returned(parts, inputs)
     if whole is None:
@@ -444,7 +444,7 @@ def _evidence_of_model(parts: Parts, inputs: Any, targets: Any) -> list[rules.Ev
 def _with_other_targets(
     parts: Parts, inputs: Any, targets: Any, *, seed: int
 ) -> tuple[Any, Any] | None:
-    """Return a batch that ignores other targets; None if that is impossible."""
+    """Return a batch that ignores other targets, or None if that is impossible."""
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
         return None
     has_some = bool((targets == IGNORED).any())
@@ -563,7 +563,7 @@ def _differing_metrics(model: OwnSteps, batch: Any, targets: Any) -> set[str]:
 def _evidence_of_loss(
     function: Callable[[Any], Any], batch: Any, targets: Any
 ) -> Iterator[rules.Evidence]:
-    """Yield the values of a function for a batch and for its parts; nothing for too few samples."""
+    """Yield the values of a function for a batch and for its parts. One sample yields nothing."""
     num = num_samples(targets) or num_samples(batch)
     if num < 2:
         return

@@ -62,7 +62,7 @@ class Selection:
     Attributes:
         weights: The weight of each model. They sum to 1, and most may be 0.
         validation: The result on the validation samples that the selection has not seen.
-        test: The result on the test samples; None if the data has none.
+        test: The result on the test samples, or None if the data has none.
     """
 
     weights: tuple[float, ...]
@@ -110,8 +110,8 @@ def predict(
         model: The model, on the CPU and in evaluation mode.
         inputs: The inputs, as arrays or tensors.
         is_classes: Whether it scores classes. Then probabilities are returned, the classes last.
-        pairing: How its outputs are read, as `learned_pairing` returns it; None if the classes come
-            last.
+        pairing: How to read its outputs, as `learned_pairing` returns it. None means that the
+            classes come last.
 
     Raises:
         RunError: If it returns no tensor, or no score for each class.
@@ -191,7 +191,7 @@ def select_models(
         models: The models, the best first. They are called one after another, and none is kept.
         objective: The objective to improve.
         num_models: Number of models.
-        size: Maximum number of models with a weight; None for any number.
+        size: Maximum number of models with a weight, or None for any number.
 
     Raises:
         ArgumentError: If the objective does not follow from predictions.

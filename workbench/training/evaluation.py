@@ -45,7 +45,7 @@ class Predictor(Protocol):
     """The part of a strategy that an evaluation needs."""
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch; None where another worker of the replica has them."""
+        """Return the outputs for a batch, or None if another worker of the replica has them."""
         ...
 
     def train(self, mode: bool) -> None:

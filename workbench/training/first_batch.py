@@ -54,7 +54,7 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
 
     Args:
         parts: Everything that the loop of the trial needs.
-        plan: The plan to check, if `parts` is only one of several workers; None for its own plan.
+        plan: The plan to check, if `parts` is only one of several workers. None checks its own.
 
     Raises:
         WorkbenchError: If they do not fit. It shows both shapes and what to change.

@@ -159,7 +159,7 @@ class _Reporter:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases; None to count
+            step: The progress of the training: a whole number that never decreases. None counts
                 the reports of this attempt. A function that continues from its folder must pass it.
             **metrics: Numbers by name. Pictures, tables and texts are kept with the trial.
 

@@ -35,7 +35,7 @@ def load_trial_data(
     Args:
         run_id: The run.
         experiment: The experiment; it trains a model.
-        training_seed: Seed of the training, for data that takes it; None if nothing is trained.
+        training_seed: Seed of the training, for data that takes it, or None if nothing is trained.
         params: The configuration, which may say which share of the training samples is used.
 
     Raises:

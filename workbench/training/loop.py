@@ -344,7 +344,7 @@ class _Loop:
         )
 
     def _send(self, event: Event) -> Outcome | None:
-        """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
+        """Report, and return how the training ended if it was stopped. See AttemptEvents.send."""
         stop = self._events.send(event)
         if not stop:
             return None

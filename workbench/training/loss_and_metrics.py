@@ -97,7 +97,7 @@ def loss_of(
     Args:
         experiment: The experiment.
         datasets: Its data.
-        pairing: How outputs meet targets; None for what follows from the two.
+        pairing: How outputs meet targets, or None for what follows from the two.
     """
     pairing = pairing or pairing_of(experiment, datasets)
     usual = load_loss(_function(experiment.loss, "loss"), datasets.task)
@@ -147,7 +147,7 @@ def metrics_of(
         experiment: The experiment, with its own metrics or the usual ones of the task.
         datasets: The data.
         model: The model. Your own training steps show their metrics when they evaluate two samples.
-        pairing: How outputs meet targets; None to derive it from experiment and data.
+        pairing: How outputs meet targets, or None to derive it from experiment and data.
 
     Raises:
         ExperimentError: If an objective or a constraint is not a measured metric.

@@ -58,7 +58,7 @@ class NoiseMeter:
         self._waiting: list[torch.Tensor] = []
 
     def micro_batch(self, step: int, num_samples: int) -> int | None:
-        """Return the micro batch with which a step is measured; None if it is not measured.
+        """Return the micro batch with which a step is measured, or None if it is not measured.
 
         Steps may be prepared before earlier ones are made.
 
@@ -99,11 +99,11 @@ class NoiseMeter:
                 )
 
     def moments(self) -> GradientMoments | None:
-        """Return signal and noise at the last reading; None if they cannot be estimated (yet)."""
+        """Return signal and noise at the last reading, or None if they cannot be estimated yet."""
         return self._smoother.moments()
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples at the last reading; None if it is unknown (yet)."""
+        """Return the noise scale in samples at the last reading, or None if it is unknown (yet)."""
         return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
 
     Returns:
         It receives the gradients of a step by the names of their parameters, and changes them in
-        place; None where there is none.
+        place, or None if there is none.
 
     Raises:
         ExperimentError: If it cannot be called with gradients and its options. The returned

@@ -98,9 +98,9 @@ def schedule_of(
         lr: The peak rate.
         length: How long the training is.
         objectives: The objectives of the experiment. `plateau` follows the first by default.
-        measured: The metrics of evaluations, each with the direction in which it is better; None if
-            no direction is declared.
-        group: The workers; they follow the same values.
+        measured: The metrics of evaluations, each with its better direction, or None if it has
+            declared no direction.
+        group: The workers. They follow the same values.
 
     Raises:
         ExperimentError: If the schedule does not exist, rejects its options, or follows a metric
@@ -168,7 +168,7 @@ class ConstantAtTheEnd(Schedule):
         self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
 
     def factor(self, step: int) -> float:
-        """Return the part that a step uses; see Schedule.factor."""
+        """Return the part that a step uses. See Schedule.factor."""
         if step >= self._first_step:
             return self._part
         return self._schedule.factor(step)

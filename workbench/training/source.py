@@ -58,7 +58,7 @@ class Source:
         Args:
             split: The samples.
             device: Where they are needed.
-            loaders: The processes that load batches; None to load them when they are needed.
+            loaders: The processes that load batches, or None to load them when they are needed.
             part: Which part of the data it is: train, validation or test.
             order: How an epoch of training walks through the samples.
         """
@@ -209,7 +209,7 @@ def sources_of(
     Args:
         datasets: The data of a trial.
         device: Where the samples are needed.
-        num_loaders: Processes that load ahead; 0 to load within the step.
+        num_loaders: Processes that load ahead, or 0 to load within the step.
     """
     loaders = Loaders(num_loaders, device, datasets.loading) if num_loaders else None
     train = Source(datasets.train, device, loaders=loaders, order=datasets.order)
@@ -218,7 +218,7 @@ def sources_of(
 
 
 class WorkerBatch:
-    """One worker's samples of one optimizer step; see strategies.strategy.StepBatch."""
+    """One worker's samples of one optimizer step. See strategies.strategy.StepBatch."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ class Resident:
 
 
 class Picking:
-    """Micro batches in the order in which they were wanted; see loaders.Loading."""
+    """Micro batches in the order in which they were wanted. See loaders.Loading."""
 
     is_stale = False
 

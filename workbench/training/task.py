@@ -42,14 +42,14 @@ class TrialTask:
         num_workers: Number of workers of the trial.
         plan: Decisions about the plan for this attempt, which take precedence over the experiment
             and the configuration.
-        meeting: The address where the workers meet, `host:port/prefix`; None for one worker.
+        meeting: The address where the workers meet, `host:port/prefix`, or None for one worker.
         reported: The last values that earlier attempts reported, by metric.
         reported_step: The last step that they reported.
-        measurement: A measurement to make instead of training; None for a training.
+        measurement: A measurement to make instead of training, or None for a training.
         patterns: Regular expressions to find in the output of the workers.
-        segment: The part of a training in a population; None for a whole training.
+        segment: The part of a training in a population, or None for a whole training.
         continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless
-            it has its own checkpoint; None for a training from its start. A URL may hold keys.
+            it has its own checkpoint, or None for a training from its start. A URL may hold keys.
     """
 
     run_id: str

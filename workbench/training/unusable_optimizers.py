@@ -12,7 +12,7 @@ CUSTOM_MODELS_ONLY = {
 
 
 def why_unusable(optimizer: str, *, has_own_model: bool) -> str | None:
-    """Return why an optimizer cannot be used; None if it can, or might.
+    """Return why an optimizer cannot be used, or None if it can, or might.
 
     Args:
         optimizer: Its name in torch, in any case.

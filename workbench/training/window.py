@@ -72,7 +72,7 @@ class Window:
         Args:
             loss: This worker's share of the mean loss of the step.
             num_samples: Samples of the step over all workers.
-            count: The count of the loss over all workers; None if it counts samples.
+            count: The count of the loss over all workers, or None if it counts samples.
 
         Returns:
             Whether a reading is due.
@@ -132,7 +132,7 @@ class Window:
         """Begin a new window.
 
         Returns:
-            Samples per second of the old one, over all workers; None where none were timed.
+            Samples per second of the old one, over all workers, or None if none were timed.
         """
         now_s = perf_counter()
         num_timed = self._num_samples - self._num_untimed

@@ -1,8 +1,8 @@
 """How replicas of a model agree on what they train.
 
 An exchange takes part in the steps of strategies that support it. It exchanges the gradients of the
-replicas, or lets them step alone and exchanges their parameters. Strategies place the model and
-make the steps; planning chooses the exchange.
+replicas, or lets them step alone and exchanges their parameters. Placing the model and making the
+steps is left to `strategies`, and choosing an exchange to `planning`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Averages the gradients of all replicas in each step.
 
-They are sent unchanged, as strategies do without an exchange; or rounded to bf16; or averaged
-inside each node first, then between one worker of each node. If links between nodes are slower than
-those inside, the last way sends fewer copies over them: one per node instead of one per worker.
+There are three ways. Gradients are sent unchanged, as strategies do by default. They are rounded to
+bf16. Or they are averaged inside each node first, and then between one worker of each node. The
+third way helps if the links between nodes are slower than the links inside: one copy per node
+crosses them instead of one per worker.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ dist: Any = torch.distributed  # some of its names are made in C++, without type
 def begin_sum(
     flat: Tensor, group: torch.distributed.ProcessGroup
 ) -> torch.futures.Future[list[Tensor]]:
-    """Begin to add up a tensor over a group, in place."""
+    """Start to add up a tensor over a group, in place."""
     work: Any = torch.distributed.all_reduce(flat, group=group, async_op=True)
     return work.get_future()
 
@@ -45,6 +46,7 @@ def kept_for_callback(*tensors: Tensor) -> None:
 
 def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
     """Return a result that is ready already."""
+    # A future of a CUDA tensor must know the device, or its callbacks do not wait for the stream.
     devices: list[Any] | None = [flat.device] if flat.device.type == "cuda" else None
     future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
     future.set_result(flat)
@@ -65,27 +67,28 @@ class AllReduce:
         self._plan = plan
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends; see TrafficStating.traffic."""
+        """Return what a replica sends. See KnowsTraffic.traffic."""
         return Traffic(num_bytes_of(shapes), is_overlapped=True)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Begin; see Exchange.setup."""
+        """Remember the parameters and the group. See Exchange.setup."""
         self._parameters = dict(parameters)
         self._replicas = replicas
         self._group = replicas.torch_group()
         self._num_replicas = replicas.num_workers
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Average a bucket; see GradientExchange.reduce."""
+        """Average a bucket. See GradientExchange.reduce."""
+        # Divide before adding up: a sum of fp16 gradients could overflow.
         flat = bucket.buffer().div_(self._num_replicas)
         return begin_sum(flat, self._group).then(lambda summed: summed.value()[0])
 
     def state(self) -> dict[str, Any]:
-        """Return nothing, as steps depend on no earlier ones; see Exchange.state."""
+        """Return nothing, because a step depends on no earlier step. See Exchange.state."""
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what applies, which is nothing; see Exchange.load."""
+        """Do nothing, because there is no state. See Exchange.load."""
 
 
 class HalfPrecision(AllReduce):
@@ -94,42 +97,45 @@ class HalfPrecision(AllReduce):
     capabilities = BUILT_IN["bf16"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends; see TrafficStating.traffic."""
+        """Return what a replica sends. See KnowsTraffic.traffic."""
         return Traffic(num_bytes_of(shapes) / 2, is_overlapped=True)
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Average a bucket in bf16; see GradientExchange.reduce."""
-        # Not torch's `bf16_compress_hook`, which DistributedDataParallel refuses without NCCL. It
-        # divides after rounding, which rounds again where the replicas are no power of two.
+        """Average a bucket in bf16. See GradientExchange.reduce."""
+        # Torch has `bf16_compress_hook`, but DistributedDataParallel accepts it with NCCL only. It
+        # also divides after rounding, which rounds a second time unless the number of replicas is
+        # a power of two.
         flat = bucket.buffer()
         rounded = flat.div_(self._num_replicas).to(torch.bfloat16)
         return begin_sum(rounded, self._group).then(lambda summed: flat.copy_(summed.value()[0]))
 
 
 class Hierarchical(AllReduce):
-    """The mean of all gradients by way of a leader on each node."""
+    """The mean of all gradients, which travel over a leader on each node."""
 
     capabilities = BUILT_IN["hierarchical"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends; see TrafficStating.traffic."""
+        """Return what a replica sends. See KnowsTraffic.traffic."""
         return Traffic(num_bytes_of(shapes), "nodes")
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Find out which replicas share a node; see Exchange.setup."""
+        """Find out which replicas share a node. See Exchange.setup."""
         super().setup(parameters, replicas)
         members: dict[str, list[int]] = {}
         for rank, node in enumerate(replicas.gather(self._node(replicas.rank))):
             members.setdefault(node, []).append(rank)
         self._on_node = next(ranks for ranks in members.values() if replicas.rank in ranks)
+        # Making a group is collective. So every worker makes the groups of all nodes, in the same
+        # order, and keeps its own.
         inside = [replicas.part(ranks) for ranks in members.values()]
         self._inside = next(group for group in inside if group is not None)
         self._between = replicas.part([ranks[0] for ranks in members.values()])
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Average a bucket in three parts; see GradientExchange.reduce.
+        """Average a bucket in three phases. See GradientExchange.reduce.
 
-        Each part waits for the previous one, so that all workers take part in the same order.
+        Each phase waits for the previous one, so all workers take part in the same order.
         """
         flat = bucket.buffer().div_(self._num_replicas)
         leader = self._on_node[0]
@@ -142,5 +148,5 @@ class Hierarchical(AllReduce):
         return finished(flat)
 
     def _node(self, _rank: int) -> str:
-        """Return what only workers of the same node return."""
+        """Return a value that only workers of the same node share."""
         return socket.gethostname()

@@ -18,8 +18,8 @@ class Capabilities:
 
     Attributes:
         is_exact: Whether replicas make the step that one worker would make, up to rounding.
-        scales_loss: Whether gradients may be multiplied by a changing factor, as fp16 needs. Not if
-        an unsent part of a step is added to a later one.
+        scales_loss: Whether gradients may be multiplied by a changing factor, as fp16 needs. They
+            may not if an unsent part of a step is added to a later step, which has another factor.
         is_by_bucket: Whether gradients are exchanged in buckets while the backward pass still runs.
         options: The dimensions of a plan that it reads, each with its usual value.
     """
@@ -62,11 +62,11 @@ def capabilities_of(name: str, *, field: str | None = "plan.exchange") -> Capabi
 def with_options(
     plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] | None = None
 ) -> PartialPlan:
-    """Return a plan with the options of its exchange: the usual values, and 0 for all others.
+    """Return a plan with the options of its exchange. Options of other exchanges are 0.
 
     Args:
-        plan: The plan. Without an exchange it uses the usual one.
-        allowed: The values that an open option may have, by name; None for any.
+        plan: The plan. If it has no exchange, the usual one applies.
+        allowed: The values that an undecided option may have, by name. None allows any.
 
     Example:
         >>> with_options(PartialPlan.of(exchange="powersgd")).get("exchange_rank")

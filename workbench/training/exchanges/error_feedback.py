@@ -1,7 +1,7 @@
-"""Lossy exchanges: the part of the gradients that a step leaves unsent is added to the next step.
+"""Lossy exchanges, which add the unsent part of a step's gradients to the next step.
 
-So a sum over many steps lacks only the part that is unsent at the end. Replicas send the largest
-values, the signs, or products of thin matrices.
+Nothing is lost for good: over many steps, only what is still unsent at the end is missing. Replicas
+send the largest values, the signs, or products of thin matrices.
 
 Sources: Seide et al. 2014, "1-Bit Stochastic Gradient Descent"; Karimireddy et al. 2019, "Error
 Feedback Fixes SignSGD"; Vogels et al. 2019, "PowerSGD: Practical Low-Rank Gradient Compression for
@@ -31,8 +31,9 @@ from workbench.training.exchanges.exchange import Bucket, Replicas, Traffic
 
 dist: Any = torch.distributed  # some of its names are made in C++, without types
 _SAMPLED = 4096
+"""How many values the threshold is estimated from."""
 _MARGIN = 2.0
-"""How many times as many values as needed the estimated threshold lets through."""
+"""The estimated threshold lets through about this many times the values that are needed."""
 _BITS = 8
 _SCALE_BYTES = 4
 
@@ -41,14 +42,14 @@ class ErrorFeedback(AllReduce):
     """A lossy exchange that keeps a residual for each parameter."""
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Begin without residuals; see Exchange.setup."""
+        """Start without residuals. See Exchange.setup."""
         super().setup(parameters, replicas)
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._residuals: dict[str, Tensor] = {}
         self._of_buckets: dict[tuple[str, ...], Tensor] = {}
 
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Send a part of a bucket, including the unsent rest of earlier steps.
+        """Send a part of the bucket plus what earlier steps left unsent.
 
         See GradientExchange.reduce.
         """
@@ -56,6 +57,7 @@ class ErrorFeedback(AllReduce):
         parts = {self._names[id(parameter)]: parameter.numel() for parameter in bucket.parameters()}
         kept = self._kept(parts, flat)
         kept.add_(flat)
+        # `send` takes what it sends out of `kept`, so the rest waits there for the next step.
         return self.send(kept, parts).then(lambda mean: flat.copy_(mean.value()))
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
@@ -63,7 +65,7 @@ class ErrorFeedback(AllReduce):
 
         Args:
             wanted: The gradients of a bucket plus the unsent rest of earlier steps.
-            parts: The numbers of values of its parameters, by name, in order.
+            parts: The number of values of each parameter, by name, in the order of `wanted`.
 
         Returns:
             The mean of the parts that the replicas have sent.
@@ -81,7 +83,7 @@ class ErrorFeedback(AllReduce):
         return {name: known[name] for name in self._parameters}
 
     def state(self) -> dict[str, Any]:
-        """Return the residuals of all replicas, a row for each; see Exchange.state."""
+        """Return the residuals of all replicas, a row for each. See Exchange.state."""
         residuals = self.residuals()
         # On the CPU: a GPU would have to hold as many copies of the model as there are replicas.
         own = torch.cat([residual.cpu() for residual in residuals.values()])
@@ -97,10 +99,10 @@ class ErrorFeedback(AllReduce):
         return {"residuals": {name: part.clone() for name, part in parts}}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Load residuals; see Exchange.load.
+        """Load residuals. See Exchange.load.
 
-        If the number of replicas has changed, each takes the mean, so that they send the same
-        total.
+        If the number of replicas has changed, each one takes the mean. Replicas send means, so the
+        unsent total stays the same.
         """
         self._of_buckets = {}
         for name, rows in state.get("residuals", {}).items():
@@ -113,8 +115,10 @@ class ErrorFeedback(AllReduce):
             self._residuals[name] = _zeros(parameter.numel(), parameter).copy_(own)
 
     def _kept(self, parts: Mapping[str, int], flat: Tensor) -> Tensor:
-        """Return the residual of a bucket. Torch rebuilds the buckets after the first step."""
+        """Return the residual of a bucket, one flat tensor for its parameters."""
         names = tuple(parts)
+        # Torch rebuilds the buckets after the first step. A parameter may then be in another
+        # bucket, and its residual moves along.
         if names not in self._of_buckets:
             held = _zeros(flat.numel(), flat)
             for name, part in zip(names, held.split(list(parts.values())), strict=True):
@@ -134,11 +138,11 @@ class Largest(ErrorFeedback):
     capabilities = BUILT_IN["topk"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends: a value and its place; see TrafficStating.traffic."""
+        """Return what a replica sends: values and their places. See KnowsTraffic.traffic."""
         return Traffic(2 * num_bytes_of(shapes) / self._plan.exchange_compression, "gather")
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
-        """Send the largest values; see ErrorFeedback.send."""
+        """Send the largest values. See ErrorFeedback.send."""
         places = _places_of_largest(
             wanted, math.ceil(wanted.numel() / self._plan.exchange_compression)
         )
@@ -154,6 +158,7 @@ class Largest(ErrorFeedback):
                 total.index_add_(0, where, values.clone().view(torch.float32))
             return total.div_(num_replicas)
 
+        # The bits of the values are read as integers, so that one message carries both.
         payload = torch.cat([sent.view(torch.int32), places.int()])
         return begin_gather(payload, self._group, mean)
 
@@ -164,12 +169,13 @@ class OneBit(ErrorFeedback):
     capabilities = BUILT_IN["onebit"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends; see TrafficStating.traffic."""
+        """Return what a replica sends. See KnowsTraffic.traffic."""
         return Traffic(num_bytes_of(shapes) / 32 + _SCALE_BYTES * len(shapes), "gather")
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
-        """Send signs and magnitudes; see ErrorFeedback.send."""
+        """Send signs and magnitudes. See ErrorFeedback.send."""
         where = slices(parts.values())
+        # With the mean magnitude of a parameter, its signs are off by the least squared error.
         scales = torch.stack([wanted[part].abs().mean() for part in where]).float()
         payload = torch.cat([scales.view(torch.uint8), _pack(wanted >= 0)])
         own_rank = self._replicas.rank
@@ -180,7 +186,7 @@ class OneBit(ErrorFeedback):
         def mean(rows: list[Tensor]) -> Tensor:
             kept_for_callback(sent)
             total = torch.zeros_like(sent)
-            # In the same order everywhere, so that rounding is the same.
+            # Every replica adds in the same order, so rounding is the same on all of them.
             for rank, row in enumerate(rows):
                 total.add_(sent if rank == own_rank else _decode(row, where))
             return total.div_(num_replicas)
@@ -189,19 +195,19 @@ class OneBit(ErrorFeedback):
 
 
 class LowRank(ErrorFeedback):
-    """The mean of gradients of a low rank, by a power iteration over the steps."""
+    """The mean of low-rank gradients (PowerSGD). Each step is one iteration of the power method."""
 
-    # Not torch's `powerSGD_hook`: it sends whole gradients in the first steps, and keeps residuals
-    # by bucket, which cannot be continued from a checkpoint on another number of replicas.
+    # Torch has `powerSGD_hook`, but it sends whole gradients in the first steps. It also keeps
+    # residuals by bucket, so a checkpoint could not continue on another number of replicas.
     capabilities = BUILT_IN["powersgd"]
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends; see TrafficStating.traffic."""
+        """Return what a replica sends. See KnowsTraffic.traffic."""
         sent = [self._sent_of(shape) for shape in shapes]
         return Traffic(4 * sum(sent), num_rounds=2)
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Draw the matrices with which the iteration starts; see Exchange.setup."""
+        """Draw the matrices that the iteration starts with. See Exchange.setup."""
         super().setup(parameters, replicas)
         self._bases: dict[str, Tensor] = {}
         generator = torch.Generator().manual_seed(0)  # the same on every replica
@@ -213,7 +219,7 @@ class LowRank(ErrorFeedback):
                 self._bases[name] = drawn.to(parameter.device)
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
-        """Send two thin matrices for each parameter; see ErrorFeedback.send."""
+        """Send two thin matrices for each parameter. See ErrorFeedback.send."""
         matrices, whole = [], []
         for name, part in zip(parts, slices(parts.values()), strict=True):
             if name in self._bases:
@@ -221,6 +227,9 @@ class LowRank(ErrorFeedback):
                 matrices.append(_Matrix(name, wanted[part].view(rows, -1)))
             else:
                 whole.append(part)
+        # Algorithm 1 of Vogels et al. With the gradient M and the basis Q of the last step:
+        # P = M Q is averaged and made orthonormal, Q = M^T P is averaged, and P Q^T is the result.
+        # Only P and Q travel. Parameters without a basis travel whole, together with P.
         products = [matrix.wanted.float() @ self._bases[matrix.name] for matrix in matrices]
         sent = [*products, *(wanted[part] for part in whole)]
         first = torch.cat([values.reshape(-1) for values in sent]).float().div_(self._num_replicas)
@@ -239,14 +248,14 @@ class LowRank(ErrorFeedback):
         return self._send_right(wanted, matrices, lefts, result)
 
     def state(self) -> dict[str, Any]:
-        """Return residuals and where the iteration is; see Exchange.state."""
+        """Return the residuals and the bases of the iteration. See Exchange.state."""
         return {
             **super().state(),
             "bases": {name: basis.cpu() for name, basis in self._bases.items()},
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Load residuals and, if the rank is the same, the iteration; see Exchange.load."""
+        """Load residuals, and the bases if the rank is the same. See Exchange.load."""
         super().load(state)
         for name, basis in state.get("bases", {}).items():
             if name in self._bases and basis.shape == self._bases[name].shape:
@@ -255,15 +264,18 @@ class LowRank(ErrorFeedback):
     def _send_right(
         self, wanted: Tensor, matrices: list[_Matrix], lefts: list[Tensor], result: Tensor
     ) -> torch.futures.Future[Tensor]:
-        """Send the second factors, and leave what the products miss."""
+        """Send the second factors, and leave the error of the products in `wanted`."""
         rights = []
         for matrix, left in zip(matrices, lefts, strict=True):
             right = (left.T @ matrix.wanted.float()).T.contiguous()
+            # The residual is the error of this replica's own product, before the mean is taken.
             matrix.wanted.addmm_(
                 left.to(matrix.wanted.dtype), right.T.to(matrix.wanted.dtype), alpha=-1.0
             )
             rights.append(right)
         flat = torch.cat([right.reshape(-1) for right in rights]) if rights else result.new_zeros(1)
+        # The matrices are views of `wanted`, which may itself be a view. Their places in `result`
+        # follow from the offsets in the common storage.
         begin = wanted.storage_offset()
 
         def multiply(summed: torch.futures.Future[list[Tensor]]) -> Tensor:
@@ -279,20 +291,20 @@ class LowRank(ErrorFeedback):
         return begin_sum(flat.div_(self._num_replicas), self._group).then(multiply)
 
     def _sent_of(self, shape: Sequence[int]) -> int:
-        """Return how many values of a gradient are sent."""
+        """Return how many values are sent for a gradient."""
         rank, num_values = self._rank_of(shape), math.prod(shape)
         if not rank:
             return num_values
         return rank * (shape[0] + num_values // shape[0])
 
     def _rank_of(self, shape: Sequence[int]) -> int:
-        """Return the rank at which a gradient is sent; 0 where that would be no fewer values."""
+        """Return the rank at which a gradient is sent, or 0 if sending all of it costs no more."""
         if len(shape) < 2:
             return 0
         rows = shape[0]
         columns = math.prod(shape) // rows
         rank = min(self._plan.exchange_rank, rows, columns)
-        if rank * (rows + columns) >= rows * columns:  # the factors would be larger than the matrix
+        if rank * (rows + columns) >= rows * columns:  # the factors are no smaller than the matrix
             return 0
         return rank
 
@@ -311,7 +323,7 @@ def begin_gather(
     work: Any = dist.all_gather(rows, payload, group=group, async_op=True)
 
     def decoded(gathered: torch.futures.Future[Any]) -> Tensor:
-        gathered.value()  # raises what went wrong
+        gathered.value()  # raises the error if the exchange failed
         kept_for_callback(*rows)
         return decode(rows)
 
@@ -319,7 +331,7 @@ def begin_gather(
 
 
 def slices(sizes: Iterable[int]) -> list[slice]:
-    """Return where parts of these sizes lie, one after the other."""
+    """Return the slices of parts of these sizes, which follow each other."""
     places = []
     first = 0
     for size in sizes:
@@ -335,15 +347,17 @@ def _zeros(size: int, like: Tensor) -> Tensor:
 
 
 def _places_of_largest(values: Tensor, count: int) -> Tensor:
-    """Return where the values of the largest magnitude are.
+    """Return the places of the values of the largest magnitude.
 
-    Sorting all of them takes long: a threshold that is estimated from some leaves few to choose
-    from.
+    Selecting from all of them takes long. So a threshold is estimated from a sample, and only the
+    values above it are compared.
     """
     magnitudes = values.abs()
     size = values.numel()
     step = max(1, size // _SAMPLED)
     sampled = magnitudes[::step]
+    # Aim at more values than needed: too low a threshold costs little, too high a threshold means
+    # that all values must be compared after all.
     rank = math.ceil(_MARGIN * count / size * sampled.numel()) + 1
     if rank < sampled.numel():
         threshold = sampled.topk(rank, sorted=False).values.min()
@@ -354,18 +368,18 @@ def _places_of_largest(values: Tensor, count: int) -> Tensor:
 
 
 def _decode(payload: Tensor, where: list[slice]) -> Tensor:
-    """Return the values of a payload."""
+    """Return the values of a payload of `OneBit`."""
     num_scale_bytes = _SCALE_BYTES * len(where)
     scales = payload[:num_scale_bytes].clone().view(torch.float32)
     values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
     for part, scale in zip(where, scales.tolist(), strict=True):
-        values[part].mul_(2.0 * scale).sub_(scale)
+        values[part].mul_(2.0 * scale).sub_(scale)  # a set bit is +scale, any other -scale
     return values
 
 
 def _pack(is_set: Tensor) -> Tensor:
-    """Return truth values as bits, the first in the lowest."""
-    if is_set.device.type == "cpu":
+    """Pack truth values into bytes. The first value is the lowest bit."""
+    if is_set.device.type == "cpu":  # numpy has a function for it, but cannot read a GPU
         return torch.from_numpy(np.packbits(is_set.numpy(), bitorder="little"))
     filled = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -is_set.numel() % _BITS))
     powers = 2 ** torch.arange(_BITS, device=is_set.device, dtype=torch.uint8)
@@ -373,7 +387,7 @@ def _pack(is_set: Tensor) -> Tensor:
 
 
 def _unpack(packed: Tensor, count: int) -> Tensor:
-    """Return the first bits of what `_pack` returned, each as a byte."""
+    """Return the first `count` bits that `_pack` has packed, each as a byte."""
     if packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little"))
     shifts = torch.arange(_BITS, device=packed.device, dtype=torch.uint8)

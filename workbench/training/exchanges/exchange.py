@@ -28,11 +28,11 @@ class Replicas(Protocol):
     address: str
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
-        """Return them as a group of torch."""
+        """Return all of them as a process group of torch."""
         ...
 
     def part(self, ranks: Sequence[int]) -> torch.distributed.ProcessGroup | None:
-        """Return some of them as a group of torch, None where this worker is not among them.
+        """Return some of them as a process group, or None if this worker is not among them.
 
         Every worker must call it with the same ranks, in the same order.
         """
@@ -60,15 +60,15 @@ class Bucket(Protocol):
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of a replica, from which the time of a step on any link follows.
+    """The traffic of a replica, from which the advisor predicts the time of a step on any link.
 
     Attributes:
-        num_bytes: Bytes that it contributes each time that replicas agree.
+        num_bytes: Bytes that the replica contributes each time that replicas agree.
         way: How contributions travel. reduce: they are added up on their way. gather: all replicas
             get all of them. serve: they go to replicas that serve the parameters, and the values
             come back. nodes: they are added up inside each node, then between one replica of each
             node, and the sum comes back.
-        num_rounds: Exchanges that follow one another.
+        num_rounds: Exchanges that follow each other.
         period: Steps from one agreement to the next.
         is_overlapped: Whether it starts while gradients are still computed.
         is_beside_next_step: Whether it travels while the next step is computed.
@@ -85,8 +85,8 @@ class Traffic:
 
 
 @runtime_checkable
-class TrafficStating(Protocol):
-    """An exchange that knows its traffic before it is set up. Optional."""
+class KnowsTraffic(Protocol):
+    """An exchange that can tell its traffic before it is set up. This is optional."""
 
     capabilities: ClassVar[Capabilities]
 
@@ -125,9 +125,10 @@ class Exchange(Protocol):
         ...
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` of this exchange or another one returned, as far as it applies.
+        """Load what `state` returned, as far as it applies to this exchange.
 
-        The parameters are loaded before.
+        It may be the state of another exchange, if the plan was changed. The parameters are loaded
+        first.
         """
         ...
 
@@ -139,8 +140,8 @@ class GradientExchange(Exchange, Protocol):
     def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Start to exchange a bucket of gradients during the backward pass.
 
-        Buckets come in the same order on every worker. They may change after the first step, and
-        come again within a step that looks for unused parameters.
+        Buckets come in the same order on every worker. They may change after the first step. In a
+        step that looks for unused parameters, a bucket may come twice.
 
         Args:
             bucket: The gradients of this replica. Their buffer may be overwritten.
@@ -177,7 +178,7 @@ class ParameterExchange(Exchange, Protocol):
 
 
 def exchange_of(plan: Plan, num_replicas: int) -> Exchange | None:
-    """Return how replicas agree; None where there is nothing but what strategies do by themselves.
+    """Return the exchange of a plan, or None if the strategy averages gradients by itself.
 
     Args:
         plan: The plan of a trial.

@@ -1,9 +1,10 @@
 """Replicas add their steps to served parameters, without waiting for the slowest replica.
 
-Some of the replicas serve the parameters. A replica sends the change that its step made, so any
-optimizer, clipping and decay stay with the replica. A read contains all of its own steps, and the
-steps of the others except the last few, up to the bound. Unless the bound is 0, values travel while
-the next step is computed, so a read that starts one step earlier must contain one step more.
+Some of the replicas serve the parameters. A replica sends the change that its step made, so the
+optimizer, clipping and weight decay stay with the replica. When it reads the parameters, they
+contain all of its own steps. Of the other replicas' steps, at most the last few may be missing:
+`exchange_staleness` is the bound. Unless the bound is 0, values travel while the next step is
+computed. Such a read starts one step earlier, so it must contain one step more.
 `served_parameters` keeps and sends the values.
 
 Sources: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter
@@ -44,7 +45,7 @@ class ParameterServer(LocalSteps):
         self._reading: Future[Tensor] | None = None
 
     def traffic(self, shapes: Sequence[Sequence[int]]) -> Traffic:
-        """Return what a replica sends and gets back; see TrafficStating.traffic."""
+        """Return what a replica sends and gets back. See KnowsTraffic.traffic."""
         return Traffic(
             num_bytes_of(shapes),
             "serve",
@@ -53,22 +54,23 @@ class ParameterServer(LocalSteps):
         )
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
-        """Serve the parameters on the first replicas, equal parts of them on each.
+        """Serve the parameters on the first replicas, an equal part on each.
 
         See Exchange.setup.
         """
         super().setup(parameters, replicas)
         self._has_stepped = False
-        # Sums of many small changes need single precision, which arrays of numpy have, unlike bf16.
+        # Sums of many small changes need single precision. Also, numpy has no bf16, and values are
+        # sent as numpy arrays.
         self._dtype = functools.reduce(
             torch.promote_types, {parameter.dtype for parameter in self._held}, torch.float32
         )
-        self._begun_with = self._flat()
+        self._start_values = self._flat()
         num_replicas = replicas.num_workers
         rank = replicas.rank
         self._num_servers = min(self._num_servers, num_replicas)
         if rank < self._num_servers:
-            values = self._cut(self._begun_with)[rank]
+            values = self._cut(self._start_values)[rank]
             self._own_part = OwnPart(values, num_replicas, in_order=self._max_staleness == 0)
             self._server = Server(self._own_part, replicas.address, num_replicas - 1)
         own_address = self._server.address if self._server is not None else None
@@ -86,13 +88,15 @@ class ParameterServer(LocalSteps):
         """
         self._num_steps += 1
         self._has_stepped = True
-        update = (self._flat() - self._begun_with).div_(self._replicas.num_workers)
+        # The server adds the updates of all replicas, so each sends its share of their mean.
+        update = (self._flat() - self._start_values).div_(self._replicas.num_workers)
         if self._max_staleness == 0:
             self._take_over(self._exchange(self._cut(update), self._num_steps))
             return
         read = self._end_reading()
         if read is None:
-            read = self._begun_with
+            read = self._start_values
+        # The read was started before this step, so the step's own change is not in it yet.
         self._take_over(read + update)
         # Without a bound a read never waits for another replica.
         required = 0
@@ -108,22 +112,23 @@ class ParameterServer(LocalSteps):
         if self._has_stepped:
             self._has_stepped = False
             self._end_reading()
+            # After this, the servers have the updates of all replicas. A read need not wait.
             self._replicas.gather(None)
             self._take_over(self._exchange([None] * self._num_servers, 0))
-            self._replicas.gather(None)  # before one of them makes its next step
+            self._replicas.gather(None)  # nobody adds a step before all have read
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Serve the parameters as they are now; see Exchange.load."""
+        """Serve the current parameters. See Exchange.load."""
         super().load(state)
         self._end_reading()
         self._has_stepped = False
-        self._begun_with = self._flat()
+        self._start_values = self._flat()
         if self._own_part is not None:
-            self._own_part.restart(self._cut(self._begun_with)[self._replicas.rank])
-        self._replicas.gather(None)
+            self._own_part.restart(self._cut(self._start_values)[self._replicas.rank])
+        self._replicas.gather(None)  # nobody sends an update before all parts have restarted
 
     def close(self) -> None:
-        """Leave the others, who fail if they still need this replica.
+        """Leave the other replicas, which fail if they still need this one.
 
         See ParameterExchange.close.
         """
@@ -154,10 +159,10 @@ class ParameterServer(LocalSteps):
         return reading.result()
 
     def _exchange(self, updates: Sequence[Tensor | None], num_steps: int) -> Tensor:
-        """Add an update, and return values that contain so many steps of every replica."""
+        """Add an update, and return values that contain `num_steps` steps of every replica."""
         for part, update in zip(self._parts, updates, strict=True):
             part.begin(update, num_steps)
-        values_read = torch.empty_like(self._begun_with)
+        values_read = torch.empty_like(self._start_values)
         for part, values in zip(self._parts, self._cut(values_read), strict=True):
             part.finish(values)
         return values_read
@@ -167,7 +172,8 @@ class ParameterServer(LocalSteps):
         sizes = [parameter.numel() for parameter in self._held]
         for held, own in zip(self._held, values.split(sizes), strict=True):
             held.copy_(own.view_as(held))
-        self._begun_with = self._flat()  # as rounded, if parameters are less precise
+        # Read them back: parameters of less precision have rounded the values.
+        self._start_values = self._flat()
 
     def _flat(self) -> Tensor:
         return torch.cat([parameter.reshape(-1).to("cpu", self._dtype) for parameter in self._held])

@@ -1,4 +1,4 @@
-"""A part of the parameters on the worker that serves it, and how the others reach it.
+"""Keeps a part of the parameters on the worker that serves it, and connects the other workers.
 
 `parameter_server` decides which part is where, and when updates are made.
 
@@ -22,13 +22,13 @@ from torch import Tensor
 CONNECT_TIMEOUT_S = 120.0
 _KEY_BYTES = 32
 _REQUEST = struct.Struct("!q?")
-"""The steps that the values must contain of every replica, and whether an update follows."""
+"""How many steps of every replica the values must contain, and whether an update follows."""
 _GREETING = struct.Struct(f"!{_KEY_BYTES}sI")
 """The key of the server, and the rank of the replica that connects."""
 
 
 class ServerLeft(RuntimeError):
-    """A part of the parameters cannot be used any more, as a replica failed or has left."""
+    """A part of the parameters cannot be used any more, because a replica failed or has left."""
 
 
 class Address(NamedTuple):
@@ -46,19 +46,19 @@ class Address(NamedTuple):
 
 
 class Served(Protocol):
-    """A part of the parameters, wherever it lies."""
+    """A part of the parameters, on this worker or on another one."""
 
     def begin(self, update: Tensor | None, num_steps: int) -> None:
-        """Start to add an update to the values and to read them. `finish` ends it.
+        """Start to add an update to the values and to read them. `finish` completes it.
 
         Args:
-            update: A tensor of the same shape as the values; None to read only.
+            update: A tensor of the same shape as the values, or None to read only.
             num_steps: Number of updates of every replica that the values must contain.
         """
         ...
 
     def finish(self, values: Tensor) -> None:
-        """Wait until the served values contain the updates of `begin`; write them into `values`.
+        """Write the served values into `values` as soon as they contain the updates of `begin`.
 
         Raises:
             ServerLeft: If the server has left, or a replica whose update is missing.
@@ -66,12 +66,12 @@ class Served(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave: others that wait for an update of this replica wait no longer."""
+        """Leave. Others stop waiting for an update of this replica, and fail."""
         ...
 
 
 class OwnPart:
-    """A part of the parameters that lies on this worker."""
+    """A part of the parameters that this worker keeps."""
 
     def __init__(self, values: Tensor, num_replicas: int, *, in_order: bool) -> None:
         """Serve a copy of `values`.
@@ -79,8 +79,8 @@ class OwnPart:
         Args:
             values: A one-dimensional tensor.
             num_replicas: How many replicas send updates.
-            in_order: Whether updates are added step by step in the order of the ranks, so that the
-                same updates have the same sum. Possible only if no replica is ever a step ahead.
+            in_order: Whether updates are added step by step in the order of the ranks, so that
+                rounding is the same in each run. Possible only if no replica is ever a step ahead.
         """
         self._num_replicas, self._in_order = num_replicas, in_order
         self._has_left = False
@@ -88,9 +88,9 @@ class OwnPart:
         self.restart(values)
 
     def restart(self, values: Tensor) -> None:
-        """Serve a copy of other values, without any update yet.
+        """Serve a copy of other values, without any update so far.
 
-        No replica may use the part meanwhile.
+        No replica may use the part in the meantime.
         """
         self._values = values.clone()
         self._num_steps = [0] * self._num_replicas
@@ -116,56 +116,57 @@ class OwnPart:
             self._changed.notify_all()
 
     def read(self, num_steps: int) -> Tensor:
-        """Return a copy of the values as soon as they contain so many updates of every replica.
+        """Return a copy of the values as soon as they contain enough updates of every replica.
 
         Args:
-            num_steps: How many updates.
+            num_steps: How many updates of each replica are enough.
 
         Raises:
-            ServerLeft: If a replica has left and they never will.
+            ServerLeft: If that cannot happen any more, because a replica has left.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._has_left or min(self._num_steps) >= num_steps)
+            # A replica that leaves does not matter if all its needed updates are there.
             if min(self._num_steps) < num_steps:
                 raise ServerLeft("another replica has ended, and its update was needed")
             return self._values.clone()
 
     def leave(self) -> None:
-        """Note that some replica sends no updates any more."""
+        """Take note that some replica sends no more updates."""
         with self._changed:
             self._has_left = True
             self._changed.notify_all()
 
 
 class Own:
-    """The use of the part that lies on this worker, without a connection."""
+    """Access to the part on this worker, without a connection."""
 
     def __init__(self, part: OwnPart, rank: int) -> None:
         self._part, self._rank, self._num_steps = part, rank, 0
 
     def begin(self, update: Tensor | None, num_steps: int) -> None:
-        """Add an update; see Served.begin."""
+        """Add an update. See Served.begin."""
         self._num_steps = num_steps
         if update is not None:
             self._part.add(self._rank, update)
 
     def finish(self, values: Tensor) -> None:
-        """Read the values; see Served.finish."""
+        """Read the values. See Served.finish."""
         values.copy_(self._part.read(self._num_steps))
 
     def close(self) -> None:
-        """Leave; see Served.close."""
+        """Leave. See Served.close."""
         self._part.leave()
 
 
 class Remote:
-    """The use of a part that lies on another worker."""
+    """Access to a part on another worker."""
 
     def __init__(self, address: Address, rank: int) -> None:
-        """Connect to a part.
+        """Connect to the worker that serves a part.
 
         Args:
-            address: Its address.
+            address: The address of the part.
             rank: Rank of this replica.
 
         Raises:
@@ -174,13 +175,14 @@ class Remote:
         try:
             self._connection = socket.create_connection(address[:2], timeout=CONNECT_TIMEOUT_S)
             self._connection.settimeout(None)
+            # Without this, a small request waits for the acknowledgement of the previous one.
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection.sendall(_GREETING.pack(address.key, rank))
         except OSError as error:
             raise ServerLeft(f"the parameter server at {address.host} cannot be reached") from error
 
     def begin(self, update: Tensor | None, num_steps: int) -> None:
-        """Send an update; see Served.begin."""
+        """Send an update. See Served.begin."""
         try:
             self._connection.sendall(_REQUEST.pack(num_steps, update is not None))
             if update is not None:
@@ -189,7 +191,7 @@ class Remote:
             raise ServerLeft("a parameter server has ended") from error
 
     def finish(self, values: Tensor) -> None:
-        """Receive the values; see Served.finish."""
+        """Receive the values. See Served.finish."""
         try:
             _receive(self._connection, _bytes_of(values))
         except OSError as error:
@@ -198,7 +200,7 @@ class Remote:
             ) from error
 
     def close(self) -> None:
-        """Leave; see Served.close."""
+        """Leave. See Served.close."""
         _end(self._connection)
 
 
@@ -206,11 +208,11 @@ class Server:
     """Lets the other replicas use this worker's part, with one thread per replica."""
 
     def __init__(self, part: OwnPart, host: str, num_others: int) -> None:
-        """Listen for them.
+        """Listen for the other replicas.
 
         Args:
             part: The served part.
-            host: The address of this machine as the others see it.
+            host: The address of this machine, as the others see it.
             num_others: How many replicas will connect.
         """
         self._part = part
@@ -223,12 +225,13 @@ class Server:
         threading.Thread(target=self._accept, args=(num_others,), daemon=True).start()
 
     def close(self) -> None:
-        """End all connections: replicas that still use the part fail."""
+        """End all connections. Replicas that still use the part fail."""
         for connection in (self._listener, *self._connections):
             _end(connection)
 
     def _accept(self, num_others: int) -> None:
-        with contextlib.suppress(OSError):  # of the listener, when it is closed
+        with contextlib.suppress(OSError):  # raised by `accept` when the listener is closed
+            # A port can be reached by anybody. Only connections that know the key count.
             while num_others:
                 connection, _ = self._listener.accept()
                 rank = self._rank_of(connection)
@@ -241,7 +244,7 @@ class Server:
         self._listener.close()
 
     def _rank_of(self, connection: socket.socket) -> int | None:
-        """Return which replica has connected; None for anybody else."""
+        """Return the rank of the replica that has connected, or None if it is not a replica."""
         greeting = bytearray(_GREETING.size)
         try:
             connection.settimeout(CONNECT_TIMEOUT_S)
@@ -273,7 +276,7 @@ class Server:
 
 def _end(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):  # it may have ended already
-        connection.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for it
+        connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in `recv`
     connection.close()
 
 

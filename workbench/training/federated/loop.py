@@ -199,7 +199,7 @@ class _Federation:
         return {f"val_{name}": value for name, value in measured.items()}
 
     def _send(self, event: Event) -> Outcome | None:
-        """Report, and return how the training ended if it was stopped; see AttemptEvents.send."""
+        """Report, and return how the training ended if it was stopped. See AttemptEvents.send."""
         stop = self._events.send(event)
         if not stop:
             return None

@@ -65,7 +65,7 @@ class RoundResult:
     """What happened in one round.
 
     Attributes:
-        mean_loss: Mean over the samples that clients trained on; None if no client finished.
+        mean_loss: Mean over the samples that clients trained on, or None if no client finished.
         num_trained: Samples that they trained on, counted once per pass.
         num_bytes: Bytes that clients received and sent.
         num_answered: Number of clients that sent something.
@@ -156,7 +156,7 @@ class Rounds:
         """Train one client. Everything random follows from seed, round and client.
 
         Returns:
-            Its update; None if it has not finished when its time is over.
+            Its update, or None if it has not finished when its time is over.
         """
         began_s = perf_counter()
         federated = self._federated
@@ -201,7 +201,7 @@ class Rounds:
     def _aggregate(
         self, updates: Iterator[Update], drawn: list[Participation], number: int
     ) -> np.ndarray | None:
-        """Return the change that the server applies; None where nobody with samples finished."""
+        """Return the change that the server applies, or None if nobody with samples finished."""
         before = self._flat(self._weights).astype(np.float64)
         federated = self._federated
         if federated.secure:
@@ -347,7 +347,7 @@ class _Sums:
             yield update
 
     def mean_loss(self) -> float | None:
-        """Return the mean over all samples; None without any."""
+        """Return the mean over all samples, or None without any."""
         if not self.num_trained:
             return None
         return self._loss_sum / self.num_trained

@@ -20,7 +20,7 @@ def weighted_mean(changes: Iterable[tuple[np.ndarray, float]]) -> np.ndarray | N
             samples.
 
     Returns:
-        The mean as float64; None where all weights are 0.
+        The mean as float64, or None if all weights are 0.
     """
     total: np.ndarray | None = None
     total_weight = 0.0
@@ -77,7 +77,7 @@ class Server:
         rule: How the change is applied: a name of `ServerRule` in the experiment's section
             `federated`.
         lr: The server's rate.
-        momentum: Decay of the mean change; 0 for none. fedavg does not use it.
+        momentum: Decay of the mean change, or 0 for none. fedavg does not use it.
         second_moment: Decay of the mean square, for fedadam and fedyogi.
         tau: Added to the root of the mean square. Larger numbers adapt less.
 

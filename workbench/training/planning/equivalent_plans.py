@@ -46,7 +46,7 @@ def smaller_micro_batch(plan: Plan | PartialPlan, divisor: int = 2) -> PartialPl
 
     Returns:
         Micro batch and accumulation: the largest micro batch of at most the size over `divisor`,
-        but at least 1, that divides a worker's part of the global batch; None where the size is 1
+        but at least 1, that divides a worker's part of the global batch, or None if the size is 1
         already.
     """
     micro_batch, accumulation = plan.micro_batch, plan.accumulation
@@ -121,7 +121,7 @@ def next_way(
     tried: Collection[PartialPlan] = (),
     divides_batch: bool = True,
 ) -> PartialPlan | None:
-    """Return the next change to a plan that did not fit; None if nothing is left to try.
+    """Return the next change to a plan that did not fit, or None if nothing is left to try.
 
     Args:
         plan: The plan that did not fit.

@@ -113,7 +113,7 @@ def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None 
         rule: The rule in force.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
         decays: The part of each moving mean that the optimizer keeps at a step: both betas of Adam
-            and its relatives, alpha of RMSprop; None for torch's defaults.
+            and its relatives, alpha of RMSprop, or None for torch's defaults.
     """
     known = _DECAYS.get(optimizer.lower())
     if rule not in ("sqrt", "legw", "adascale") or known is None:
@@ -131,7 +131,7 @@ def legw_warmup(fraction: float | None, ratio: float) -> float:
     of warm-up.
 
     Args:
-        fraction: The part at the smaller batch, from 0 to 1; None where it is not given.
+        fraction: The part at the smaller batch, from 0 to 1, or None if it is not given.
         ratio: How many times the batch grows, >= 1.
     """
     base = fraction if fraction is not None else BASE_WARMUP_FRACTION

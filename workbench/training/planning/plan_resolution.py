@@ -37,8 +37,8 @@ def resolve_plan(
     Args:
         training: The training section, searched values in place.
         written: The decided part of the plan.
-        num_train_samples: Samples to train on; None if not known yet.
-        hardware: The hardware of the workers; None if unknown, which gives the defaults for CPUs.
+        num_train_samples: Samples to train on, or None if not known yet.
+        hardware: The hardware of the workers. None means unknown, which gives the CPU defaults.
         params: The configuration of the trial, so that errors name the field in which a value was
             written.
 
@@ -86,7 +86,7 @@ def divide_batch(
     Args:
         training: The training section, searched values in place.
         written: The decided part of the plan.
-        num_train_samples: Samples to train on; None if not known yet.
+        num_train_samples: Samples to train on, or None if not known yet.
         params: The configuration of the trial.
 
     Returns:

@@ -50,7 +50,7 @@ class TrialSettings:
             is known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
-        federated: How clients train it in rounds; None if its workers share every step. In a
+        federated: How clients train it in rounds, or None if its workers share every step. In a
             federation the global batch of the plan counts all workers, each of which trains its own
             client.
     """
@@ -76,7 +76,7 @@ class TrialSettings:
         """Return the peak learning rate at the global batch in use.
 
         Args:
-            noise_scale: The gradient noise scale in samples; None where it is not estimable (yet).
+            noise_scale: The gradient noise scale in samples, or None if it is not estimable (yet).
         """
         return _peak_lr(self.training, self.step_batch, noise_scale)
 
@@ -102,7 +102,7 @@ def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dic
 def fitted_of(
     experiment: Experiment, params: Mapping[str, JsonValue], *, loads_code: bool = False
 ) -> FittedConfiguration | None:
-    """Return the model that is fitted to all samples at once; None if optimizer steps train it.
+    """Return the model that is fitted to all samples at once, or None if optimizer steps train it.
 
     Args:
         experiment: The experiment.
@@ -152,7 +152,7 @@ def resolve(
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
-        num_train_samples: Samples to train on; None if not known yet.
+        num_train_samples: Samples to train on, or None if not known yet.
         hardware: As in `resolve_plan`.
         decided: Decisions about the plan, which take precedence over experiment and configuration.
         num_loaders: Number of processes of your own loaders, used if nothing else decides it.

@@ -63,8 +63,8 @@ class Capacity:
             plain torch, no recomputation, recomputation of all blocks. Ways that the model does not
             support are missing.
         most: The largest size that was tried. The model may set it.
-        halfway: The size in the middle between the largest without and with recomputation; None if
-            there is none between.
+        halfway: The size in the middle between the largest without and with recomputation, or None
+            if there is none between.
         again: The part of the blocks' forward pass that must be computed again there, from 0 to 1.
     """
 
@@ -92,7 +92,7 @@ def find_capacity(
         params: The configuration.
         limits_bytes: Memories of one worker that may be used, each > 0.
         plan: The decided part of the plan, with one worker and a micro batch.
-        depth: How its layers are counted; None if it has no such number.
+        depth: How its layers are counted, or None if it has no such number.
 
     Raises:
         ExperimentError: If the model cannot be traced.
@@ -118,7 +118,7 @@ def largest_fitting(
     most: int,
     traced: Mapping[int, float] | None = None,
 ) -> int:
-    """Return the largest size whose peak fits; 0 if none does.
+    """Return the largest size whose peak fits, or 0 if none does.
 
     Each peak costs a trace, and peaks are nearly linear. So guesses follow the line through the
     sizes nearest to the limit, and bisect if that does not help. The next larger size is not traced
@@ -186,7 +186,7 @@ def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
 
 
 def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: int) -> int:
-    """Return the largest size that fits if each peak of a step is a line; 0 if none does.
+    """Return the largest size that fits if each peak of a step is a line, or 0 if none does.
 
     Args:
         steps: Steps at two sizes.

@@ -434,7 +434,7 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
 
 
 def _place_of(error: BaseException) -> str:
-    """Return where your code failed; "" if the error is not from there."""
+    """Return where your code failed, or "" if the error is not from there."""
     ours = str(Path(__file__).parents[2])
     for frame in reversed(list(_frames(error))):
         if not frame.filename.startswith((ours, "<")) and "site-packages" not in frame.filename:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from workbench.experiment.plan import PartialPlan
 from workbench.training.exchanges import EXCHANGES
 from workbench.training.exchanges.capabilities import with_options
-from workbench.training.exchanges.exchange import GradientExchange, TrafficStating
+from workbench.training.exchanges.exchange import GradientExchange, KnowsTraffic
 from workbench.training.strategies.strategy import Worker
 
 SIZES_BYTES = (4 << 10, 64 << 10, 512 << 10, 4 << 20)
@@ -128,7 +128,7 @@ def describe_exchanges(
         ).complete()
         assert plan is not None
         exchange = EXCHANGES.load(name)(plan)
-        if not isinstance(exchange, TrafficStating):
+        if not isinstance(exchange, KnowsTraffic):
             continue
         compute_s = 0.0
         if isinstance(exchange, GradientExchange):

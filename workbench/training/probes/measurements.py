@@ -23,7 +23,7 @@ class PlanProbe:
         num_steps: Steps that are timed, at most.
         longest_s: Seconds for the timed steps of one plan, and half as many for the steps before.
             At least three steps are timed.
-        limit_bytes: Memory that one worker may use on its device; None for all of it.
+        limit_bytes: Memory that one worker may use on its device, or None for all of it.
         setting: The key under which the measurements are stored.
         measures_power: Whether to measure the power of the devices. Steps then continue until their
             counters have moved.

@@ -127,9 +127,9 @@ def estimate_peaks(
         limit_bytes: The memory.
 
     Returns:
-        Bytes of all trials, of the first ones, or of fewer if it takes long; None for a trial whose
-        memory cannot be estimated. A trial that keeps more than `plan.recompute` allows exceeds the
-        memory by the same factor.
+        Bytes of each trial, or None if its memory cannot be estimated. Only the first trials are
+        estimated, and fewer of them if that takes long. A trial that keeps more than
+        `plan.recompute` allows exceeds the memory by the same factor.
 
     Raises:
         WorkbenchError: If the data cannot be read, or the process ends without an answer.

@@ -44,9 +44,9 @@ class ModelSummary:
         layers: Its modules, as plain values of `models.layers.Layer`.
         num_parameters: Number of parameters, shared ones once.
         num_trained_parameters: Number of parameters that the training changes.
-        flops_per_sample: Operations of forward and backward for a sample; None if they cannot be
+        flops_per_sample: Operations of forward and backward for a sample, or None if they cannot be
             counted.
-        memory: Memory of a worker; None if it cannot be estimated.
+        memory: Memory of a worker, or None if it cannot be estimated.
         problems: Errors, and questions that could not be answered.
         words: A description of a model without layers, or why the memory is unknown.
     """

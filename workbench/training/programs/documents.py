@@ -67,7 +67,7 @@ class Rows:
         self._separator = ","
 
     def read(self, line: bytes) -> Values:
-        """Return the numbers of a row by name; none for the row of names or a torn row."""
+        """Return the numbers of a row by name, or none for the row of names or a torn row."""
         text = line.decode(errors="replace").removeprefix("\ufeff")
         if self._names is None:
             self._separator = next((sign for sign in ",;\t" if sign in text), ",")

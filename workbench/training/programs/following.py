@@ -63,9 +63,9 @@ class MetricReaders:
         """Choose the readers. Existing files are skipped if the format allows it.
 
         Args:
-            source: Where metrics are read; None for nowhere.
+            source: Where metrics are read, or None for nowhere.
             path: The file or folder of the source.
-            reported: The file that `wb.report` writes; None if it is not read.
+            reported: The file that `wb.report` writes, or None if it is not read.
             metrics: The metrics of the experiment.
         """
         self.of_output: Reader | None = None
@@ -201,8 +201,8 @@ class ProgramEnd:
     """How a program ended.
 
     Attributes:
-        code: Its exit status, or minus the signal that killed it; None where that is not known.
-        error: Why it could not be started; None where it was.
+        code: Its exit status, or minus the signal that killed it, or None if that is not known.
+        error: Why it could not be started, or None if it was.
         was_killed: Whether it did not stop within the grace period.
         left: The names of processes that outlived it and were ended.
     """

@@ -106,7 +106,7 @@ class KeptFiles:
         return [*self._kept, *self._real]
 
     def place(self, path):
-        """Return where the copy of a file is; None if it was not kept."""
+        """Return where the copy of a file is, or None if it was not kept."""
         copy = self._kept.get(path)
         if copy is None:
             real = os.path.realpath(path)
@@ -307,7 +307,7 @@ def install(folder):
     """Serve a folder of kept code, instead of the earlier one.
 
     Args:
-        folder: The folder; None for no kept code.
+        folder: The folder, or None for no kept code.
     """
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__

@@ -80,7 +80,7 @@ def last_error(printed: str) -> str:
         printed: Its stderr, or the end of it. Escapes and line ends of terminals are allowed.
 
     Returns:
-        At most `MAX_CHARS` characters. The first line says what failed; "" if nothing was printed.
+        At most `MAX_CHARS` characters. The first line says what failed. "" if nothing was printed.
 
     Example:
         >>> last_error("Error in fit(x) : no data\nCalls: main -> fit\nExecution halted\n")
@@ -101,7 +101,7 @@ def last_traceback(printed: str) -> str | None:
         printed: As in `last_error`.
 
     Returns:
-        The text from its first line on; None where Python printed none.
+        The text from its first line on, or None if Python printed none.
     """
     text = _RANK.sub("", printed[-_MAX_READ_CHARS:])
     blocks = _tracebacks(text)
@@ -187,7 +187,7 @@ def _node(text: str) -> tuple[int, str]:
 
 
 def _first_call(text: str) -> int:
-    """Return where the calls of the last error of Node start; -1 without any."""
+    """Return where the calls of the last error of Node start, or -1 without any."""
     calls = [match.start() for match in _NODE_CALL.finditer(text)]
     while len(calls) > 1 and "\n" not in text[calls[-2] + 1 : calls[-1]]:
         calls.pop()
@@ -212,7 +212,7 @@ def _julia(text: str) -> tuple[int, str]:
 
 
 def _above(text: str, pattern: re.Pattern[str], calls: str) -> tuple[int, str]:
-    """Return the last line of a pattern above the calls; nothing if there are no calls."""
+    """Return the last line of a pattern above the calls, or nothing if there are no calls."""
     matches = list(pattern.finditer(text, 0, max(0, text.rfind(calls))))
     if not matches:
         return -1, ""

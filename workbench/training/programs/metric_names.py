@@ -113,7 +113,7 @@ def label_before(text: str, place: int) -> str:
         place: The start of the name in it.
 
     Returns:
-        The word; "" if there is none, or if it is prose.
+        The word, or "" if there is none, or if it is prose.
 
     Example:
         >>> from workbench.training.programs.metric_names import label_before
@@ -127,7 +127,7 @@ def label_before(text: str, place: int) -> str:
 
 
 def training_scope(text: str) -> str:
-    """Return the word at the start of a line about training; "" for any other line.
+    """Return the word at the start of a line about training, or "" for any other line.
 
     Example:
         >>> from workbench.training.programs.metric_names import training_scope

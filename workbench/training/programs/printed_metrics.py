@@ -109,7 +109,7 @@ class Lines:
         """Begin before the first byte.
 
         Args:
-            is_of_interest: Returns whether some text has lines of interest; None where all lines
+            is_of_interest: Returns whether some text has lines of interest, or None if all lines
                 are.
         """
         self._rest = b""
@@ -443,7 +443,7 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
 
 
 def _text_of(line: bytes) -> str:
-    """Return a line without color sequences; "" if it is not text."""
+    """Return a line without color sequences, or "" if it is not text."""
     text = line[:MAX_LINE_BYTES].decode(errors="replace")
     if text.count("\ufffd") > _MAX_UNREADABLE:
         return ""

@@ -90,7 +90,7 @@ _WORD = re.compile(WORD)
 
 
 def number_of(text: str, *, is_count: bool = False) -> float | None:
-    """Return the number that a text means; None if it may mean another one.
+    """Return the number that a text means, or None if it may mean another one.
 
     Args:
         text: A match of `WRITTEN`.

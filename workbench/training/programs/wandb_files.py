@@ -93,7 +93,7 @@ class _Log:
 
 
 def _history(record: bytes) -> Values:
-    """Return the numbers of a history record; none for other records."""
+    """Return the numbers of a history record, or none for other records."""
     history = Values()
     try:
         for number, content in fields_of(record):

@@ -1,8 +1,8 @@
-"""How N workers make one optimizer step together, one file for each way.
+"""How N workers make one optimizer step together. Each way has its own file.
 
-A strategy owns the model and the optimizer during a training: it places them on the device, runs
-forward and backward over the micro batches of a step, and updates. The training decides about
-batches, stopping and reports.
+A strategy owns the model and the optimizer during a training. It places them on the device, runs
+forward and backward over the micro batches of a step, and updates. Batches, stopping and reports
+are left to the training loop.
 """
 
 from __future__ import annotations

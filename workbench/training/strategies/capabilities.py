@@ -1,4 +1,4 @@
-"""The capabilities of strategies, and conflicts between values of a plan, known without torch."""
+"""The capabilities of strategies, and conflicts between values of a plan. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Capabilities:
     """The capabilities of a strategy.
 
     Attributes:
-        max_workers: The most workers that can share a step; None for any number.
+        max_workers: Maximum number of workers that can share a step, or None for any number.
         holds_whole_model: Whether each worker holds all parameters, so that it can compute alone.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less
-        overhead; None for this one. takes_exchange: Whether replicas can agree other than by
-        averaging each gradient.
+            overhead, or None if that is this one.
+        takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
-        axis: The dimension of the plan by which the workers of a replica divide the model; None if
-            each worker is a replica.
+        axis: The dimension of the plan by which the workers of a replica divide the model, or None
+            if each worker is a replica.
         takes_shard: Whether `plan.shard` replicas may divide parameters among themselves.
         is_exact: Whether N workers make the step of one worker, up to rounding.
-        records_kernels: Whether CUDA graphs can record its passes, which wait for no other worker.
+        records_kernels: Whether CUDA graphs can record its passes. They must not wait for another
+            worker.
     """
 
     max_workers: int | None = None
@@ -43,15 +44,12 @@ class Capabilities:
 
     @property
     def has_whole_step(self) -> bool:
-        """Whether each worker can make a whole step.
-
-        It holds the model and the optimizer's state.
-        """
+        """Whether each worker holds all that a step needs: the model and the optimizer's state."""
         return self.holds_whole_model and not self.divides_state
 
     @property
     def needs_replicas(self) -> bool:
-        """Whether all it does is to divide among replicas: a single one only pays for it."""
+        """Whether it only divides among replicas, so that it is of no use to a single one."""
         return self.divides_state and self.axis is None
 
 
@@ -66,7 +64,7 @@ BUILT_IN = {
     ),
 }
 BY_AXIS = {able.axis: name for name, able in BUILT_IN.items() if able.axis is not None}
-"""The strategy for a model that is to be divided, by the dimension of the plan."""
+"""The strategy that divides a model along a dimension of the plan."""
 
 
 def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabilities:
@@ -83,10 +81,10 @@ def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabi
 
 
 def strategies_that(can: Callable[[Capabilities], bool]) -> list[str]:
-    """Return the strategies with a capability, except those that cannot be imported.
+    """Return the strategies with a capability. Strategies that cannot be imported are skipped.
 
     Args:
-        can: Takes the capabilities of a strategy, and returns whether it is wanted.
+        can: Receives the capabilities of a strategy, and returns whether to include it.
     """
     able: list[str] = []
     for name in STRATEGIES.names():
@@ -110,13 +108,13 @@ def strategy_for_many(name: str) -> str:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A combination that a plan cannot have.
+    """A combination of values that a plan cannot have.
 
     Attributes:
-        dimension: The dimension whose value the others exclude.
-        problem: Why, in words.
+        dimension: The dimension whose value conflicts with the others.
+        problem: The reason, in words.
         allowed: The allowed values.
-        next_step: How to change the others.
+        next_step: How to resolve the conflict.
     """
 
     dimension: str
@@ -126,9 +124,7 @@ class Conflict:
 
 
 def conflict_in(plan: PartialPlan) -> Conflict | None:
-    """Return the first value that the others exclude.
-
-    None where a plan is possible as far as it is decided.
+    """Return the first value that conflicts with the others, or None if a plan is possible so far.
 
     Example:
         >>> conflict_in(PartialPlan.of(workers=2, compile="cuda_graphs")).dimension
@@ -154,14 +150,14 @@ def _of_schedule(plan: PartialPlan) -> Conflict | None:
 def _of_recording(plan: PartialPlan) -> Conflict | None:
     if plan.get("compile") != "cuda_graphs":
         return None
-    # Recomputed blocks restore the states of generators, which a recording cannot hold.
+    # Recomputed blocks restore the state of random generators, which a recording cannot do.
     recomputes = plan.get("recompute") not in (None, "none")
     able = _able(plan)
     if not recomputes and (plan.workers or 1) == 1 and (able is None or able.records_kernels):
         return None
     return Conflict(
         "compile",
-        "CUDA graphs record what one worker computes alone, and nothing that is computed again",
+        "CUDA graphs can only record a single worker, and no recomputed blocks",
         "auto, none, default",
         "Set it to none, or plan.workers to 1, plan.strategy to single and plan.recompute to none.",
     )
@@ -175,17 +171,16 @@ def _of_memory_format(plan: PartialPlan) -> Conflict | None:
         return None
     return Conflict(
         "memory_format",
-        "images lie with their channels last only where each worker holds the whole model and"
-        " replicas average its gradients",
+        "channels_last needs the whole model on each worker, and replicas that average gradients",
         "auto, contiguous",
         f"Set it to contiguous, or plan.strategy to single or ddp and plan.exchange to {USUAL}.",
     )
 
 
 def _able(plan: PartialPlan) -> Capabilities | None:
-    """Return the capabilities of the strategy, or None if it is open.
+    """Return the capabilities of the plan's strategy, or None if it is undecided.
 
-    If the number of workers is open, it is that for one worker.
+    If the number of workers is undecided, one worker is assumed.
     """
     strategy = plan.get("strategy")
     if not isinstance(strategy, str) or strategy not in STRATEGIES:

@@ -1,6 +1,6 @@
-"""Code that torch.compile makes for the training of a model. Evaluations use the model itself.
+"""Compiles models for training with torch.compile. Evaluations use the model itself.
 
-The compiled module shares the parameters of the model, whose names do not change.
+The compiled module shares the parameters of the model, and their names stay the same.
 """
 
 from __future__ import annotations
@@ -24,29 +24,26 @@ def compile_forward(module: nn.Module) -> None:
 
 
 def as_it_is() -> AbstractContextManager[Any]:
-    """Let compiled modules run as they were written for a while.
+    """Let compiled modules run without their compiled code for a while.
 
-    Evaluations would compile them again.
+    Otherwise evaluations would compile them a second time.
     """
     return torch.compiler.set_stance("force_eager")
 
 
 def _compile(target: Any) -> Any:
-    # With more threads it starts processes that outlive the trial.
+    # With more threads, inductor starts processes that outlive the trial.
     settings: Any = importlib.import_module("torch._inductor.config")
     settings.compile_threads = 1
     return torch.compile(target)
 
 
 def num_compiled() -> int:
-    """Return how often this process has compiled something.
-
-    A new kind of batch may take it again.
-    """
+    """Return how many graphs this process has compiled. A new kind of batch may need another."""
     utils: Any = importlib.import_module("torch._dynamo.utils")
     return int(utils.counters["stats"]["unique_graphs"])
 
 
 def forget_compiled() -> None:
-    """Drop all compiled code of this process, which refers to models."""
+    """Drop all compiled code of this process, because it keeps models alive."""
     torch._dynamo.reset()

@@ -1,8 +1,8 @@
-"""The step of a loss that counts something other than samples, such as targets that are kept.
+"""Steps of a loss that counts something other than samples, such as targets that are not ignored.
 
-The count of a step is known after all of its micro batches were computed on all workers. So
-gradients of totals are accumulated and exchanged, in units of the samples of the step, and then
-divided by the count.
+The count of a step is known only when all workers have computed all of its micro batches. So the
+gradients of totals are accumulated and exchanged first, and divided by the count afterwards. Until
+then they are divided by the number of samples, which keeps them in the usual range.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ from workbench.training.strategies.shards import local_part
 
 
 def is_counted(loss: Any) -> bool:
-    """Return whether the parts of a step count by something else than their samples.
-
-    See CountedLoss.
-    """
-    # A test for the protocol would take longer at each step.
+    """Return whether a loss counts something other than samples. See CountedLoss."""
+    # Not isinstance with the protocol, which takes longer, and this runs at each step.
     return getattr(loss, "is_counted", False)
 
 
@@ -37,7 +34,7 @@ class CountedStep:
     factor: Tensor
 
     def __init__(self, num_samples: int) -> None:
-        """Begin.
+        """Start a step.
 
         Args:
             num_samples: Samples of the step over all workers.
@@ -48,14 +45,15 @@ class CountedStep:
 
     @property
     def is_settled(self) -> bool:
-        """Whether gradients were divided by the count of the step."""
+        """Whether the gradients have been divided by the count of the step."""
         return self._share is not None
 
     def part(self, weight: float) -> float:
         """Return the factor of a micro batch's total in the backward pass.
 
         Args:
-            weight: Its part of the samples of the step; 0 if it only fills up the number.
+            weight: Its part of the samples of the step. 0 means padding, so that all workers
+                compute equally many micro batches.
         """
         if not weight:
             return 0.0
@@ -65,7 +63,7 @@ class CountedStep:
         """Add a micro batch.
 
         Args:
-            measured: Its total and count, as `stacked` returns them.
+            measured: The total and the count of the micro batch, as `stacked` returns them.
             weight: See `part`.
         """
         if weight:
@@ -77,27 +75,28 @@ class CountedStep:
         total_of: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> Tensor:
-        """Divide the gradients so far by the count of the step, after everything was added.
+        """Divide the gradients so far by the count of the step. All micro batches must be added.
 
         Args:
             parameters: The parameters with the gradients of the step.
-            total_of: Adds up over the workers that make the step together.
+            total_of: Adds up a value over the workers that make the step together.
             device: The device of the worker.
 
         Returns:
-            The factor for gradients that follow in the step.
+            The factor for gradients that are still to come in this step.
         """
         own = self._sums
         if own is None:
             own = torch.zeros(2, device=device)
         self.count = total_of(own[1])
-        # A step that counts nothing has no gradient, as 0 / 0 would end the training.
+        # If a step counts nothing, its gradient is 0. Dividing 0 by 0 would end the training.
         inverse = torch.where(self.count == 0, 0.0, 1.0 / self.count)
         self.factor = inverse * self._num_samples
         self._share = own[0] * inverse
         gradients = [
             local_part(parameter.grad) for parameter in parameters if parameter.grad is not None
         ]
+        # One kernel for all gradients of a type, instead of one for each gradient.
         by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
         for gradient in gradients:
             by_type.setdefault((gradient.dtype, gradient.device), []).append(gradient)
@@ -112,7 +111,7 @@ class CountedStep:
         total_of: Callable[[Tensor], Tensor],
         device: torch.device,
     ) -> Tensor:
-        """Divide the gradients by the count of the step, unless that was done before.
+        """Divide the gradients by the count of the step, unless `settle` has done so already.
 
         Args:
             parameters: See `settle`.
@@ -131,6 +130,7 @@ class CountedStep:
 def stacked(total: Tensor, count: Tensor | int | float) -> Tensor:
     """Return a total and a count as one detached tensor on the device."""
     total = total.detach().float()
-    if not isinstance(count, Tensor):  # without a copy from the host, so that it can be recorded
+    if not isinstance(count, Tensor):
+        # No copy from the host to the device, which CUDA graphs could not record.
         return torch.stack([total, torch.full_like(total, float(count))])
     return torch.stack([total, count.detach().to(total)])

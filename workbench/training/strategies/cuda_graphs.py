@@ -1,8 +1,8 @@
-"""Micro batches whose kernels are recorded in CUDA graphs and replayed, which saves launches.
+"""Records the kernels of micro batches in CUDA graphs and replays them, which saves launches.
 
 A recording is a forward and a backward pass over samples of one shape. Its gradients are added to
-the existing ones. The update, and everything between steps, is computed as usual. `capabilities`
-knows which plans can be recorded.
+the existing ones. The update, and everything between steps, is computed as usual. Which plans can
+be recorded is left to `capabilities`.
 
 Source: PyTorch documentation, "CUDA semantics", section "CUDA Graphs" (whole-network capture).
 """
@@ -23,9 +23,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from workbench.foundation.errors import ExperimentError
 
 NUM_AS_THEY_ARE = 2
-"""Micro batches of a shape that are computed before one is recorded.
+"""How many micro batches of a shape are computed before one is recorded.
 
-Libraries prepare themselves then.
+Libraries such as cuDNN choose kernels and allocate workspaces in the first ones. That must not be
+part of a recording.
 """
 MAX_RECORDED = 16
 """Maximum number of recorded shapes. Micro batches of other shapes are computed as usual."""
@@ -35,7 +36,7 @@ Forward = Callable[[Any, Any, float], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class _Recording:
-    """One shape: where its samples must lie, its two passes, and where the loss lies then."""
+    """The recording of one shape: the tensors for its samples, its two passes, and its loss."""
 
     samples: Sequence[Tensor]
     forward: torch.cuda.CUDAGraph
@@ -50,8 +51,8 @@ class Recorder:
         """Make a recorder for one model.
 
         Args:
-            forward: (inputs, targets, part) -> the loss, and the start of the backward pass: the
-            loss times its part of the step, scaled.
+            forward: (inputs, targets, part) -> the loss, and where the backward pass starts: the
+                loss times its part of the step, scaled.
             mark: Called at the end of each pass with its name.
         """
         self._forward = forward
@@ -61,7 +62,7 @@ class Recorder:
         self._pool: Any = None
 
     def add_gradient(self, inputs: Any, targets: Any, part: float) -> Tensor:
-        """Add the gradient of a micro batch to those of the step.
+        """Add the gradient of a micro batch to the gradients of the step.
 
         Args:
             inputs: The inputs, on the device.
@@ -72,8 +73,8 @@ class Recorder:
             Its loss.
 
         Raises:
-            ExperimentError: If a replay would not compute the same as the model, or it cannot be
-                recorded.
+            ExperimentError: If the model cannot be recorded, or a replay would compute something
+                else.
         """
         leaves, structure = tree_flatten((inputs, targets))
         samples = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -84,6 +85,7 @@ class Recorder:
             if self._num_seen[shape] <= NUM_AS_THEY_ARE or len(self._recorded) >= MAX_RECORDED:
                 return self._compute(inputs, targets, part)
             recording = self._recorded[shape] = self._record(leaves, structure, part)
+        # A graph always reads the same memory, so the samples are copied there.
         for held, sample in zip(recording.samples, samples, strict=True):
             held.copy_(sample, non_blocking=True)
         recording.forward.replay()
@@ -98,9 +100,10 @@ class Recorder:
         self._mark("forward")
         scaled.backward()
         self._mark("backward")
+        # Random numbers of the GPU are no problem: torch advances its generator with each replay.
         if not all(map(np.array_equal, before, _random_states())):
             raise _cannot_record(
-                "it draws random numbers on the CPU, which each replay would repeat"
+                "it draws random numbers on the CPU, and each replay would repeat them"
             )
         return loss.detach()
 
@@ -111,13 +114,14 @@ class Recorder:
         backward = torch.cuda.CUDAGraph()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         try:
-            # Other threads, which load samples, use the device in the meantime.
+            # By default, CUDA calls of other threads are errors during a recording. But threads
+            # that load samples may use the device now.
             with torch.cuda.graph(forward, pool=self._pool, capture_error_mode="thread_local"):
                 loss, scaled = self._forward(inputs, targets, part)
             with torch.cuda.graph(backward, pool=self._pool, capture_error_mode="thread_local"):
                 scaled.backward()
         except RuntimeError as error:
-            # Ending the recording fails as well then.
+            # If memory runs out, ending the recording also fails, and hides the first error.
             for cause in (error, error.__context__):
                 if isinstance(cause, torch.OutOfMemoryError):
                     raise cause from error
@@ -127,7 +131,7 @@ class Recorder:
 
 
 def _shape_of(leaves: Sequence[Any], rest: Hashable) -> Hashable:
-    """Return a key that is equal for micro batches that one recording serves."""
+    """Return a key that is equal for micro batches that can share a recording."""
     return rest, tuple(
         (leaf.shape, leaf.dtype, leaf.stride()) if isinstance(leaf, Tensor) else repr(leaf)
         for leaf in leaves

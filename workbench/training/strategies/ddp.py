@@ -1,8 +1,8 @@
-"""Every worker holds the whole model; gradients are averaged while the backward pass still runs.
+"""Every worker holds the whole model. Gradients are averaged while the backward pass still runs.
 
-Batch normalisation uses the samples of one micro batch on one worker, as usual with data
-parallelism. Its running statistics are averaged before they are used or stored. The graph of the
-loss shows whether a step leaves parameters without a gradient.
+Batch normalisation uses the samples of one micro batch on one worker, as usual in data parallelism.
+Its running statistics are averaged before they are used or stored. Whether a step leaves parameters
+without a gradient is read from the graph of the loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEAVES_BUFFERS: dict[str, Any] = {
 }
 """Torch renamed the argument in 2.13."""
 _UNFINISHED = "Expected to have finished reduction"
-"""Message of torch if a step starts before all gradients of the last one were exchanged."""
+"""Torch's message if a step starts before all gradients of the previous one were exchanged."""
 
 
 class DataParallel(Single):
@@ -40,20 +40,20 @@ class DataParallel(Single):
     capabilities = BUILT_IN["ddp"]
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        """Switch dropout and batch statistics on or off. See Strategy.train."""
         if not mode:
             self._agree()
-        super().train(mode)  # before, as it decides whose statistics the model holds
+        super().train(mode)  # first, because it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._worker.group)
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
-        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        """Gather the mean statistics of all batches. See StatisticsRenewing.renew_statistics."""
         super().renew_statistics(inputs)
         average_statistics(self._model, self._worker.group)
 
     def state(self) -> dict[str, Any]:
-        """Return model, optimizer and scaler; see Strategy.state."""
+        """Return model, optimizer and scaler. See Strategy.state."""
         average_statistics(self._model, self._worker.group)
         exchange = self._settings.exchange
         if isinstance(exchange, ParameterExchange):
@@ -65,19 +65,19 @@ class DataParallel(Single):
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned; see Strategy.load."""
+        """Load what `state` returned. See Strategy.load."""
         super().load(state)
         if self._settings.exchange is not None:
             self._settings.exchange.load(state.get("exchange", {}))
 
     def close(self) -> None:
-        """Drop everything; see Strategy.close."""
+        """Drop everything. See Strategy.close."""
         if isinstance(self._settings.exchange, ParameterExchange):
             self._settings.exchange.close()
         super().close()
 
     def alone_bytes(self) -> int:
-        """Return the size of gradients outside of the buffers; see Probeable.alone_bytes."""
+        """Return the size of gradients outside of the buckets. See Probeable.alone_bytes."""
         return sum(parameter.nbytes for parameter in self._parameters)
 
     def _place(self, model: nn.Module) -> nn.Module:
@@ -93,7 +93,8 @@ class DataParallel(Single):
         if isinstance(self._settings.exchange, ParameterExchange):
             return model
         if isinstance(self._settings.exchange, GradientExchange):
-            # The unsent part of a step is added to a later one, which may have another count.
+            # A lossy exchange adds the unsent part of a step to a later step, which may have
+            # another count. So gradients must be divided before they are exchanged.
             self._settles_before_exchange = not self._settings.exchange.capabilities.scales_loss
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
@@ -108,7 +109,7 @@ class DataParallel(Single):
             exchange.after_step()
 
     def _agree(self) -> None:
-        """Give every replica the same weights and mean, before these are used or stored."""
+        """Give every replica the same weights and mean weights before they are used or stored."""
         exchange = self._settings.exchange
         if isinstance(exchange, ParameterExchange):
             exchange.agree()
@@ -116,7 +117,7 @@ class DataParallel(Single):
             exchange.average({str(index): mean for index, mean in enumerate(means)})
 
     def _moments(self) -> dict[str, Tensor]:
-        """Return the optimizer's state of each parameter."""
+        """Return the state of the optimizer that can be averaged, by parameter and name."""
         return {
             f"{index}.{name}": value
             for index, parameter in enumerate(self._parameters)
@@ -139,7 +140,8 @@ class DataParallel(Single):
         )
         exchange = self._settings.exchange
         if isinstance(exchange, GradientExchange):
-            # Torch reads the names and types of the hook's parameters, and a lambda has no types.
+            # Torch checks the type annotations of a hook's parameters. A lambda has none, so it
+            # passes.
             placed.register_comm_hook(
                 exchange,
                 lambda exchange, bucket: self._reduce(exchange, bucket),  # type: ignore[arg-type]
@@ -147,14 +149,14 @@ class DataParallel(Single):
         return placed
 
     def _reduce(self, exchange: GradientExchange, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Exchange a bucket once a step. Sending it twice would round it twice."""
+        """Exchange a bucket once in each step. Sending it twice would round it twice."""
         if not self._is_last:
             return finished(bucket.buffer())
         return exchange.reduce(bucket)
 
     def _total_count(self, count: Tensor) -> Tensor:
         if self._is_alone or isinstance(self._settings.exchange, ParameterExchange):
-            return count * self._num_averaged  # as if the others counted as much
+            return count * self._num_averaged  # assumes that the others count as many
         return self._worker.group.total(count)
 
     def _forward(self, inputs: Any, targets: Any) -> Tensor | tuple[Tensor, Tensor | int]:
@@ -163,8 +165,9 @@ class DataParallel(Single):
             return super()._forward(inputs, targets)
         if self._is_graph_known:
             return self._synchronised(inputs, targets)
-        # The first exchange: to look for unused parameters in every step would cost each of them
-        # time.
+        # The first exchange. Looking for unused parameters in every step costs time, so the graph
+        # of this step decides whether the later steps need it. If they do, the model is wrapped
+        # again, and this forward pass is repeated with the new wrapper.
         self._is_graph_known = True
         before = [buffer.clone() for buffer in self._model.buffers()]
         loss = self._synchronised(inputs, targets)
@@ -178,7 +181,7 @@ class DataParallel(Single):
         placed._remove_autograd_hooks()
         with torch.no_grad():
             for buffer, value in zip(self._model.buffers(), before, strict=True):
-                buffer.copy_(value)  # statistics of normalisation count this pass once
+                buffer.copy_(value)  # or running statistics would count this pass twice
         self._trained = self._distributed(self._model, find_unused=True)
         return self._synchronised(inputs, targets)
 
@@ -189,15 +192,15 @@ class DataParallel(Single):
             if _UNFINISHED not in str(error):
                 raise
             raise ExperimentError(
-                "a step left parameters unused that earlier ones had used",
+                "a step did not use some parameters that earlier steps used",
                 field="training.find_unused_parameters",
-                next_step="Set it to true, so that each step looks for them.",
+                next_step="Set it to true, so that each step looks for unused parameters.",
             ) from error
 
     def _exchange_gradients(self, now: bool) -> None:
-        # The same as DistributedDataParallel.no_sync, without a context for each micro batch.
-        # Gradients of parameters that only some micro batches use would be missing in an exchange
-        # after the last one.
+        # Does the same as DistributedDataParallel.no_sync, without a context manager for each micro
+        # batch. If only some micro batches use a parameter, each of them must be exchanged: an
+        # exchange after the last one would miss the gradients of the earlier ones.
         placed = self._trained
         if not isinstance(placed, DistributedDataParallel):
             return  # replicas step by themselves
@@ -207,11 +210,11 @@ class DataParallel(Single):
 
 
 def average_statistics(model: nn.Module, group: Group | Part) -> None:
-    """Give every worker the mean of the running statistics that each gathered from its own samples.
+    """Average the running statistics that each worker has gathered from its own samples.
 
     Args:
         model: The model on this worker.
-        group: The workers; all of them must call it.
+        group: The workers. All of them must call it.
     """
     statistics: list[Tensor] = []
     for module in model.modules():
@@ -236,8 +239,8 @@ def leaves_unused(loss: Tensor, parameters: Iterable[Tensor]) -> bool:
         parameters: The trained parameters.
 
     Returns:
-        False if parts of the graph are made only in the backward pass, as by reentrant checkpoints.
-        Their parameters cannot be seen.
+        False as well if some parts of the graph are made only in the backward pass, as by reentrant
+        checkpoints, because their parameters cannot be seen.
     """
     reached: set[int] = set()
     for node in _nodes(loss.grad_fn):

@@ -1,7 +1,8 @@
-"""Layers that compute the gradients of their weights later than those of their inputs.
+"""Layers that compute the gradients of their inputs first, and of their weights later.
 
-In a pipeline, the previous stage waits only for the latter. Linear and convolutional layers can do
-this; all others compute both at once. The pipeline decides when the waiting gradients are computed.
+In a pipeline, the previous stage waits only for the gradients of the inputs. Linear and
+convolutional layers can do this. All others compute both at once. When the deferred gradients are
+computed is left to `pipeline`.
 
 Source: Qi et al. 2024, "Zero Bubble Pipeline Parallelism", section 2.
 """
@@ -34,7 +35,7 @@ def defer_weights(modules: Iterable[nn.Module], waiting: Waiting) -> None:
 
 
 class _Layer(nn.Module):
-    """A layer whose weights wait."""
+    """A layer whose weights get their gradients later."""
 
     weight: Tensor
     bias: Tensor | None
@@ -134,12 +135,12 @@ _KINDS: dict[type[nn.Module], type[_Layer]] = {
 
 
 class _Later(torch.autograd.Function):
-    """The backward pass of a layer without its weights."""
+    """A layer whose backward pass skips the weights, and adds them to the waiting list."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, layer: _Layer) -> Tensor:
         outputs = layer.outputs(inputs)
-        ctx.save_for_backward(inputs.to(outputs.dtype))  # as autocast would
+        ctx.save_for_backward(inputs.to(outputs.dtype))  # as autocast does
         ctx.layer = layer
         return outputs
 

@@ -1,8 +1,8 @@
-"""An optimizer divided among workers: each updates some parameters, always whole ones.
+"""An optimizer divided among workers. Each worker updates some of the parameters.
 
-So an update is the same as on one worker, as long as it depends on no other parameter. The state is
-gathered on rank 0, which holds each tensor once. Strategies divide the parameters and exchange
-gradients.
+Parameters are never cut. So an update is the same as on one worker, as long as it does not depend
+on other parameters. The state is gathered on rank 0, which holds each tensor once. Dividing the
+parameters and exchanging gradients is left to the strategies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = TypeVar("Key", int, str)
 
 
 def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
-    """Return which worker updates each parameter, so that the largest share is small.
+    """Return which worker updates each parameter, such that the largest share is small.
 
     Args:
         sizes: Bytes of each parameter.
@@ -34,6 +34,7 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
         >>> owners([10, 30, 20, 10], 2)
         [1, 0, 1, 0]
     """
+    # Greedy: the largest parameter goes to the worker that holds the least.
     held, chosen = [0] * num_workers, [0] * len(sizes)
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         chosen[index] = min(range(num_workers), key=lambda worker: held[worker])
@@ -42,7 +43,7 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
 
 
 class PartialOptimizer:
-    """The optimizer of one worker's parameters. Its state is numbered by all parameters."""
+    """The optimizer of one worker's parameters. Its state uses the numbers of the whole model."""
 
     def __init__(
         self,
@@ -57,8 +58,8 @@ class PartialOptimizer:
         Args:
             make: Makes an optimizer.
             groups: All parameters in groups.
-            held: The numbers of the parameters that this worker updates, rising.
-            sent: Those of them whose state this worker adds to the whole.
+            held: The numbers of the parameters that this worker updates, in ascending order.
+            sent: The numbers for which this worker contributes the state to the whole.
             group: The workers.
         """
         self._group, self._held, self._sent = group, list(held), frozenset(sent)
@@ -73,12 +74,12 @@ class PartialOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups, of which each has what this worker holds of it."""
+        """The groups, each with the parameters that this worker holds."""
         return self._own.param_groups
 
     def step(self) -> None:
         """Update the parameters of this worker."""
-        if self._held:  # some optimizers refuse to update nothing
+        if self._held:  # some optimizers fail without parameters
             self._own.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -86,9 +87,9 @@ class PartialOptimizer:
         self._own.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as one worker would have it, gathered on rank 0.
+        """Return the state that one worker would have, gathered on rank 0.
 
-        Every worker must call it. The other workers return their own part.
+        Every worker must call it. The other ranks return their own part.
         """
         held = self.held_state()
         state = {
@@ -100,7 +101,7 @@ class PartialOptimizer:
         return {**held, "state": dict(sorted(state.items()))}
 
     def held_state(self) -> dict[str, Any]:
-        """Return what this worker holds of the state."""
+        """Return this worker's part of the state."""
         stored = self._own.state_dict()
         state = {self._held[place]: values for place, values in stored["state"].items()}
         groups = [
@@ -110,7 +111,7 @@ class PartialOptimizer:
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this worker's part of the state of any optimizer of the same parameters."""
+        """Load this worker's part of the state of any optimizer of the same parameters."""
         places = {number: place for place, number in enumerate(self._held)}
         parameters = parameters_in(self._own.param_groups)
         groups = [
@@ -159,17 +160,18 @@ class DividedOptimizer(PartialOptimizer):
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups as they would be on one worker."""
+        """The groups that one worker would have."""
         return self._groups
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this worker's part; see PartialOptimizer.load_state_dict."""
+        """Load this worker's part. See PartialOptimizer.load_state_dict."""
         super().load_state_dict(state)
         for own, whole in zip(self._own.param_groups, self._groups, strict=True):
             whole.update(_settings(own))
 
     def step(self) -> None:
         """Update this worker's share, and exchange the updated parameters."""
+        # Schedules change the learning rate in the groups that they see, which are the whole ones.
         for own, whole in zip(self._own.param_groups, self._groups, strict=True):
             own.update(_settings(whole))
         super().step()
@@ -199,11 +201,11 @@ def gather_on_first(
 ) -> dict[Key, dict[str, Any]]:
     """Return the parts of all workers on rank 0, and each worker's own part on the others.
 
-    Every worker must call it. Tensors are sent one after another, from CPU to CPU. Those of rank 0
-    stay the same objects.
+    Every worker must call it. Tensors are sent one after another, from CPU to CPU, so that rank 0
+    never holds more than one copy. Its own tensors are not copied.
 
     Args:
-        parts: Tensors and plain values by two names; no two workers have the same first name.
+        parts: Tensors and plain values by two keys. No two workers share a first key.
         group: The workers.
     """
     gathered_parts = {key: dict(values) for key, values in parts.items()}
@@ -222,7 +224,7 @@ def gather_on_first(
 
 
 class _Form(NamedTuple):
-    """A tensor that will be sent."""
+    """The shape and type of a tensor that will be sent."""
 
     shape: torch.Size
     dtype: torch.dtype

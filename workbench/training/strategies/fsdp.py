@@ -2,9 +2,9 @@
 
 A block's parameters are gathered when the block is computed and dropped afterwards, so a model may
 be larger than one device. All workers must call the model equally often: see StepBatch and
-`predict`. With hybrid sharding, some workers, such as those of a node, divide a copy of the
-parameters, and workers with the same shard of different copies add up its gradients. Strategies
-that divide a model in another way cut the parameters of their parts as this one does.
+`predict`. With hybrid sharding, a few workers, such as the workers of a node, divide one copy of
+the parameters. Workers that hold the same shard of different copies add up its gradients. The
+strategies `tensor` and `pipeline` cut the parameters of their parts in the same way.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ from workbench.training.strategies.shards import WEIGHTS, Place, StateParts, own
 from workbench.training.strategies.strategy import Worker
 
 MIN_BLOCK_PARAMETERS = 100_000
-"""Smaller blocks are gathered with their surroundings, because separate exchanges cost more."""
+"""Smaller blocks are gathered together with the module around them, in fewer exchanges."""
 
 
 class FullySharded(DataParallel):
-    """The step of `ddp`, with everything that training remembers cut into shards."""
+    """The step of `ddp`, with parameters, gradients and optimizer state cut into shards."""
 
     capabilities = BUILT_IN["fsdp"]
     _without_gradients = torch.no_grad
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch; see Strategy.predict."""
+        """Return the outputs for a batch. See Strategy.predict."""
         with as_it_is():
             return super().predict(inputs)
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on or off; see Strategy.train."""
-        # The mean is exchanged with shards, and predicting leaves some gathered.
+        """Switch dropout and batch statistics on or off. See Strategy.train."""
+        # The mean weights are shards, and they are swapped with the weights. But parameters may
+        # still be gathered after a prediction.
         if self._mean is not None:
             reshard(self._model)
         super().train(mode)
 
     def state(self) -> dict[str, Any]:
-        """Return model, optimizer and scaler, gathered on rank 0; see Strategy.state."""
+        """Return model, optimizer and scaler, gathered on rank 0. See Strategy.state."""
 
         def gather(shard: DTensor) -> Tensor | None:
             whole = shard.full_tensor()
@@ -63,12 +64,12 @@ class FullySharded(DataParallel):
         return _pytree.tree_map_only(DTensor, gather, super().state())
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of the state; see WritableInParts.parts."""
+        """Return the part of the state that this worker writes. See WritableInParts.parts."""
         copy, shard = divmod(self._worker.rank, self._worker.num_workers // self._num_holders)
         return parts_of(super().state(), lambda key: Place(copy, shard, 0))
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load the state of a strategy; see Strategy.load."""
+        """Load the state of a strategy. See Strategy.load."""
         own = self._model.state_dict()
         weights = {
             key: {
@@ -89,16 +90,16 @@ class FullySharded(DataParallel):
         super().load({**state, **weights, "optimizer": optimizer})
 
     def alone_bytes(self) -> int:
-        """Return the size of all parameters and gradients; see Probeable.alone_bytes."""
+        """Return the size of all parameters and gradients. See Probeable.alone_bytes."""
         return 2 * sum(
             parameter.numel() * parameter.element_size() for parameter in self._parameters
         )
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute on parameters that were gathered before; see Probeable.alone.
+        """Compute on parameters that are gathered already. See Probeable.alone.
 
-        Parameters and gradients are held whole meanwhile. There must have been a step before.
+        In the meantime, parameters and gradients are held whole. A step must have been made before.
         """
         cut = [module for module in self._model.modules() if isinstance(module, FSDPModule)]
         self._keep_gathered(cut, True)
@@ -108,7 +109,7 @@ class FullySharded(DataParallel):
             with super().alone():
                 yield
         finally:
-            # Whole parameters, which the optimizer does not know.
+            # These gradients belong to whole parameters, which the optimizer does not know.
             for parameter in self._model.parameters():
                 parameter.grad = None
             self._keep_gathered(cut, False)
@@ -118,12 +119,12 @@ class FullySharded(DataParallel):
     def _keep_gathered(self, cut: Sequence[FSDPModule], kept: bool) -> None:
         for module in cut:
             module.set_reshard_after_backward(not kept, recurse=False)
-            # Those of the model itself stay gathered after the forward pass anyway.
+            # Parameters of the outermost module stay gathered after the forward pass anyway.
             if module is not self._model:
                 module.set_reshard_after_forward(not kept, recurse=False)
 
     def close(self) -> None:
-        """Drop everything; see Strategy.close."""
+        """Drop everything. See Strategy.close."""
         self._whole_parameters.clear()
         super().close()
 
@@ -141,7 +142,7 @@ class FullySharded(DataParallel):
         return model
 
     def _leaves(self) -> Iterable[Tensor]:
-        if not self._whole_parameters:  # torch gathers them into the same ones again and again
+        if not self._whole_parameters:  # torch reuses the same tensors for each gathering
             for module in self._model.modules():
                 if isinstance(module, FSDPModule):
                     module.unshard()
@@ -151,21 +152,21 @@ class FullySharded(DataParallel):
         return self._whole_parameters
 
     def _exchange_gradients(self, now: bool) -> None:
-        if now != self._exchanges:  # the call visits every module of the model
+        if now != self._exchanges:  # the call is slow: it visits every module of the model
             assert isinstance(self._model, FSDPModule)
             self._model.set_requires_gradient_sync(now)
             self._exchanges = now
 
 
 def mesh_of(worker: Worker, shard: int, *, always: str) -> Any:
-    """Return all workers as a device mesh: copy, shard and part, as far as they are needed.
+    """Return all workers as a device mesh with the needed dimensions: copy, shard and part.
 
     Every worker must call it.
 
     Args:
         worker: This worker.
         shard: Replicas that divide a copy of the parameters.
-        always: The dimension that is needed even where it has one worker.
+        always: A dimension that is included even if it has one worker.
     """
     copies, parts = worker.num_replicas // shard, worker.workers_per_replica
     sizes = {"copy": copies, "shard": shard, "part": parts}
@@ -191,12 +192,14 @@ def cut_parameters(
 
 
 def cut_pieces(pieces: Sequence[Piece], mesh: Any) -> Piece:
-    """Return pieces of a model as one, with their parameters cut.
+    """Join pieces of a model into one whose parameters are cut.
 
     Args:
         pieces: The pieces, whose modules are on the device.
         mesh: As `mesh_of` returns it.
     """
+    # A parameter that several pieces share cannot be gathered for one of them and dropped after it.
+    # It is left to the outermost module, as are pieces that are too small.
     owners = Counter(
         identity
         for piece in pieces
@@ -218,14 +221,14 @@ def cut_pieces(pieces: Sequence[Piece], mesh: Any) -> Piece:
 
 
 def reshard(model: nn.Module) -> None:
-    """Drop the parameters that are still gathered, as they are after a prediction."""
+    """Drop the parameters that are still gathered, as after a prediction."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
 class _Joined(nn.Module):
-    """Pieces of a model as a module, which gathers its parameters where it is called."""
+    """Pieces of a model as one module, because only modules gather their parameters."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__()
@@ -251,7 +254,7 @@ def _cut(block: nn.Module, mesh: Any) -> None:
 
 
 def _copy_view(_module: nn.Module, _inputs: Any, outputs: Any) -> Any:
-    """Copy a view, because a module that changes it in place would leave parameters ungathered."""
+    """Copy a view. If a module changed it in place, parameters would stay ungathered."""
     if isinstance(outputs, Tensor) and outputs._is_view():
         return outputs.clone()
     return outputs
@@ -265,7 +268,7 @@ def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
     names = [field.name for field in dataclasses.fields(kind)]
 
     def rebuild(values: Iterable[Any], _context: Any) -> Any:
-        made = object.__new__(kind)  # its constructor may take something else
+        made = object.__new__(kind)  # its constructor may take other arguments
         for name, value in zip(names, values, strict=True):
             object.__setattr__(made, name, value)
         return made
@@ -276,7 +279,7 @@ def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield what to gather separately, innermost first: large members of lists and sequences."""
+    """Yield the blocks to gather separately, innermost first: large members of module lists."""
     owners = Counter(
         id(parameter) for module in model.modules() for parameter in module._parameters.values()
     )
@@ -286,7 +289,7 @@ def _blocks(model: nn.Module) -> Iterator[nn.Module]:
         for member in module.children():
             parameters = list(member.parameters())
             if isinstance(member, nn.ModuleList | nn.ModuleDict | FSDPModule):
-                continue  # it has no forward pass to gather for, or is cut already
+                continue  # has no forward pass that could gather, or is cut already
             is_shared = any(owners[id(parameter)] > 1 for parameter in parameters)
             if not is_shared and sum(item.numel() for item in parameters) >= MIN_BLOCK_PARAMETERS:
                 yield member

@@ -1,8 +1,8 @@
 """Squared norms of the gradients of a step and of its parts, to estimate their noise.
 
-A part is one micro batch of one worker. A hook sees its gradient where it flows into a parameter,
-before anything is added to it or exchanged. So nothing is copied, and the step stays the same, bit
-for bit.
+A part is one micro batch of one worker. A hook sees its gradient when it reaches a parameter,
+before it is added to others or exchanged. So nothing is copied, and the step stays the same bit for
+bit.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from workbench.training.strategies.shards import is_cut, local_part
 from workbench.training.strategies.strategy import MicroBatch, StepBatch
 
 MAX_HELD_BYTES = 4 << 20
-"""Norms of many small gradients are taken at once, and no more memory than that is kept from being
-freed.
-"""
+"""Gradients are held up to this size, so that the norms of many small ones are taken at once."""
 
 
 class WatchedBatch:
-    """A batch that sees the gradient of each of its micro batches, while it is entered.
+    """A batch that measures the gradient of each of its micro batches while it is entered.
 
-    Norms are taken in fp32 and added up in fp64. A parameter that a micro batch does not reach adds
-    nothing.
+    Norms are taken in fp32 and added up in fp64. A parameter without a gradient adds nothing.
     """
 
     def __init__(self, batch: StepBatch, leaves: Iterable[Tensor]) -> None:
-        """Make one for a single step.
+        """Watch a single step.
 
         Args:
             batch: Micro batches that all have samples.
@@ -69,18 +66,17 @@ class WatchedBatch:
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
-        # A list of hooks that has become empty would still be walked through in every later
-        # backward pass.
+        # Torch would visit an empty collection of hooks in every later backward pass.
         for leaf in self._untouched:
             leaf._backward_hooks = None
         self._handles, self._untouched, self._held = [], [], []
 
     def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
-        """Return the mean squared norm of the gradients of micro batches, and that of the step.
+        """Return the mean squared gradient norm of the micro batches, and that of the whole step.
 
         Args:
-            parameters: The trained parameters with the gradients of the step. For sharded ones, the
-                shard of this worker counts.
+            parameters: The trained parameters with the gradients of the step. If they are sharded,
+                only this worker's shard counts.
             device: Their device.
 
         Returns:
@@ -93,6 +89,7 @@ class WatchedBatch:
         if not norms:
             return torch.zeros(2, dtype=torch.float64, device=device)
         num_parts, num_gradients = len(self._norms), len(gradients)
+        # One matrix product makes both sums, so the device is asked for nothing in between.
         factors = torch.tensor(
             [
                 [*self._factors, *[0.0] * num_gradients],
@@ -112,6 +109,7 @@ class WatchedBatch:
     def _let_go(self) -> None:
         norms = _norms(self._held)
         self._norms += norms
+        # A gradient came weighted by its part of the step. That is undone, and the mean is taken.
         self._factors += [1.0 / (self._weight**2 * len(self))] * len(norms)
         self._held, self._held_bytes = [], 0
 

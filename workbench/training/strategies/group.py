@@ -1,7 +1,7 @@
 """The workers of one trial as one group: where they meet, and how they add up values.
 
-Rank 0 opens a store for TCP connections once in its life. Every trial meets under its own prefix,
-so a warm worker meets its next companions within milliseconds. A single worker needs no group, and
+Rank 0 opens a TCP store once in its life. Every trial meets there under its own prefix, so a warm
+worker meets the workers of its next trial within milliseconds. A single worker needs no group, and
 makes one only for a strategy that requires it.
 """
 
@@ -22,8 +22,8 @@ import psutil
 import torch
 import torch.distributed
 
-# Its functions take the group that exists when it is imported as their default, and would keep it
-# for ever.
+# Import this before there is a group. Its functions take the group that exists at the time of the
+# import as their default argument, and would keep it alive forever.
 import torch.distributed.nn.functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
@@ -35,12 +35,13 @@ dist: Any = torch.distributed  # some of its names are made in C++, without type
 MEETING_TIMEOUT = datetime.timedelta(seconds=120)
 CONNECT_TIMEOUT = datetime.timedelta(seconds=10)
 CONNECT_ATTEMPTS = 3
-"""Workers that meet again at once may, rarely, wait for each other's connection for ever.
-
-They try again.
+"""Workers that meet again at once may wait forever for each other's connection, though rarely. So
+they stop waiting after `CONNECT_TIMEOUT` and try again.
 """
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
-"""Rank 0 may wait for a decision about its report. Dead workers are noticed much sooner."""
+"""Long, because rank 0 may wait for a decision about its report while the others wait for rank 0.
+Dead workers are noticed much sooner, by their closed connections.
+"""
 
 _MAX_DIMENSIONS = 8
 _DTYPES = (
@@ -62,15 +63,15 @@ _is_joined = False
 """Whether this process is in the group of a trial."""
 _init_process_group = distributed_c10d.init_process_group
 _left: Any = None
-"""The group that was left last.
+"""The group that was left last. `let_go` ends it.
 
-It must not be ended by dropping a strategy: that would happen with Python's lock held, for which
-the group's threads may be waiting at that moment, and both would wait forever.
+If a strategy held the last reference, dropping the strategy would end the group while Python's lock
+is held. The group's threads may be waiting for that lock, and both would wait forever.
 """
 
 
 def open_meeting_point(host: str) -> str:
-    """Return where workers can meet this process, opened at the first call.
+    """Return the address where workers can meet this process. The first call opens it.
 
     Args:
         host: Address of this machine as the others see it.
@@ -88,15 +89,13 @@ def open_meeting_point(host: str) -> str:
 
 
 def let_go() -> None:
-    """End the connections of the group that was left.
+    """End the connections of the group that was left. Exchanges of the others with it fail.
 
-    Exchanges of the others with this worker fail.
-
-    To be called when nothing refers to the trial's model any more, but for cycles.
+    Call this when only reference cycles still refer to the trial's model.
     """
     global _left
     if _left is not None:
-        gc.collect()  # torch's DistributedDataParallel is part of some, and refers to the group
+        gc.collect()  # DistributedDataParallel refers to the group, and is part of such a cycle
         _left = None
 
 
@@ -109,12 +108,12 @@ class Sent:
     def wait(self) -> None:
         """Return when it has been sent."""
         for work in self.under_way:
-            work.wait(COLLECTIVE_TIMEOUT)  # gloo would use the timeout for connecting
+            work.wait(COLLECTIVE_TIMEOUT)  # by default, gloo would use CONNECT_TIMEOUT
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Some workers of a group; by default a single worker.
+    """Some workers of a group. By default, a single worker.
 
     Attributes:
         num_workers: Number of workers.
@@ -139,9 +138,9 @@ class Group:
     Attributes:
         rank: From 0 to num_workers - 1.
         num_workers: Workers of the trial.
-        store: The store where the workers met, for exchanges without a collective; None for one
-        worker.
-        address: Address of this machine, as the other workers see it; "" for one worker.
+        store: The store where the workers met, for exchanges without a collective. None for one
+            worker.
+        address: Address of this machine, as the other workers see it, or "" for one worker.
     """
 
     def __init__(
@@ -156,7 +155,7 @@ class Group:
         Args:
             rank: From 0 to num_workers - 1.
             num_workers: Workers of the trial.
-            device: Device of this worker; None for the CPU.
+            device: Device of this worker, or None for the CPU.
             meeting: `host:port/prefix`, the same on every worker and new for every attempt.
 
         Raises:
@@ -178,14 +177,14 @@ class Group:
     def mesh(self, **sizes: int) -> Any:
         """Return the group as a device mesh. Every worker must call it.
 
-        Torch caches operations on tensors of a mesh, and uses them for any mesh of the same shape
-        and names, even if its groups have been left since. So each group has its own names of
-        dimensions.
+        Torch caches operations on tensors of a mesh. It reuses them for any mesh with the same
+        shape and names, even if the groups of the first mesh have been left. So each group gives
+        its dimensions unique names.
 
         Args:
-            **sizes: Workers along each dimension; those along the last one are neighbours. Their
-                product is the number of workers. `dimension_name` returns the name of each in the
-                mesh.
+            **sizes: Workers along each dimension. Their product is the number of workers. Ranks
+                along the last dimension follow each other. `dimension_name` turns the name of a
+                dimension of the mesh back into the one given here.
 
         Raises:
             ExperimentError: If some of the workers share a GPU.
@@ -193,8 +192,8 @@ class Group:
         self.torch_group()
         if self._shares_gpus:
             raise ExperimentError(
-                "workers that share a GPU cannot divide parameters: NCCL refuses two workers on one"
-                " GPU, and gloo cannot exchange parts that are on it",
+                "workers that share a GPU cannot divide parameters: NCCL does not accept two workers"
+                " on one GPU, and gloo cannot exchange shards that are on a GPU",
                 field="resources.gpus_per_worker",
                 allowed="1 or more with plan.strategy fsdp or tensor, and with plan.shard",
                 next_step=(
@@ -205,14 +204,14 @@ class Group:
         return dist.init_device_mesh(self._device.type, tuple(sizes.values()), mesh_dim_names=names)
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
-        """Return the group as torch knows it, made now where this worker is alone."""
+        """Return the process group of torch. If this worker is alone, this call makes one."""
         if not self._joined:
             self._join(dist.HashStore())
         assert dist.group.WORLD is not None
         return dist.group.WORLD
 
     def part(self, ranks: Sequence[int]) -> torch.distributed.ProcessGroup | None:
-        """Return some of the workers as a group of torch, None where this worker is not among them.
+        """Return some of the workers as a process group, or None if this one is not among them.
 
         Every worker must call it with the same ranks, in the same order.
         """
@@ -234,12 +233,12 @@ class Group:
         return summed
 
     def across(self, size: int) -> Part:
-        """Return this worker's companions with the same place in other sequences of workers.
+        """Return the workers that have the same place as this one in their replica.
 
         Every worker must call it. Rank r has place r % size.
 
         Args:
-            size: Workers of a sequence; the number of workers is a multiple of it.
+            size: Workers of a replica. The number of workers is a multiple of it.
         """
         if self.num_workers == size:
             return Part()
@@ -298,16 +297,16 @@ class Group:
         return sent[0]
 
     def close(self) -> None:
-        """Leave the group, so that this process can join another.
+        """Leave the group, so that this process can join another one.
 
-        The others notice when it is dropped; see `let_go`.
+        The others notice when the group is dropped. See `let_go`.
         """
         global _left, _is_joined
         if not self._joined:
             return
         self._joined = _is_joined = False
         _replace_in_modules(_init_unless_joined, _init_process_group)
-        if dist.is_initialized():  # scripts end with leaving it themselves
+        if dist.is_initialized():  # scripts may have destroyed it at their end
             _left, self._parts = (dist.group.WORLD, self._parts), []
             dist.destroy_process_group()
             _forget_operations()
@@ -316,6 +315,8 @@ class Group:
         global _left, _is_joined
         _left = None
         on_gpu = self._device.type == "cuda"
+        # Each worker counts itself under the identity of its GPU. Any count above 1 tells all of
+        # them to use gloo, because NCCL does not accept two workers on one GPU.
         if on_gpu and store.add(str(torch.cuda.get_device_properties(self._device).uuid), 1) > 1:
             store.add(_SHARED_GPUS, 1)
         _wait_for_all(store, self.num_workers)
@@ -325,7 +326,7 @@ class Group:
             try:
                 _init_process_group(
                     "cpu:gloo,cuda:nccl" if uses_nccl else "gloo",
-                    store=dist.PrefixStore(str(attempt), store),
+                    store=dist.PrefixStore(str(attempt), store),  # no keys of a failed attempt
                     rank=self.rank,
                     world_size=self.num_workers,
                     timeout=CONNECT_TIMEOUT,
@@ -348,7 +349,7 @@ def receive_on_cpu(shape: Sequence[int], dtype: torch.dtype, sender: int) -> Ten
 
 
 def dimension_name(full_name: str) -> str:
-    """Return the name by which a dimension of a mesh was requested of a group."""
+    """Return the name that `Group.mesh` was given for a dimension of a mesh."""
     return full_name.partition(_OF_GROUP)[0]
 
 
@@ -366,12 +367,12 @@ def _forget_operations() -> None:
 
 
 def _init_unless_joined(*arguments: Any, **options: Any) -> None:
-    """Replace torch's `init_process_group` while the group of the trial is joined, and do nothing.
+    """Stand in for torch's `init_process_group`: do nothing while the trial's group is joined.
 
     After a script has left that group, it joins another one as usual.
 
     Raises:
-        ExperimentError: If the script wants another group than that of the trial.
+        ExperimentError: If the script asks for another rank or size than the trial's group has.
     """
     if not (_is_joined and dist.is_initialized()):
         _init_process_group(*arguments, **options)
@@ -379,21 +380,21 @@ def _init_unless_joined(*arguments: Any, **options: Any) -> None:
     for name, known in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
         if options.get(name, -1) not in (-1, known):
             raise ExperimentError(
-                f"init_process_group is called with {name}={options[name]}, "
-                f"but the workers of the trial have a group with {name}={known}",
+                f"init_process_group was called with {name}={options[name]}, "
+                f"but the group of the trial has {name}={known}",
                 field="train",
                 next_step=(
-                    f"Leave {name} out, or call torch.distributed.destroy_process_group() before."
+                    f"Remove {name}, or call torch.distributed.destroy_process_group() first."
                 ),
             )
 
 
 def _replace_in_modules(function: Any, replacement: Any) -> None:
-    """Give a function's replacement to torch, and to all modules that have imported it by name.
+    """Replace a function in torch, and in all modules that have imported it by name.
 
     Scripts for several processes start with `init_process_group`, and torch rejects a second call.
-    A warm worker keeps the modules of a script from one trial to the next, so the replacement also
-    goes into modules that were imported before the group was joined.
+    A warm worker keeps the modules of a script from one trial to the next. So modules that were
+    imported before the group was joined need the replacement as well.
     """
     name = _init_process_group.__name__
     for module in list(sys.modules.values()):
@@ -402,14 +403,14 @@ def _replace_in_modules(function: Any, replacement: Any) -> None:
 
 
 def _wait_for_all(store: Any, num_workers: int) -> None:
-    """Wait until every worker is at the meeting point: some may still start."""
+    """Wait until every worker is at the meeting point. Some may still be starting."""
     if store.add("arrived", 1) == num_workers:
         store.set("all", "here")
     store.wait(["all"], MEETING_TIMEOUT)
 
 
 def connect(meeting: str) -> Any:
-    """Return the store at which the workers of a trial meet.
+    """Return the store where the workers of a trial meet.
 
     Args:
         meeting: `host:port/prefix`, the same on every worker and new for every attempt.
@@ -432,6 +433,7 @@ def _host_and_port(meeting: str) -> tuple[str, int]:
 
 def _own_address(host: str, port: int) -> str:
     """Return the address of this machine from which a meeting point is reached."""
+    # Connecting a UDP socket sends nothing. It only lets the system choose the route.
     with socket.socket(
         socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM
     ) as probe:
@@ -442,8 +444,7 @@ def _own_address(host: str, port: int) -> str:
 def _use_interface_of(own_address: str) -> None:
     """Let gloo and NCCL use the network over which the meeting point is reached.
 
-    Left alone, gloo takes the interface of the host's name, which may be one that other nodes do
-    not see.
+    By default, gloo takes the interface that the host name resolves to. Other nodes may not see it.
     """
     for interface, addresses in psutil.net_if_addrs().items():
         if any(item.address == own_address for item in addresses):

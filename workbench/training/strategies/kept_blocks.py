@@ -1,11 +1,12 @@
-"""Which blocks of a model keep their activations within a number of bytes.
+"""Chooses the blocks of a model that keep their activations, within a limit of bytes.
 
-Every block's inputs are always kept. A block that keeps the rest of its activations takes memory
-from its forward to its backward pass; any other block takes it only while it is recomputed. Among
-all choices that fit, dynamic programming finds the one that recomputes the least.
+The inputs of a block are always kept. If a block keeps its other activations too, they take memory
+from its forward to its backward pass. Otherwise they take memory only while the block is
+recomputed. Among all choices that fit, dynamic programming finds the one that recomputes the least.
 
 The costs of blocks are measured in forward passes that keep nothing, so a pass can be measured even
-if its activations would not fit. On fake tensors, which take no time, operations are counted.
+if its activations would not fit. Computing with fake tensors takes no time, so operations are
+counted instead.
 
 Source: the knapsack of Beaumont et al. 2021, "Efficient Combination of Rematerialization and
 Offloading for Training DNNs", restricted to single blocks.
@@ -32,9 +33,8 @@ from workbench.training.strategies.recompute import Block
 from workbench.training.strategies.shards import local_part
 
 _MAX_STATES = 1024
-"""Choices that are compared at each block.
-
-Beyond, of those that take about as much memory the fastest.
+"""How many choices are compared at each block. If there are more, only the fastest of those that
+take about the same memory remain.
 """
 _NUM_TIMED = 2
 _FLOPS_PER_BYTE = 2.5
@@ -47,7 +47,7 @@ class BlockCost:
 
     Attributes:
         own_bytes: Bytes that it keeps in addition to its inputs, unless it is recomputed.
-        seconds: How long recomputing it takes, or another measure of that, >= 0.
+        seconds: How long recomputing it takes. On fake tensors, a number of operations instead.
         before_bytes: Bytes that are always kept before this block: its inputs, and tensors between
             the previous block and this one.
     """
@@ -63,7 +63,7 @@ class PassCost:
 
     Attributes:
         blocks: Its blocks in the order of computation.
-        after_bytes: Bytes that are always kept after the last one.
+        after_bytes: Bytes that are always kept after the last block.
     """
 
     blocks: tuple[BlockCost, ...]
@@ -71,19 +71,19 @@ class PassCost:
 
     @property
     def least_bytes(self) -> int:
-        """The most that is kept at any moment if all blocks are computed again."""
+        """The peak of what is kept if all blocks are recomputed."""
         return self.peak_bytes([False] * len(self.blocks))
 
     @property
     def most_bytes(self) -> int:
-        """The same if none is."""
+        """The peak of what is kept if no block is recomputed."""
         return self.peak_bytes([True] * len(self.blocks))
 
     def peak_bytes(self, kept: Sequence[bool]) -> int:
-        """Return the most that is kept from the first block's forward to its backward pass.
+        """Return the peak of what is kept from the first forward to the last backward pass.
 
         Args:
-            kept: For each block whether it keeps its activations.
+            kept: Whether each block keeps its activations.
         """
         held, peak = 0, 0
         for block, is_kept in zip(self.blocks, kept, strict=True):
@@ -93,21 +93,23 @@ class PassCost:
         return max(peak, held + self.after_bytes)
 
     def again_s(self, kept: Sequence[bool]) -> float:
-        """Return how long the recomputed blocks take. The argument is that of `peak_bytes`."""
+        """Return how long the recomputed blocks take. See `peak_bytes` for the argument."""
         return sum(
             block.seconds for block, is_kept in zip(self.blocks, kept, strict=True) if not is_kept
         )
 
     def choose_kept(self, limit_bytes: float) -> list[bool] | None:
-        """Return which blocks keep their activations so that the least is computed again.
+        """Choose the blocks that keep their activations, such that recomputing takes the least time.
 
         Args:
             limit_bytes: The most that may be kept at any moment.
 
         Returns:
-            For each block whether it keeps its activations; None where not even computing all of
-            them again is enough.
+            Whether each block keeps its activations. None if the limit is too low even if all
+            blocks are recomputed.
         """
+        # A knapsack. A state is a choice for the blocks so far. Only states that no other state
+        # beats in both memory and time are continued with the next block.
         states: list[_State] = [_State(0, 0.0, None)]
         always = 0
         for block in self.blocks:
@@ -126,7 +128,10 @@ class PassCost:
 
 
 class _State(NamedTuple):
-    """The cost of a choice for the first blocks, which `last` holds from the last one back."""
+    """The cost of a choice for the first blocks.
+
+    `last` links to the decision about the last block and the state before it.
+    """
 
     kept_bytes: int
     again_s: float
@@ -141,7 +146,7 @@ def _next(state: _State, block: BlockCost) -> list[_State]:
 
 
 def _fastest(states: Iterable[_State]) -> list[_State]:
-    """Return the states that no other one beats in both memory and time, sorted by memory."""
+    """Return the states that no other state beats in both memory and time, sorted by memory."""
     fastest: list[_State] = []
     for state in sorted(states, key=lambda state: (state.kept_bytes, state.again_s)):
         if not fastest or state.again_s < fastest[-1].again_s:
@@ -152,6 +157,8 @@ def _fastest(states: Iterable[_State]) -> list[_State]:
 def _thinned(states: list[_State]) -> list[_State]:
     if len(states) <= _MAX_STATES:
         return states
+    # States are sorted by memory, and more memory means less time. So the last state of each
+    # interval, which overwrites the others in the dict, is the fastest.
     width = states[-1].kept_bytes // _MAX_STATES + 1
     return list({state.kept_bytes // width: state for state in states}.values())
 
@@ -168,7 +175,7 @@ class KeepsTooMuchError(ExperimentError, MemoryError):
     """A forward pass keeps more than it may. A smaller micro batch may fit.
 
     Attributes:
-        excess: How many times as much as allowed, if that is known.
+        excess: How many times the limit it keeps, if that is known.
     """
 
     excess: float | None = None
@@ -198,13 +205,13 @@ def keep_what_fits(
     kept = cost.choose_kept(limit_bytes)
     if kept is None:
         error = KeepsTooMuchError(
-            f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are computed"
-            f" again, and may keep {limit_bytes:,}",
+            f"a forward pass keeps {cost.least_bytes:,} bytes even if all blocks are recomputed,"
+            f" and the limit is {limit_bytes:,}",
             field="plan.recompute",
             allowed=(
                 f"at least {cost.least_bytes}B for each micro batch that is under way, or blocks"
             ),
-            next_step="Allow more, or set plan.micro_batch to less.",
+            next_step="Raise plan.recompute, or set plan.micro_batch to less.",
         )
         error.excess = cost.least_bytes / max(limit_bytes, 1)
         raise error
@@ -217,7 +224,7 @@ def measure_pass(
 ) -> tuple[list[Block], PassCost]:
     """Return the blocks in the order of computation, and the cost of the pass.
 
-    The arguments are those of `keep_what_fits`.
+    See `keep_what_fits` for the arguments.
     """
     buffers = list(model.buffers())
     before = [buffer.clone() for buffer in buffers]
@@ -229,7 +236,9 @@ def measure_pass(
         meter = _Meter(model, blocks, device)
         meter.watch(compute)
         if not meter.is_fake:
-            for _ in range(_NUM_TIMED):  # after the first pass, which warms up
+            # The first pass warms up. Of the others, the fastest counts: delays by other processes
+            # only make a block slower.
+            for _ in range(_NUM_TIMED):
                 again = _Meter(model, blocks, device)
                 again.watch(compute)
                 meter.costs = {
@@ -243,7 +252,7 @@ def measure_pass(
 
 @dataclass
 class _Held:
-    """A storage that is kept: by a block alone, or in any case from before some block on."""
+    """A kept storage. It belongs to a block alone, or is kept anyway from some block on."""
 
     num_bytes: int
     place: int
@@ -251,10 +260,11 @@ class _Held:
 
 
 class _Meter:
-    """Watches one forward pass; it keeps nothing."""
+    """Watches one forward pass, and lets it keep nothing."""
 
     def __init__(self, model: nn.Module, blocks: Sequence[Block], device: torch.device) -> None:
         self._model, self._blocks, self._device = model, blocks, device
+        # Weak, because a freed storage may give its address to another one.
         self._seen: weakref.WeakKeyDictionary[Any, _Held] = weakref.WeakKeyDictionary()
         self._held: list[_Held] = []
         self._current: Block | None = None
@@ -311,7 +321,7 @@ class _Meter:
         return perf_counter()
 
     def _see_saved(self, tensor: Tensor) -> None:
-        """Count what autograd would keep, and let it keep nothing."""
+        """Count a tensor that autograd would keep, and let it keep nothing."""
         storage: Any = local_part(tensor).untyped_storage()
         held = self._seen.get(storage)
         if held is not None:
@@ -329,12 +339,12 @@ class _Meter:
             self._hold(storage, self._place_of(self._current), True)
 
     def _see_input(self, tensor: Tensor, place: int) -> None:
-        """Count an input of a block, which is kept in any case."""
+        """Count an input of a block. It is kept even if the block is recomputed."""
         storage: Any = local_part(tensor).untyped_storage()
         held = self._seen.get(storage)
         if held is None:
             self._hold(storage, place, False)
-        else:  # a block before has it and keeps it anyway
+        else:  # it is an activation of an earlier block, which must keep it now
             held.is_own = False
 
     def _hold(self, storage: Any, place: int, is_own: bool) -> None:
@@ -351,7 +361,7 @@ class _Meter:
 
 @dataclass(frozen=True)
 class _OfBlock:
-    """The meter as one block sees it."""
+    """The meter for one block."""
 
     meter: _Meter
     block: Block

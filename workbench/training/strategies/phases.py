@@ -1,8 +1,8 @@
-"""The steps of a model with several optimizers, one after another: a phase for each.
+"""Steps of a model with several optimizers, such as a GAN. Each step has one phase per optimizer.
 
-In its phase an optimizer accumulates the gradients of its own loss over all micro batches of a
-step, workers exchange them, and it updates its own parameters. The next phase sees the changes. The
-model computes the losses.
+In its phase, an optimizer accumulates the gradients of its own loss over all micro batches of the
+step. Then workers exchange them, and it updates its own parameters. The next phase sees the
+changes. Computing the losses is left to the model.
 """
 
 from __future__ import annotations
@@ -40,32 +40,33 @@ class PhasedModel(Protocol):
     optimizers: dict[str, Optimizer]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
-        """Return the loss of a micro batch for one optimizer, or its total and count.
+        """Return one optimizer's loss of a micro batch, or its total and count.
 
-        None for no step.
+        None if this optimizer makes no step now.
         """
         ...
 
 
 class Phased(DataParallel):
-    """A phase for each optimizer. Each worker holds the whole model."""
+    """Steps with one phase per optimizer. Each worker holds the whole model."""
 
     capabilities: ClassVar[Capabilities] = BUILT_IN["ddp"]
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Place the model, which has made its optimizers; see Strategy.setup."""
+        """Place the model, which has made its optimizers. See Strategy.setup."""
         self._worker = worker
         self._model = self._trained = on_device(model, worker.device)
         if self._settings.kept_bytes is not None:
             raise ExperimentError(
-                "it is not known what each step of several optimizers keeps",
+                "a limit of bytes is not supported for models with several optimizers",
                 field="plan.recompute",
                 allowed="none, blocks",
             )
         self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._optimizers = cast(PhasedModel, model).optimizers
         for item in self._optimizers.values():
-            # The state was made before the model was on the device.
+            # The optimizer's state may have been made before the model was moved to the device.
+            # Loading it moves each tensor to the device of its parameter.
             if worker.device.type == "cuda" and item.state:
                 item.load_state_dict(item.state_dict())
         self._optimizer = cast(Optimizer, _Together(self._optimizers))
@@ -87,16 +88,16 @@ class Phased(DataParallel):
 
     @property
     def own_steps(self) -> Any:
-        """The model, which makes the losses of its optimizers itself."""
+        """The model, which computes the losses of its optimizers."""
         return self._model
 
     def set_rate(self, lr: float) -> None:
-        """Set the learning rate of the next step. The rate of each optimizer is scaled like it."""
+        """Set the learning rate of the next step. All optimizers are scaled by the same factor."""
         self._factor = lr / self._peak_lr
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Make all phases of a step but the last update; see Strategy.forward_backward."""
-        held: list[MicroBatch] = list(batch)  # each phase goes through them again
+        """Make all phases of a step except the last update. See Strategy.forward_backward."""
+        held: list[MicroBatch] = list(batch)  # each phase iterates over them
         total = torch.zeros((), device=self._worker.device)
         for name in self._optimizers:
             loss = self._phase(name, held, batch.num_samples)
@@ -105,11 +106,11 @@ class Phased(DataParallel):
         return total
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Make a step and take the norms of each phase, which add up.
+        """Make a step and measure the norms of all phases, which add up.
 
         See NoiseMeasuring.measure.
         """
-        held: list[MicroBatch] = list(batch)  # each phase goes through them again
+        held: list[MicroBatch] = list(batch)  # each phase iterates over them
         total = torch.zeros((), device=self._worker.device)
         norms = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
         for name, owned in self._owned.items():
@@ -127,12 +128,12 @@ class Phased(DataParallel):
                 unit = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
                 sqr_norms /= self._scaler.scale(unit).square()
             norms += sqr_norms
-        # Each worker holds the gradient of the step; its micro batches count relative to the whole
-        # step.
+        # The norms are added up over all workers later. Each of them holds the whole gradient, so
+        # each contributes its share.
         return MeasuredStep(total, norms / self._worker.num_replicas)
 
     def update(self, lr: float) -> None:
-        """Update by the last phase; see Strategy.update."""
+        """Make the update of the last phase. See Strategy.update."""
         self.set_rate(lr)
         self._finish_phase()
         if self._mean is not None:
@@ -140,7 +141,7 @@ class Phased(DataParallel):
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers in this context; see Probeable.alone."""
+        """Compute without the other workers in this context. See Probeable.alone."""
         try:
             with super().alone():
                 yield
@@ -148,20 +149,21 @@ class Phased(DataParallel):
             self._waiting = None
 
     def alone_bytes(self) -> int:
-        """Return what this worker holds more while it is alone; see Probeable.alone_bytes."""
+        """Return the extra memory of this worker while it is alone. See Probeable.alone_bytes."""
         return 0
 
     def close(self) -> None:
-        """Drop everything; see Strategy.close."""
+        """Drop everything. See Strategy.close."""
         del self._optimizers, self._owned
         super().close()
 
     def _phase(self, name: str, batch: Any, num_samples: int) -> Tensor | None:
         """Accumulate and exchange the gradients of one optimizer.
 
-        Return this worker's share of its loss.
+        Returns:
+            This worker's share of the optimizer's loss, or None if it makes no step.
         """
-        self._finish_phase()
+        self._finish_phase()  # the update of the previous phase
         mark = self._settings.mark
         share = None
         counted: CountedStep | None = None
@@ -197,7 +199,7 @@ class Phased(DataParallel):
 
     @contextlib.contextmanager
     def _training_only(self, owned: Sequence[Tensor]) -> Iterator[None]:
-        """Compute gradients of one optimizer's parameters and of no others."""
+        """Compute gradients of one optimizer's parameters only."""
         chosen = {id(parameter) for parameter in owned}
         others = [parameter for parameter in self._parameters if id(parameter) not in chosen]
         for parameter in others:
@@ -216,10 +218,7 @@ class Phased(DataParallel):
         return self._worker.group.total(count)
 
     def _exchange(self, owned: Sequence[Tensor]) -> None:
-        """Add up gradients over the workers.
-
-        A parameter that was not reached on one of them counts 0.
-        """
+        """Add up gradients over the workers. A missing gradient counts as 0."""
         if self._worker.num_workers == 1 or self._is_alone:
             return
         gradients = [
@@ -232,7 +231,7 @@ class Phased(DataParallel):
             parameter.grad = part.view_as(parameter)
 
     def _finish_phase(self) -> None:
-        """Clip and update the parameters of the phase that has its gradients."""
+        """Clip and update the parameters of the phase that has computed its gradients."""
         name, self._waiting = self._waiting, None
         if name is None:
             return

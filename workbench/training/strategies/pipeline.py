@@ -1,8 +1,8 @@
 """Each worker of a replica holds a stage of the model, and micro batches flow through the stages.
 
 Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up
-their gradients after the last micro batch, or divide its parameters as `fsdp` does. `sequence`
-finds the pieces of a model, and `pipeline_order` orders the tasks of a stage.
+their gradients after the last micro batch, or divide the parameters of the stage like `fsdp`.
+Finding the pieces of a model is left to `sequence`, and the order of tasks to `pipeline_order`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Pipeline(Single):
     """The step of `single`, with the model cut into stages."""
 
     capabilities = BUILT_IN["pipeline"]
-    # A worker with the whole model can do this, but a stage cannot.
+    # These need the whole model on each worker. None says that a stage cannot do them.
     measure: Any = None
     alone: Any = None
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Keep this worker's stage of the model and make its optimizer; see Strategy.setup."""
+        """Keep this worker's stage of the model and make its optimizer. See Strategy.setup."""
         self._settings.check_for_parts("a model that is cut into stages")
         self._worker, self._model, self._trained = worker, model, model
         self._num_stages = worker.workers_per_replica
@@ -72,6 +72,8 @@ class Pipeline(Single):
         ours = [
             number for number, held in enumerate(everything) if self._stage in holders[id(held)]
         ]
+        # Several stages may hold the same parameter, such as tied embeddings. The first of them
+        # stores it and counts it in norms.
         first = {key for key, stages_of_it in holders.items() if stages_of_it[0] == self._stage}
         state = model.state_dict(keep_vars=True)
         self._names = {name for name, tensor in state.items() if id(tensor) in first}
@@ -102,7 +104,7 @@ class Pipeline(Single):
         self._mean = self._begin_mean()
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Compute the gradient of a step; see Strategy.forward_backward."""
+        """Compute the gradient of a step. See Strategy.forward_backward."""
         mark = self._settings.mark
         micro_batches = iter(batch)
         under_way: deque[tuple[Any, Tensor]] = deque()
@@ -111,10 +113,12 @@ class Pipeline(Single):
         counted = CountedStep(batch.num_samples) if is_counted(self._settings.loss) else None
         self._counted_step = counted
         for task, number in order(self._schedule, self._stage, self._num_stages, len(batch)):
+            # Tasks come in the order of micro batches within each kind, so queues are enough.
             if task == "weights":
                 for add_gradients in without_weights.popleft():
                     add_gradients()
             elif task == "backward":
+                # With shards, only the last micro batch of a step exchanges gradients.
                 if self._is_sharded and number in (0, len(batch) - 1):
                     cast(Any, self._pieces[0].call).set_requires_gradient_sync(
                         number == len(batch) - 1
@@ -164,28 +168,28 @@ class Pipeline(Single):
             return None
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        """Switch dropout and batch statistics on or off. See Strategy.train."""
         self._finish_sending()
         self._reshard()
-        super().train(mode)  # before, as it decides whose statistics the model holds
+        super().train(mode)  # first, because it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._replicas)
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether statistics of batch normalisation are missing; see StatisticsRenewing."""
+        """Whether statistics of batch normalisation are missing. See StatisticsRenewing."""
         mean = self._mean
         return (
             self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
         )
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
-        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        """Gather the mean statistics of all batches. See StatisticsRenewing.renew_statistics."""
         super().renew_statistics(inputs)
         average_statistics(self._model, self._replicas)
 
     def state(self) -> dict[str, Any]:
-        """Return model and optimizer, gathered on rank 0; see Strategy.state."""
+        """Return model and optimizer, gathered on rank 0. See Strategy.state."""
         self._finish_sending()
         self._reshard()
         average_statistics(self._model, self._replicas)
@@ -200,7 +204,7 @@ class Pipeline(Single):
         return state
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of the state; see WritableInParts.parts."""
+        """Return the part of the state that this worker writes. See WritableInParts.parts."""
         self._finish_sending()
         self._reshard()
         average_statistics(self._model, self._replicas)
@@ -214,7 +218,7 @@ class Pipeline(Single):
         return parts_of({**self._weights(), "optimizer": optimizer, "scaler": None}, place_of)
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load this stage's part of a strategy's state; see Strategy.load."""
+        """Load this stage's part of a strategy's state. See Strategy.load."""
         self._reshard()
         own: Any = self._model.state_dict()
         weights: dict[str, Any] = {}
@@ -224,13 +228,14 @@ class Pipeline(Single):
                 for name, value in state[key].items()
                 if name in own
             )
-            # Without versions torch adds counters of batches to the layers of other stages.
+            # The metadata has the versions of layers. Without them, torch takes the state for an
+            # old one, and adds batch counters to the layers of other stages.
             held._metadata = own._metadata
             weights[key] = held
         super().load({**state, **weights})
 
     def close(self) -> None:
-        """Drop everything; see Strategy.close."""
+        """Drop everything. See Strategy.close."""
         del self._pieces, self._tied, self._counted, self._replicas, self._sent
         super().close()
 
@@ -245,7 +250,7 @@ class Pipeline(Single):
             modules = [module for piece in pieces for module in piece.modules]
             blocks = [module for module in modules if any(True for _ in module.children())]
             self._blocks = recompute_blocks(nn.ModuleList(blocks))
-        # On the CPU, as the model is, and without values: only shapes are used.
+        # Zeros are enough, because only shapes matter. They are on the CPU because the model is.
         example = _pytree.tree_map_only(
             Tensor, lambda part: torch.zeros(part.shape, dtype=part.dtype), self._settings.example
         )
@@ -258,7 +263,7 @@ class Pipeline(Single):
         """Keep the pieces of this stage. Their parameters are cut if replicas divide them.
 
         Returns:
-            The tensor that is trained instead of each parameter, by the parameter's identity.
+            The tensor that is trained in place of each parameter, by the parameter's identity.
         """
         shard = self._settings.shard or 1
         self._pieces = pieces
@@ -277,7 +282,8 @@ class Pipeline(Single):
             self._num_averaged = self._worker.num_replicas
             self._pieces = [cut_pieces(pieces, mesh_of(self._worker, shard, always="shard"))]
         placed: dict[int, Any] = {}
-        # Cut ones last, because modules of other stages may be tied to modules of this one.
+        # A parameter may also be in modules of other stages, where it was not cut. Sorting puts
+        # the cut one last, so that it wins.
         for identity, held, name in sorted(places, key=lambda place: is_cut(place[1][place[2]])):
             placed[identity] = held[name]
         for identity, held, name in places:
@@ -291,7 +297,7 @@ class Pipeline(Single):
             reshard(cast(nn.Module, self._pieces[0].call))
 
     def _received(self, inputs: Any) -> Any:
-        """Return the inputs of this stage: the model's, or the values of the previous stage."""
+        """Return the inputs of this stage: the model's inputs, or the previous stage's outputs."""
         if self._stage == 0:
             return inputs
         received = self._worker.group.receive(self._worker.rank - 1)
@@ -303,7 +309,7 @@ class Pipeline(Single):
         return values
 
     def _stage_pass(self, received: Any, targets: Any) -> Any:
-        """Return the values for the next stage, or the loss."""
+        """Return the values for the next stage, or the loss on the last one."""
         result = self._compute(received)
         if not self._is_last:
             return result
@@ -315,8 +321,8 @@ class Pipeline(Single):
     def _send(self, values: Any, receiver: int) -> None:
         if not isinstance(values, Tensor):
             raise ExperimentError(
-                f"a piece of the model returns {type(values).__name__}, but stages pass on one"
-                " tensor",
+                f"a piece of the model returns {type(values).__name__}, but stages can only pass on"
+                " one tensor",
                 field="plan.stages",
                 allowed="pieces that return one tensor",
             )
@@ -341,8 +347,10 @@ class Pipeline(Single):
             sending.wait()
 
     def _exchange(self) -> None:
-        """Add up gradients of tied weights over stages, and all of them over replicas."""
+        """Add up gradients of tied weights over stages, then all gradients over replicas."""
         group, first = self._worker.group, self._worker.rank - self._stage
+        # The first holder adds up, and sends the sum back. All stages visit tied parameters in the
+        # same order, and each one waits for its sends, so no two stages wait for each other.
         for parameter, holders in self._tied:
             gradient = _gradient(parameter)
             if self._stage == holders[0]:
@@ -368,6 +376,8 @@ class Pipeline(Single):
         own = torch.zeros((), dtype=torch.float64)
         if norms:
             own = torch.stack(norms).sum()
+        # All copies of a parameter are in the sum, so it is divided by their number. The small
+        # number in the next line is the one in torch's clip_grad_norm_.
         total = self._worker.group.total(own.to(self._worker.device)) / self._num_holders
         factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
         for parameter in self._parameters:
@@ -378,7 +388,7 @@ class Pipeline(Single):
 def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
     """Return the stages that need each parameter and buffer, by identity.
 
-    The first one has the others.
+    Tensors that no piece uses belong to the first stage.
     """
     holders: dict[int, list[int]] = {}
     for stage, pieces in enumerate(stages):
@@ -389,7 +399,7 @@ def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """Return what this worker holds of a gradient, of zeros where there was none."""
+    """Return this worker's part of a gradient. A missing gradient becomes zeros."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return local_part(parameter.grad)
@@ -400,7 +410,7 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 
 
 def _drop(model: nn.Module, kept: set[int]) -> None:
-    """Let go of the parameters and buffers that other stages hold."""
+    """Drop the parameters and buffers that only other stages hold."""
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
             for name, tensor in tensors.items():

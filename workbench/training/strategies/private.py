@@ -1,9 +1,9 @@
 """Training with differential privacy (DP-SGD): private steps, and the privacy that they spend.
 
 The gradient of each sample is clipped, and noise hides it. A step takes each sample with the same
-small probability, so its size varies; the sum of clipped gradients is divided by the expected size.
-Opacus's accountant computes the noise for a promise and the spent privacy, by Renyi differential
-privacy of subsampled Gaussian noise.
+small probability, so the size of the batch varies. The sum of the clipped gradients is divided by
+the expected size. Opacus's accountant computes how much noise a promise needs and how much privacy
+is spent, by Renyi differential privacy of subsampled Gaussian noise.
 
 Sources: Abadi et al., Deep Learning with Differential Privacy, 2016, algorithm 1; Mironov, Talwar
 and Zhang, Renyi Differential Privacy of the Sampled Gaussian Mechanism, 2019.
@@ -49,16 +49,16 @@ class PrivateSteps(Single):
         self._generator: torch.Generator | None = None
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Place the model and make the optimizer; see Strategy.setup.
+        """Place the model and make the optimizer. See Strategy.setup.
 
         Raises:
-            ExperimentError: If the model lets samples reach each other's outputs.
+            ExperimentError: If a sample can change the outputs of other samples.
         """
         mixing = normalisations(model)
         if mixing:
             raise ExperimentError(
-                f"the model has {type(mixing[0]).__name__}, by which samples of a batch reach each"
-                " other",
+                f"the model has {type(mixing[0]).__name__}, which mixes the samples of a batch, so"
+                " the gradient of one sample cannot be hidden",
                 field="training.private",
                 next_step="Use a model without it, such as the convnet with normalisation: group.",
             )
@@ -68,12 +68,12 @@ class PrivateSteps(Single):
             for name, parameter in self._model.named_parameters()
             if parameter.requires_grad
         }
-        # Seeded by the operating system: somebody who knew the noise could subtract it.
+        # Not seeded by the trial: somebody who knows the noise can subtract it.
         self._generator = torch.Generator(worker.device)
         self._generator.seed()
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Compute the noisy gradient of a step; see Strategy.forward_backward."""
+        """Compute the noisy gradient of a step. See Strategy.forward_backward."""
         mark = self._settings.mark
         hiding = self._hiding
         sums = {
@@ -87,7 +87,7 @@ class PrivateSteps(Single):
             gradients, losses = self._of_samples(inputs, targets)
             factors = _clipping_factors(gradients, hiding.max_norm)
             for name, gradient in gradients.items():
-                sums[name] += torch.tensordot(factors, gradient, dims=1)
+                sums[name] += torch.tensordot(factors, gradient, dims=1)  # clip, then add up
             step_loss += losses.mean() * weight
             mark("backward")
         for name, parameter in self._trained_by_name.items():
@@ -103,11 +103,11 @@ class PrivateSteps(Single):
         return step_loss
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Refuse to take norms, which would reveal gradients without noise."""
+        """Raise an error, because norms would reveal gradients without noise."""
         raise AssertionError("the gradient noise of a private training is not measured")
 
     def _of_samples(self, inputs: Any, targets: Any) -> tuple[dict[str, Tensor], Tensor]:
-        """Return the gradient of each sample, the sample first, and their losses."""
+        """Return the gradients, with a first dimension for the samples, and the losses."""
         fixed = {
             name: parameter
             for name, parameter in self._model.named_parameters()
@@ -128,7 +128,7 @@ class PrivateSteps(Single):
             if not is_counted(loss):
                 return loss(outputs, wanted)
             total, count = loss.measure(outputs, wanted)
-            # A sample that counts nothing has a loss of 0.
+            # If a sample counts nothing, its loss is 0.
             return total / torch.as_tensor(count).clamp(min=1)
 
         trained = {name: parameter.detach() for name, parameter in self._trained_by_name.items()}
@@ -140,14 +140,14 @@ class PrivateSteps(Single):
             if "vmap" not in str(error) and "functorch" not in str(error):
                 raise
             raise ExperimentError(
-                f"this model gives no gradients of single samples: {first_line_of(error)}",
+                f"the gradients of single samples cannot be computed: {first_line_of(error)}",
                 field="training.private",
-                allowed="a model that torch.func.vmap can follow",
+                allowed="a model that works with torch.func.vmap",
             ) from error
 
 
 class _Called(nn.Module):
-    """A model under a name, called as the settings of the step say."""
+    """A model with the prefix `model.`, called as the settings of the step say."""
 
     def __init__(self, model: nn.Module, call: Any) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class _Called(nn.Module):
 
 
 def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
-    """Return the factor of each sample's gradient for a norm of at most `max_norm`."""
+    """Return a factor for each sample that limits the norm of its gradient to `max_norm`."""
     sqr_norms = sum(gradient.flatten(1).square().sum(1) for gradient in gradients.values())
     assert isinstance(sqr_norms, Tensor)
     return (max_norm / sqr_norms.sqrt().clamp(min=_MIN_NORM)).clamp(max=1.0)
@@ -167,7 +167,7 @@ def _clipping_factors(gradients: dict[str, Tensor], max_norm: float) -> Tensor:
 
 @dataclass(frozen=True)
 class PrivacyBudget:
-    """The noise of a training and what its steps spend.
+    """The noise of a training, and the privacy that its steps spend.
 
     Attributes:
         hiding: How each sample is hidden.
@@ -183,7 +183,7 @@ class PrivacyBudget:
         """Return the epsilon that a number of steps has spent.
 
         Args:
-            num_steps: Steps so far; 0 spends nothing.
+            num_steps: Steps so far.
         """
         if num_steps == 0:
             return 0.0
@@ -195,16 +195,16 @@ class PrivacyBudget:
 def privacy_budget(
     training: Training, num_samples: int, global_batch: int, *, num_steps: int
 ) -> PrivacyBudget | None:
-    """Return the noise with which the whole training spends what `training.private` allows.
+    """Return the noise for which the whole training stays within `training.private`.
 
     Args:
         training: The training section, searched values in place.
         num_samples: Samples to train on.
-        global_batch: Samples that a step takes in the mean.
+        global_batch: Samples that a step takes on average.
         num_steps: Steps of the whole training.
 
     Returns:
-        None where the training is not private.
+        None if the training is not private.
 
     Raises:
         ExperimentError: If Opacus is not installed, or no noise keeps the promise.
@@ -234,7 +234,7 @@ def _noise_multiplier(epsilon: float, delta: float, rate: float, num_steps: int)
         raise ExperimentError(
             f"no amount of noise keeps epsilon at {epsilon} over {num_steps} steps",
             field="training.private.epsilon",
-            next_step="Allow more, train for fewer epochs, or use a smaller batch.",
+            next_step="Increase it, train for fewer epochs, or use a smaller batch.",
         ) from error
 
 

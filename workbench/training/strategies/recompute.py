@@ -1,8 +1,8 @@
-"""Recomputes activations in the backward pass, for less memory and more time.
+"""Recomputes activations in the backward pass, which takes less memory and more time.
 
-Only the inputs of a model's blocks are kept. Nothing else changes: dropout drops the same units
-again, and running statistics see each batch once. `kept_blocks` chooses blocks that keep their
-activations.
+Only the inputs of a model's blocks are kept. The result is the same: dropout drops the same units
+again, and running statistics count each batch once. Which blocks keep their activations anyway is
+left to `kept_blocks`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from torch.utils.checkpoint import checkpoint
 from workbench.foundation.errors import ExperimentError
 
 MIN_LAYERS = 4
-"""A shorter sequence of plain layers is not worth cutting."""
+"""Shorter sequences of plain layers are not cut, because that would save little."""
 
 
 class Meter(Protocol):
     """Watches the blocks of a forward pass."""
 
     def inside(self, inputs: Any) -> contextlib.AbstractContextManager[None]:
-        """Watch the next block, which is given these inputs."""
+        """Watch the next block, which receives these inputs."""
         ...
 
 
@@ -36,16 +36,16 @@ class Block:
     """A part of a model that may be recomputed in the backward pass.
 
     Attributes:
-        is_recomputed: Whether it is.
-        meter: Watches it instead, as long as it is set.
+        is_recomputed: Whether it is recomputed.
+        meter: If it is set, it watches the block, and nothing is recomputed.
     """
 
     def __init__(self, modules: Sequence[nn.Module], forward: Callable[..., Any]) -> None:
-        """Start with a block that is recomputed.
+        """Make a block that is recomputed.
 
         Args:
-            modules: Its modules.
-            forward: Computes it.
+            modules: The modules of the block.
+            forward: Computes the block.
         """
         self.is_recomputed = True
         self.meter: Meter | None = None
@@ -71,8 +71,8 @@ class Block:
 def recompute_blocks(model: nn.Module) -> list[Block]:
     """Let a model's blocks be recomputed in the backward pass.
 
-    Blocks are the members of lists and sequences that have parts themselves. A sequence of n plain
-    layers is cut into sqrt(n) pieces, which needs the least memory.
+    Blocks are the members of module lists and sequences, if they have modules inside. A sequence of
+    n plain layers is cut into sqrt(n) pieces, which needs the least memory.
 
     Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
@@ -83,12 +83,12 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
         The blocks.
 
     Raises:
-        ExperimentError: If it has none.
+        ExperimentError: If the model has no blocks.
     """
     blocks = list(_blocks_of(model))
     if not blocks:
         raise ExperimentError(
-            "the model has no blocks that could be computed again",
+            "the model has no blocks that could be recomputed",
             field="plan.recompute",
             allowed="none, or a model with blocks in a torch.nn.Sequential or ModuleList",
         )
@@ -96,7 +96,7 @@ def recompute_blocks(model: nn.Module) -> list[Block]:
 
 
 def has_blocks(model: nn.Module) -> bool:
-    """Return whether `recompute_blocks` would find blocks in a model, which stays as it is."""
+    """Return whether `recompute_blocks` would find blocks in a model. The model does not change."""
     return any(True for _ in _divisible(model))
 
 
@@ -112,9 +112,9 @@ def _blocks_of(model: nn.Module) -> Iterator[Block]:
 
 
 def _divisible(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Module]]]:
-    """Yield each list or sequence of blocks with its composite members.
+    """Yield each list or sequence that can be divided, with its members that have modules inside.
 
-    Without any it is one of layers.
+    If it yields no members, the sequence has only plain layers.
     """
     if not isinstance(model, nn.Sequential | nn.ModuleList):
         for child in model.children():
@@ -148,7 +148,7 @@ def _run(layers: Sequence[nn.Module], inputs: Any) -> Any:
 
 @contextlib.contextmanager
 def _without_statistics(norms: Sequence[_NormBase]) -> Iterator[None]:
-    """Keep running statistics as they are: they have seen this batch already."""
+    """Keep running statistics as they are, because they have counted this batch already."""
     before = [(norm, norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, _, counted in before:
         norm.momentum = 0.0

@@ -1,4 +1,4 @@
-"""A model as a sequence of pieces, each of which takes the result of the last one, cut into stages.
+"""Cuts a model into stages. It must be a sequence of pieces, each computing on the previous result.
 
 A `torch.nn.Sequential` is such a sequence. Any other model lists its pieces in a method `pieces`.
 """
@@ -20,7 +20,7 @@ class Piece:
     """A part of a model.
 
     Attributes:
-        call: Computes it.
+        call: Computes the part.
         modules: The modules that hold its parameters and buffers.
     """
 
@@ -29,7 +29,7 @@ class Piece:
 
 
 def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
-    """Return the pieces of a model, between any two of which it may be cut.
+    """Return the pieces of a model. It can be cut between any two of them.
 
     A model defines them in a method `pieces`, which returns a list. A piece is a module, or a
     function followed by the modules that it uses, such as `(self.embed, self.tokens,
@@ -37,23 +37,23 @@ def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
 
     Args:
         model: The model.
-        num_stages: How many stages it must have pieces for.
+        num_stages: How many stages it will be cut into.
 
     Raises:
-        ExperimentError: If it is not a sequence, or has too few pieces.
+        ExperimentError: If the model is not a sequence, or has too few pieces.
     """
     if isinstance(model, nn.Sequential):
-        stated_pieces = [Piece(member, (member,)) for member in _members(model)]
+        listed_pieces = [Piece(member, (member,)) for member in _members(model)]
     elif callable(getattr(model, "pieces", None)):
-        stated_pieces = [_read(stated) for stated in model.pieces()]  # type: ignore[operator]
+        listed_pieces = [_read(listed) for listed in model.pieces()]  # type: ignore[operator]
     else:
         raise ExperimentError(
-            f"{type(model).__name__} is not known to be a sequence that can be cut into stages",
+            f"{type(model).__name__} cannot be cut into stages: it does not say what its pieces are",
             field="plan.stages",
             allowed="a torch.nn.Sequential, or a model with a method pieces",
-            next_step="Add the method, set plan.stages to 1, or use the strategy fsdp.",
+            next_step="Add a method pieces, set plan.stages to 1, or use the strategy fsdp.",
         )
-    pieces = list(_without_changed_inputs(stated_pieces))
+    pieces = list(_without_changed_inputs(listed_pieces))
     if len(pieces) < num_stages:
         raise ExperimentError(
             f"the model has too few pieces for {num_stages} stages",
@@ -71,15 +71,18 @@ def _members(sequence: nn.Sequential) -> Iterator[nn.Module]:
             yield member
 
 
-def _read(stated: Any) -> Piece:
-    if isinstance(stated, nn.Module):
-        return Piece(stated, (stated,))
-    call, *modules = stated
+def _read(listed: Any) -> Piece:
+    if isinstance(listed, nn.Module):
+        return Piece(listed, (listed,))
+    call, *modules = listed
     return Piece(call, tuple(modules))
 
 
 def _without_changed_inputs(pieces: Sequence[Piece]) -> Iterator[Piece]:
-    """Join a piece that changes its input to the previous one. Received values must not change."""
+    """Join a piece that changes its input in place to the previous piece.
+
+    A stage sends its outputs and needs its inputs in the backward pass, so neither may change.
+    """
     waiting: list[Piece] = []
     for piece in pieces:
         if waiting and not getattr(piece.call, "inplace", False):
@@ -103,11 +106,11 @@ def _joined(pieces: list[Piece]) -> Piece:
 
 
 def costs(pieces: Sequence[Piece], inputs: Any) -> list[float]:
-    """Return what each piece costs relative to the others: operations, and numbers written.
+    """Return what each piece costs relative to the others, by operations and written numbers.
 
     Args:
-        pieces: The pieces of a model, which is not training.
-        inputs: Some samples; None to count parameters instead.
+        pieces: The pieces of a model in evaluation mode.
+        inputs: Some samples. None counts parameters instead.
     """
     if inputs is None:
         return [
@@ -131,7 +134,7 @@ _FLOPS_PER_NUMBER = 10.0
 
 
 def cut(weights: Sequence[float], num_stages: int) -> list[int]:
-    """Return where stages start, so that the most costly one costs the least.
+    """Return where stages start, such that the most expensive stage is as cheap as possible.
 
     Args:
         weights: The cost of each piece.
@@ -148,6 +151,8 @@ def cut(weights: Sequence[float], num_stages: int) -> list[int]:
     for weight in weights:
         sums.append(sums[-1] + weight)
     num_pieces = len(weights)
+    # Dynamic programming: best[end] is the best way to cut the first `end` pieces into the stages
+    # so far, as (cost of the most expensive stage, where stages start).
     best = {end: (sums[end], [0, end]) for end in range(1, num_pieces + 1)}
     for stage in range(2, num_stages + 1):
         best = {

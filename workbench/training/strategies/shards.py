@@ -117,7 +117,7 @@ def parts_of(
 
     Args:
         state: A strategy's `state` of this worker, in which cut tensors are not gathered.
-        place: Returns, by key, the place of this worker among those that hold a tensor; None if
+        place: Returns, by key, the place of this worker among those that hold a tensor, or None if
             others write it.
         rows: Returns, by key, what arranged the rows of a tensor before it was cut, or None.
     """

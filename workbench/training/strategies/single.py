@@ -65,7 +65,7 @@ class Single:
         self._settings = settings
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Place the model and make the optimizer; see Strategy.setup."""
+        """Place the model and make the optimizer. See Strategy.setup."""
         self._worker = worker
         self._model = on_device(model, worker.device)
         if self._settings.is_channels_last:
@@ -96,7 +96,7 @@ class Single:
         return self._settings.average(self._model)
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Compute the gradient of a step; see Strategy.forward_backward."""
+        """Compute the gradient of a step. See Strategy.forward_backward."""
         return self._forward_backward(batch, self._recorder)
 
     def _forward_backward(self, batch: StepBatch, recorder: Recorder | None) -> Tensor:
@@ -160,13 +160,13 @@ class Single:
 
     @property
     def step_count(self) -> Tensor | None:
-        """The count of the last step over all workers; None if it is the number of its samples."""
+        """The count of the last step over all workers, or None if its samples are counted."""
         if self._counted_step is None:
             return None
         return self._counted_step.count
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
+        """Compute the gradient of a step and take norms. See NoiseMeasuring.measure."""
         watched = WatchedBatch(batch, self._leaves())
         with watched:
             loss = self._forward_backward(watched, None)  # a replay calls no hook
@@ -187,7 +187,7 @@ class Single:
         return MeasuredStep(loss, sqr_norms)
 
     def update(self, lr: float) -> None:
-        """Clip, change the parameters, and forget the gradients; see Strategy.update."""
+        """Clip, change the parameters, and forget the gradients. See Strategy.update."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1.0)
             if group.get("frozen_steps", 0) > 0:  # the remaining number is kept in checkpoints
@@ -220,12 +220,12 @@ class Single:
         nn.utils.clip_grad_norm_(self._parameters, largest_norm)
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch; see Strategy.predict."""
+        """Return the outputs for a batch. See Strategy.predict."""
         with self._without_gradients(), self._autocast:
             return self._settings.call(self._model, self._laid(inputs))
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        """Switch dropout and batch statistics on or off. See Strategy.train."""
         self._model.train(mode)
         if self._mean is not None:
             self._mean.show(not mode)
@@ -238,7 +238,7 @@ class Single:
         return has_stale and bool(normalisations(self._model))
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
-        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        """Gather the mean statistics of all batches. See StatisticsRenewing.renew_statistics."""
         modules = normalisations(self._model)
         kept = [(module, module.momentum, module.num_batches_tracked) for module in modules]
         for module in modules:
@@ -253,7 +253,7 @@ class Single:
             module.eval()
 
     def state(self) -> dict[str, Any]:
-        """Return model, optimizer and scaler; see Strategy.state."""
+        """Return model, optimizer and scaler. See Strategy.state."""
         return {
             **self._weights(),
             "optimizer": self._optimizer.state_dict(),
@@ -276,7 +276,7 @@ class Single:
         return weights
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned; see Strategy.load."""
+        """Take over what `state` returned. See Strategy.load."""
         self._model.load_state_dict(state["model"])
         if self._mean is not None:
             self._mean.restart()
@@ -289,12 +289,12 @@ class Single:
             self._scaler.load_state_dict(state["scaler"])
 
     def alone_bytes(self) -> int:
-        """Return what this worker holds more while it is alone; see Probeable.alone_bytes."""
+        """Return what this worker holds more while it is alone. See Probeable.alone_bytes."""
         return 0
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers in this context; see Probeable.alone."""
+        """Compute without the other workers in this context. See Probeable.alone."""
         self._is_alone = True
         try:
             yield

@@ -97,29 +97,30 @@ class StepSettings:
         recompute: Whether the activations of the model's blocks are recomputed in the backward
         pass.
         kept_bytes: Maximum bytes that the forward passes of all unfinished micro batches may keep.
-            Blocks are recomputed only beyond that; None for all blocks.
+            Blocks are recomputed only beyond that, or None for all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
         records: Whether kernels are recorded in CUDA graphs and replayed; see `cuda_graphs`.
         is_channels_last: Whether images and the weights of convolutions have their channels last in
             memory.
         mark: Called at the end of each part of a step with its name: data, forward, backward,
             update.
-        group: Divides named parameters into the groups of the optimizer; None for a single group.
+        group: Divides named parameters into the groups of the optimizer. None makes one group.
             The rate of a step is multiplied by the `lr_factor` of a group, and is 0 in its first
             `frozen_steps`.
-        average: Makes the mean of the weights that is evaluated and stored; None for the weights.
+        average: Makes the mean of the weights, which is evaluated and stored instead of them. None
+            makes no mean.
         find_unused: Whether workers look in each step for parameters that it leaves without a
             gradient; auto: if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
-        bucket_bytes: Size of the pieces in which gradients are exchanged; None for torch's.
+        bucket_bytes: Size of the pieces in which gradients are exchanged, or None for torch's.
         pipeline_schedule: Order of the tasks of a pipeline stage: 1f1b, gpipe, or zero_bubble,
             which allows neither shards nor recomputed blocks.
-        example: Inputs of some samples, for their shapes; None if there are none.
-        exchange: How replicas agree; None for averaging each gradient.
-        hiding: How each sample is hidden; None if the training is not private.
-        shard: Number of replicas that divide the parameters that each worker would hold; 0 for the
-            strategy's own division.
+        example: Inputs of some samples, for their shapes, or None if there are none.
+        exchange: How replicas agree, or None for averaging each gradient.
+        hiding: How each sample is hidden, or None if the training is not private.
+        shard: Number of replicas that divide the parameters that each worker would hold. 0 means
+            the strategy's own division.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -184,7 +185,7 @@ class MicroBatch(NamedTuple):
     inputs: Any
     targets: Any
     weight: float
-    """Its part of the samples of the step over all workers; 0 where it only fills up the count."""
+    """Its part of the samples of the step over all workers, or 0 if it only fills up the count."""
 
 
 class StepBatch(Protocol):
@@ -336,7 +337,7 @@ class StepCounting(Protocol):
 
     @property
     def step_count(self) -> Tensor | None:
-        """The count of the last step over all workers, on the device; None if samples count."""
+        """The count of the last step over all workers, on the device, or None if samples count."""
         ...
 
 

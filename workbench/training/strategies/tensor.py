@@ -69,7 +69,7 @@ class TensorParallel(Single):
     alone: Any = None
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Keep this worker's part of the model and make its optimizer; see Strategy.setup."""
+        """Keep this worker's part of the model and make its optimizer. See Strategy.setup."""
         self._settings.check_for_parts("a model whose layers are cut")
         self._worker = worker
         self._num_parts = worker.workers_per_replica
@@ -102,7 +102,7 @@ class TensorParallel(Single):
         self._mean = self._begin_mean()
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
-        """Compute the gradient of a step; see Strategy.forward_backward."""
+        """Compute the gradient of a step. See Strategy.forward_backward."""
         loss = super().forward_backward(batch)
         for parameter, own in zip(self._parameters, self._own, strict=True):
             gradient = parameter.grad
@@ -120,21 +120,21 @@ class TensorParallel(Single):
         return loss
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch on the first worker of a replica; see Strategy.predict."""
+        """Return the outputs for a batch on the first worker of a replica. See Strategy.predict."""
         outputs = super().predict(inputs)
         if not self._is_first:
             return None
         return outputs
 
     def train(self, mode: bool) -> None:
-        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        """Switch dropout and batch statistics on or off. See Strategy.train."""
         reshard(self._model)
         super().train(mode)
         if not mode:
             average_statistics(self._model, self._replicas)
 
     def state(self) -> dict[str, Any]:
-        """Return model and optimizer, put together on every worker; see Strategy.state."""
+        """Return model and optimizer, put together on every worker. See Strategy.state."""
         state = self._held()
         for key in WEIGHTS:
             if key in state:
@@ -147,7 +147,7 @@ class TensorParallel(Single):
         return state
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of the state; see WritableInParts.parts."""
+        """Return what this worker writes of the state. See WritableInParts.parts."""
         worker = self._worker
         copy, shard = divmod(worker.replica, self._settings.shard or 1)
         place = Place(copy, shard, worker.rank % self._num_parts)
@@ -175,7 +175,7 @@ class TensorParallel(Single):
         return state
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load this worker's part of a strategy's state; see Strategy.load."""
+        """Load this worker's part of a strategy's state. See Strategy.load."""
         own = self._model.state_dict()
         weights = {
             key: {name: self._part(name, value, own[name]) for name, value in state[key].items()}
@@ -196,7 +196,7 @@ class TensorParallel(Single):
         return local_part(self._part(self._names[number], value, self._parameters[number]))
 
     def close(self) -> None:
-        """Drop everything; see Strategy.close."""
+        """Drop everything. See Strategy.close."""
         del self._own, self._orders, self._replicas
         super().close()
 

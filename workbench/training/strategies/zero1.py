@@ -25,13 +25,13 @@ class DividedState(DataParallel):
     capabilities = BUILT_IN["zero1"]
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Place the model and make the optimizer; see Strategy.setup."""
+        """Place the model and make the optimizer. See Strategy.setup."""
         divided: Any = functools.partial(DividedOptimizer, optimizer, group=worker.group)
         super().setup(model, divided, worker)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers in this context; see Probeable.alone."""
+        """Compute without the other workers in this context. See Probeable.alone."""
         optimizer = cast(DividedOptimizer, self._optimizer)
         optimizer.is_alone = True
         try:
