@@ -233,7 +233,7 @@ class TestRecorder:
     [
         ({}, Hardware(), "a CPU has no CUDA graphs"),
         ({"workers": 2}, GPU, "one worker computes alone"),
-        ({"recompute": "blocks"}, GPU, "nothing that is computed again"),
+        ({"recompute": "blocks"}, GPU, "no recomputed blocks"),
         ({"strategy": "zero1"}, GPU, "one worker computes alone"),
         ({"strategy": "ddp"}, GPU, "one worker computes alone"),
     ],

@@ -331,10 +331,7 @@ def join_another_group(config: dict[str, Any], report: Any, worker: Any) -> None
 def test_another_group_is_refused_in_words() -> None:
     for ended, _ in run_together(run_own_function, 2, "join_another_group"):
         assert ended.state == "failed"
-        assert (
-            "world_size=5, but the workers of the trial have a group with world_size=2"
-            in ended.message
-        )
+        assert "world_size=5, but the group of the trial has world_size=2" in ended.message
 
 
 def train_with_accelerate(config: dict[str, Any], report: Any, worker: Any) -> None:

@@ -168,9 +168,7 @@ def test_a_convnet_with_group_normalisation_is_trained(tmp_path: Path) -> None:
 
 
 def test_batch_normalisation_is_refused() -> None:
-    with pytest.raises(
-        ExperimentError, match="BatchNorm1d, by which samples of a batch reach each other"
-    ):
+    with pytest.raises(ExperimentError, match="BatchNorm1d, which mixes the samples of a batch"):
         steps_of(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), Hiding(1.0, 1.0, 8))
 
 

@@ -151,7 +151,7 @@ def test_what_trains_in_fp16_on_a_gpu_makes_its_first_step_here_in_another_preci
 
 
 def test_a_model_that_cannot_be_cut_into_stages_is_refused() -> None:
-    with pytest.raises(ExperimentError, match=r"plan\.stages: Deep is not known to be a sequence"):
+    with pytest.raises(ExperimentError, match=r"plan\.stages: Deep cannot be cut into stages"):
         try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"stages": 2})
 
 
@@ -165,9 +165,7 @@ def test_pieces_must_compute_what_the_model_computes() -> None:
 
 @pytest.mark.slow
 def test_a_model_whose_layers_cannot_be_cut_is_refused() -> None:
-    with pytest.raises(
-        ExperimentError, match=r"plan\.tensor: it is not known how the layers of a Deep"
-    ):
+    with pytest.raises(ExperimentError, match=r"plan\.tensor: the layers of a Deep cannot be cut"):
         try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"tensor": 2})
     widths = {"hidden_width": {"choices": [8, 9]}}
     with pytest.raises(ExperimentError, match=r"plan\.tensor: layers\.\d+ has 9 outputs"):

@@ -382,7 +382,7 @@ def test_what_devices_use_is_told_where_they_count_it(
     assert plain.power_w is None
 
 
-NO_BLOCKS = "the model has no blocks that could be computed again"
+NO_BLOCKS = "the model has no blocks that could be recomputed"
 
 
 def test_a_plan_that_a_model_without_blocks_cannot_carry_out_is_skipped_with_its_reason() -> None:
@@ -433,14 +433,14 @@ def test_a_model_that_cannot_be_divided_is_measured_whole_unless_the_experiment_
         else:
             assert ended.state == "complete", ended.traceback
             assert [event.fits for event in events] == [False, False, True]
-            assert "is not known to be a sequence" in str(events[0].message)
+            assert "cannot be cut into stages" in str(events[0].message)
 
 
 @pytest.mark.parametrize(
     ("model", "way", "message"),
     [
         ("flat", "blocks", NO_BLOCKS),
-        ("mlp", "1KB", "even if all blocks are computed again, and may keep 1,000"),
+        ("mlp", "1KB", "even if all blocks are recomputed, and the limit is 1,000"),
     ],
 )
 def test_recomputing_that_an_experiment_demands_in_vain_is_refused_in_words_only(

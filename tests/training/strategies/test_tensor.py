@@ -153,7 +153,7 @@ def tied() -> nn.Module:
         (
             nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4)),
             2,
-            "no two linear layers",
+            "no pair of linear layers",
         ),
         (nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 4)), 4, "0 has 6 outputs"),
         (tied(), 2, "shares its weights"),

@@ -192,8 +192,8 @@ class Group:
         self.torch_group()
         if self._shares_gpus:
             raise ExperimentError(
-                "workers that share a GPU cannot divide parameters: NCCL does not accept two workers"
-                " on one GPU, and gloo cannot exchange shards that are on a GPU",
+                "workers that share a GPU cannot divide parameters: NCCL allows one worker per GPU,"
+                " and gloo cannot exchange shards that are on a GPU",
                 field="resources.gpus_per_worker",
                 allowed="1 or more with plan.strategy fsdp or tensor, and with plan.shard",
                 next_step=(

@@ -99,7 +99,7 @@ class PassCost:
         )
 
     def choose_kept(self, limit_bytes: float) -> list[bool] | None:
-        """Choose the blocks that keep their activations, such that recomputing takes the least time.
+        """Choose the blocks that keep their activations, such that the least is recomputed.
 
         Args:
             limit_bytes: The most that may be kept at any moment.

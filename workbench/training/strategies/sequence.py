@@ -48,7 +48,7 @@ def pieces_of(model: nn.Module, num_stages: int) -> list[Piece]:
         listed_pieces = [_read(listed) for listed in model.pieces()]  # type: ignore[operator]
     else:
         raise ExperimentError(
-            f"{type(model).__name__} cannot be cut into stages: it does not say what its pieces are",
+            f"{type(model).__name__} cannot be cut into stages: its pieces are unknown",
             field="plan.stages",
             allowed="a torch.nn.Sequential, or a model with a method pieces",
             next_step="Add a method pieces, set plan.stages to 1, or use the strategy fsdp.",

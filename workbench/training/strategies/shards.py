@@ -1,9 +1,9 @@
 """Tensors that are cut into shards: a worker's part, the whole, and its part of a stored state.
 
 Torch's module for such tensors takes a second to import. If nothing has imported it, nothing is
-cut. If no worker holds a whole state, each writes parts of tensors, and each part is written once.
-A part contains its place in the whole tensor, so any strategy can assemble the tensors that it
-needs, with any number of workers. The training writes and reads the files.
+cut. If no worker holds a whole state, each worker writes parts of tensors, and each part is written
+once. A part says where it belongs in the whole tensor. So any strategy can assemble the tensors
+that it needs, with any number of workers. Writing and reading files is left to `checkpoint`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from workbench.training.strategies.group import dimension_name
 
 _MODULE = "torch.distributed.tensor"
 Key = tuple[str | int, ...]
-"""The path of a tensor in a state: model and its name, or optimizer, state, its number and name."""
+"""The path of a tensor in a state: ("model", name), or ("optimizer", "state", number, name)."""
 WEIGHTS = ("model", "trained")
 
 
 def is_cut(tensor: Any) -> bool:
-    """Return whether several workers hold a shard each of a tensor."""
+    """Return whether a tensor is cut, so that several workers hold a shard of it."""
     module = sys.modules.get(_MODULE)
     return module is not None and isinstance(tensor, getattr(module, "DTensor", ()))
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """Return the shard that this worker holds of a tensor, or all of one that is not cut."""
+    """Return this worker's shard of a tensor, or the whole tensor if it is not cut."""
     whole: Any = tensor
     if not is_cut(tensor):
         return tensor
@@ -39,23 +39,23 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def gathered(value: Any) -> Any:
-    """Return a tensor that may be cut as a whole; all of its holders must call it.
+    """Return the whole of a tensor that may be cut. All workers that hold shards must call it.
 
-    Other values stay.
+    Other values are returned unchanged.
     """
     if not is_cut(value):
         return value
     from torch.distributed.tensor import Replicate
 
     placements = list(value.placements)
-    for dimension in range(len(placements)):  # torch warns of several at once
+    for dimension in range(len(placements)):  # torch warns if several change at once
         placements[dimension] = Replicate()
         value = value.redistribute(placements=placements)
     return value.to_local()
 
 
 def own_shard(value: Any, like: Any) -> Any:
-    """Return this worker's shard of a whole tensor where `like` is one, else the value as it is."""
+    """Return this worker's shard of a whole tensor if `like` is cut, or else the value itself."""
     if not is_cut(like) or not isinstance(value, Tensor) or value.shape != like.shape:
         return value
     from torch.distributed.tensor import distribute_tensor
@@ -69,7 +69,8 @@ class StateParts:
     """One worker's part of a state.
 
     Attributes:
-        tensors: The shape of the whole tensor, and its parts on the CPU with their starts, by key.
+        tensors: The shape of the whole tensor, and the parts on the CPU with their first indices,
+            by key.
         values: The values that are not tensors, by key.
         rest: The part that is the same on every worker.
     """
@@ -83,12 +84,12 @@ class StateParts:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a worker among those that hold the same tensors.
+    """The place of a worker among the workers that hold the same tensors.
 
     Attributes:
         copy: Number of the copy that replicas divide among themselves, from 0.
-        shard: Number of its replica among those that divide a copy, from 0.
-        part: Number of its part of a replica, from 0.
+        shard: Number of the worker's replica among the replicas that divide a copy, from 0.
+        part: Number of the worker's part of a replica, from 0.
     """
 
     copy: int
@@ -117,9 +118,10 @@ def parts_of(
 
     Args:
         state: A strategy's `state` of this worker, in which cut tensors are not gathered.
-        place: Returns, by key, the place of this worker among those that hold a tensor, or None if
-            others write it.
-        rows: Returns, by key, what arranged the rows of a tensor before it was cut, or None.
+        place: Returns, by key, the place of this worker among the holders of a tensor, or None if
+            others write the tensor.
+        rows: Returns, by key, the function that arranged the rows of a tensor before it was cut, or
+            None.
     """
     written = StateParts()
     optimizer = dict(state["optimizer"])
@@ -143,9 +145,10 @@ def parts_of(
 def _parts(
     value: Tensor, arrange: Callable[[Tensor], Tensor] | None
 ) -> Iterator[tuple[tuple[int, ...], Tensor]]:
-    """Yield the parts of a tensor that this worker holds.
+    """Yield this worker's parts of a tensor, each with its first indices.
 
-    Rows that follow each other in the model.
+    If rows were arranged before the tensor was cut, they are split into runs of rows that follow
+    each other in the model.
     """
     local = local_part(value).detach().cpu()
     if not is_cut(value):
@@ -162,7 +165,8 @@ def _parts(
 
 
 def _indices(value: Any, dimension: int) -> Tensor:
-    """Return which indices of a dimension of a cut tensor this worker holds."""
+    """Return the indices of this worker's shard along a dimension of a cut tensor."""
+    # Cutting a tensor of indices in the same way shows which ones end up here.
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     placements = []
@@ -171,7 +175,7 @@ def _indices(value: Any, dimension: int) -> Tensor:
             placements.append(Replicate())
         elif placement.is_shard():
             placements.append(Shard(0))
-        else:  # FSDP's placement of tensors that were cut before
+        else:  # FSDP's placement of tensors that tensor parallelism has cut already
             placements.append(type(placement)(0, split_factor=placement.split_factor))
     indices = torch.arange(value.shape[dimension], device=value.device)
     return local_part(
@@ -180,7 +184,7 @@ def _indices(value: Any, dimension: int) -> Tensor:
 
 
 class TensorsOfParts(Mapping[Any, Any]):
-    """Tensors that are put together when they are looked up, so that one at a time is whole."""
+    """Tensors that are assembled when they are looked up, so that only one at a time is whole."""
 
     def __init__(self, loaders: Mapping[Any, Callable[[], Any]]) -> None:
         self._found = dict(loaders)

@@ -1,4 +1,4 @@
-"""One worker: the step that other strategies extend, and with which they are compared."""
+"""One worker. Other strategies extend its step, and must compute the same result."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ _NUM_DIMENSIONS = 4
 class Single:
     """Forward, backward and update in one process.
 
-    Accumulation, autocast, loss scaling and clipping.
+    Includes gradient accumulation, autocast, loss scaling and clipping.
     """
 
     _num_averaged = 1
-    """Number of workers over which the exchange takes the mean, although the step needs the sum."""
+    """Number of workers over which the exchange takes a mean. The step needs the sum, so losses are
+    multiplied by it.
+    """
     _is_alone = False
     _blocks: Sequence[Block] = ()
     """The blocks that may be recomputed in the backward pass."""
     _are_kept_chosen = False
     capabilities = BUILT_IN["single"]
     _without_gradients: type[torch.no_grad | torch.inference_mode] = torch.inference_mode
-    """The context of predictions.
-
-    Parameters that are gathered in inference mode cannot be trained afterwards.
+    """The context of predictions. Strategies that gather parameters use `no_grad` instead, because
+    parameters that were gathered in inference mode cannot be trained afterwards.
     """
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
@@ -135,9 +136,10 @@ class Single:
         return step_loss
 
     def _begin_pass(self, inputs: Any, targets: Any, part: float) -> tuple[Tensor, Tensor]:
-        """Return the loss of a micro batch, and the start of its backward pass.
+        """Return the loss of a micro batch, and the scalar where its backward pass starts.
 
-        If a loss counts something other than samples, total and count are returned as one tensor.
+        If the loss counts something other than samples, its total and count are returned as one
+        tensor.
 
         Raises:
             ExperimentError: If the loss has no gradient.
@@ -166,16 +168,18 @@ class Single:
         return self._counted_step.count
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Compute the gradient of a step and take norms. See NoiseMeasuring.measure."""
+        """Compute the gradient of a step and measure norms. See NoiseMeasuring.measure."""
         watched = WatchedBatch(batch, self._leaves())
         with watched:
-            loss = self._forward_backward(watched, None)  # a replay calls no hook
+            loss = self._forward_backward(watched, None)  # replays of CUDA graphs call no hooks
         sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
         if self._counted_step is not None:  # the norms were taken before the count was known
             factor = self._counted_step.factor.double()
             sqr_norms = sqr_norms * torch.stack([factor.square(), torch.ones_like(factor)])
         num_replicas = self._worker.num_replicas
         if num_replicas > 1:
+            # The shares of all workers are added up later. The first norm is a mean over workers,
+            # whose gradients were multiplied by `_num_averaged`. The second is held several times.
             shares = [1.0 / (self._num_averaged**2 * num_replicas), 1.0 / self._num_holders]
             sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(
                 sqr_norms.device, non_blocking=True
@@ -187,10 +191,10 @@ class Single:
         return MeasuredStep(loss, sqr_norms)
 
     def update(self, lr: float) -> None:
-        """Clip, change the parameters, and forget the gradients. See Strategy.update."""
+        """Clip, update the parameters, and drop the gradients. See Strategy.update."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr * group.get("lr_factor", 1.0)
-            if group.get("frozen_steps", 0) > 0:  # the remaining number is kept in checkpoints
+            if group.get("frozen_steps", 0) > 0:  # counted down here, so checkpoints include it
                 group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
         hook = self._settings.gradient_hook
         if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
@@ -208,7 +212,7 @@ class Single:
         else:
             self._scaler.step(self._optimizer)
             self._scaler.update()
-        # Replays add to the same gradients.
+        # Replays of CUDA graphs add to the same memory, so it must not be freed.
         self._optimizer.zero_grad(set_to_none=self._recorder is None)
         self._agree_after_step()
         if self._mean is not None:
@@ -216,7 +220,7 @@ class Single:
         self._settings.mark("update")
 
     def _clip(self, largest_norm: float) -> None:
-        """Scale the gradients of the step down to at most this norm."""
+        """Scale the gradients of the step such that their norm is at most this."""
         nn.utils.clip_grad_norm_(self._parameters, largest_norm)
 
     def predict(self, inputs: Any) -> Any:
@@ -232,7 +236,7 @@ class Single:
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether statistics of batch normalisation are missing; see StatisticsRenewing."""
+        """Whether statistics of batch normalisation are missing. See StatisticsRenewing."""
         mean = self._mean
         has_stale = mean is not None and mean.is_begun and not mean.keeps_statistics
         return has_stale and bool(normalisations(self._model))
@@ -244,7 +248,7 @@ class Single:
         for module in modules:
             module.num_batches_tracked = torch.zeros_like(cast(Tensor, module.num_batches_tracked))
             module.reset_running_stats()
-            module.momentum = None  # the plain mean
+            module.momentum = None  # makes torch take the plain mean over all batches
             module.train()
         for batch in inputs:
             self.predict(batch)
@@ -261,9 +265,9 @@ class Single:
         }
 
     def _weights(self) -> dict[str, Any]:
-        """Return what this worker holds of the weights.
+        """Return this worker's part of the weights that are evaluated.
 
-        Shown ones, and trained ones where these differ.
+        Weights that are trained are included if they differ.
         """
         weights: dict[str, Any] = {"model": self._model.state_dict()}
         if self._mean is not None:
@@ -276,7 +280,7 @@ class Single:
         return weights
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned. See Strategy.load."""
+        """Load what `state` returned. See Strategy.load."""
         self._model.load_state_dict(state["model"])
         if self._mean is not None:
             self._mean.restart()
@@ -289,7 +293,7 @@ class Single:
             self._scaler.load_state_dict(state["scaler"])
 
     def alone_bytes(self) -> int:
-        """Return what this worker holds more while it is alone. See Probeable.alone_bytes."""
+        """Return the extra memory of this worker while it is alone. See Probeable.alone_bytes."""
         return 0
 
     @contextlib.contextmanager
@@ -303,7 +307,7 @@ class Single:
             self._optimizer.zero_grad(set_to_none=self._recorder is None)
 
     def close(self) -> None:
-        """Drop the model, the gradients and the optimizer, and give the device its memory back."""
+        """Drop the model, the gradients and the optimizer, and free their device memory."""
         del self._model, self._trained, self._parameters, self._optimizer, self._mean
         self._blocks, self._recorder = (), None
         if self._settings.compiles:
@@ -312,7 +316,7 @@ class Single:
             torch.cuda.empty_cache()
 
     def _choose_kept(self, compute: Callable[[], Any], num_in_flight: int = 1) -> None:
-        """Choose once which blocks keep their activations, by a pass over one micro batch."""
+        """Choose once which blocks keep their activations, from a pass over one micro batch."""
         kept_bytes = self._settings.kept_bytes
         if kept_bytes is None or self._are_kept_chosen:
             return
@@ -330,7 +334,7 @@ class Single:
         return cost
 
     def _compile(self, placed: nn.Module) -> nn.Module:
-        """Return the module to call in training, in place of the result of `_place`."""
+        """Return the module to call in training instead of `placed`."""
         return compiled(placed)
 
     def _place(self, model: nn.Module) -> nn.Module:
@@ -345,13 +349,13 @@ class Single:
         return self._parameters
 
     def _exchange_gradients(self, now: bool) -> None:
-        """Set whether the next backward pass ends with an exchange of gradients."""
+        """Set whether the next backward pass exchanges gradients."""
 
     @functools.cached_property
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Computes in the precision of the plan.
+        """The context that computes in the precision of the plan.
 
-        Made once, as torch looks for devices each time.
+        It is made once, because torch looks for devices each time.
         """
         dtype = _DTYPES.get(self._settings.precision)
         if dtype is None:
@@ -376,7 +380,7 @@ class Single:
 
 
 def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
-    """Return the modules that keep statistics of the batches that they see in training."""
+    """Return the modules that keep running statistics of training batches."""
     kind = nn.modules.batchnorm._BatchNorm
     return [
         item
@@ -394,7 +398,7 @@ def _copied(model: nn.Module) -> dict[str, Any]:
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:
     """Return a model on a device.
 
-    One that is there already is left alone, as fake tensors require.
+    If it is there already, nothing is called: fake tensors cannot be moved.
     """
     tensors = itertools.chain(model.parameters(), model.buffers())
     if all(item.device == device for item in tensors):
@@ -403,16 +407,15 @@ def on_device(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 def lay_channels_last(model: nn.Module) -> None:
-    """Lay the weights of convolutions of images with their channels last, in place."""
-    # Not `model.to`, which cannot replace parameters without values: those with which memory is
-    # estimated.
+    """Change the weights of 2D convolutions to the channels-last memory format, in place."""
+    # Not `model.to`: it cannot replace fake parameters, with which memory is estimated.
     for tensor in itertools.chain(model.parameters(), model.buffers()):
         if tensor.dim() == _NUM_DIMENSIONS:
             tensor.data = tensor.data.to(memory_format=torch.channels_last)
 
 
 def with_channels_last(inputs: Any) -> Any:
-    """Return inputs of which images lie with their channels last."""
+    """Return inputs whose images have the channels-last memory format."""
 
     def lay(values: Tensor) -> Tensor:
         if values.dim() != _NUM_DIMENSIONS:  # not an image
@@ -423,10 +426,10 @@ def with_channels_last(inputs: Any) -> Any:
 
 
 def check_gradient(loss: Tensor) -> None:
-    """Check that a loss has a gradient, before a backward pass fails with an error of torch.
+    """Check that a loss has a gradient. Torch's own error would not help.
 
     Raises:
-        ExperimentError: If it does not depend on any trained parameter.
+        ExperimentError: If the loss does not depend on any trained parameter.
     """
     if not loss.requires_grad:
         raise ExperimentError(
@@ -438,12 +441,14 @@ def check_gradient(loss: Tensor) -> None:
 
 
 def lay_like_parameters(optimizer: Any) -> None:
-    """Give the state of each parameter its memory format; a checkpoint may have another.
+    """Give the optimizer's state the memory format of its parameters.
 
-    Fused optimizers read both in the order of the memory, whatever their format.
+    A checkpoint may have another format. Fused optimizers read both in the order of memory,
+    whatever their format, so the two must agree.
 
     Args:
-        optimizer: An optimizer of torch. Others copy their state into existing tensors.
+        optimizer: An optimizer of torch. Any other optimizer copies its state into existing
+            tensors, so it needs no change.
     """
     if not isinstance(optimizer, Optimizer):
         return

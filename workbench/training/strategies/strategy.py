@@ -19,7 +19,7 @@ from workbench.training.strategies.shards import StateParts
 from workbench.training.strategies.weight_mean import WeightMean
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
-"""From parameters, or groups of parameters as torch takes them, to an optimizer."""
+"""Makes an optimizer of parameters, or of groups of parameters in torch's form."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Worker:
     """Which worker this process is.
 
     Attributes:
-        rank: From 0 to num_workers - 1; rank 0 reports and writes checkpoints.
+        rank: From 0 to num_workers - 1. Rank 0 reports and writes checkpoints.
         num_workers: Workers that share each optimizer step.
         device: The device of this worker.
         group: The group through which workers exchange values.
-        workers_per_replica: Number of workers that hold one copy of the model together, and so see
+        workers_per_replica: Number of workers that hold one copy of the model together. They see
             the same samples.
     """
 
@@ -57,12 +57,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Hiding:
-    """How each sample is hidden.
+    """How each sample is hidden in a private training.
 
     Attributes:
         max_norm: Norm to which the gradient of each sample is clipped.
         noise_multiplier: Standard deviation of the noise of each value, in units of `max_norm`.
-        expected_batch: Samples that a step has in the mean.
+        expected_batch: Samples that a step has on average.
     """
 
     max_norm: float
@@ -76,11 +76,13 @@ class CountedLoss(Protocol):
 
     @property
     def is_counted(self) -> bool:
-        """Whether they do, the same on every worker."""
+        """Whether it does. The same on every worker."""
         ...
 
     def measure(self, outputs: Any, targets: Any) -> tuple[Tensor, Tensor | int]:
-        """Return total and count of a part: the loss of a step is the sum of both, divided."""
+        """Return total and count of a part. The loss of a step is the total over all parts,
+        divided by the count over all parts.
+        """
         ...
 
 
@@ -89,19 +91,19 @@ class StepSettings:
     """The settings of a step for every strategy.
 
     Attributes:
-        loss: (outputs, targets) -> mean over the samples of a batch; it may be a CountedLoss.
+        loss: (outputs, targets) -> mean over the samples of a batch. It may be a CountedLoss.
         precision: Type of the arithmetic: fp32, bf16 or fp16.
         gradient_hook: Changes the gradients of a step in place, by the names of their parameters,
             before they are clipped. Only for strategies in which each worker holds all of them.
-        clip_norm: Gradients are scaled down to at most this norm.
+        clip_norm: Maximum norm of the gradients. Larger ones are scaled down.
         recompute: Whether the activations of the model's blocks are recomputed in the backward
-        pass.
+            pass.
         kept_bytes: Maximum bytes that the forward passes of all unfinished micro batches may keep.
-            Blocks are recomputed only beyond that, or None for all blocks.
+            Only as many blocks are recomputed as that requires. None recomputes all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
-        records: Whether kernels are recorded in CUDA graphs and replayed; see `cuda_graphs`.
-        is_channels_last: Whether images and the weights of convolutions have their channels last in
-            memory.
+        records: Whether kernels are recorded in CUDA graphs and replayed. See `cuda_graphs`.
+        is_channels_last: Whether images and the weights of convolutions have the channels-last
+            memory format.
         mark: Called at the end of each part of a step with its name: data, forward, backward,
             update.
         group: Divides named parameters into the groups of the optimizer. None makes one group.
@@ -109,15 +111,16 @@ class StepSettings:
             `frozen_steps`.
         average: Makes the mean of the weights, which is evaluated and stored instead of them. None
             makes no mean.
-        find_unused: Whether workers look in each step for parameters that it leaves without a
-            gradient; auto: if the first step leaves any.
-        peak_lr: The learning rate of which schedules are parts.
+        find_unused: Whether workers look in each step for parameters without a gradient. auto: if
+            there are any in the first step.
+        peak_lr: The peak learning rate. Schedules multiply it by a factor.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
-        bucket_bytes: Size of the pieces in which gradients are exchanged, or None for torch's.
+        bucket_bytes: Size of the buckets in which gradients are exchanged, or None for torch's
+            default.
         pipeline_schedule: Order of the tasks of a pipeline stage: 1f1b, gpipe, or zero_bubble,
             which allows neither shards nor recomputed blocks.
         example: Inputs of some samples, for their shapes, or None if there are none.
-        exchange: How replicas agree, or None for averaging each gradient.
+        exchange: How replicas agree. None averages each gradient.
         hiding: How each sample is hidden, or None if the training is not private.
         shard: Number of replicas that divide the parameters that each worker would hold. 0 means
             the strategy's own division.
@@ -156,13 +159,13 @@ class StepSettings:
         return self.group(named)
 
     def check_for_parts(self, model: str) -> None:
-        """Refuse what cannot be done with a model of which each worker holds a part.
+        """Check that the settings work with a model of which each worker holds only a part.
 
         Args:
-            model: Which model it is, in words.
+            model: The model in words, for the error.
 
         Raises:
-            ExperimentError: If the plan asks for it.
+            ExperimentError: If they do not.
         """
         for name, is_refused, allowed in (
             ("precision", self.precision == "fp16", "fp32, bf16, auto"),
@@ -170,7 +173,9 @@ class StepSettings:
         ):
             if is_refused:
                 raise ExperimentError(
-                    f"{model} cannot be trained like this", field=f"plan.{name}", allowed=allowed
+                    f"{model} cannot be trained with this {name}",
+                    field=f"plan.{name}",
+                    allowed=allowed,
                 )
 
 
@@ -180,12 +185,14 @@ def parameters_in(groups: Iterable[Mapping[str, Any]]) -> list[Any]:
 
 
 class MicroBatch(NamedTuple):
-    """Samples that one worker takes at once, on its device."""
+    """Samples that one worker computes at once, on its device."""
 
     inputs: Any
     targets: Any
     weight: float
-    """Its part of the samples of the step over all workers, or 0 if it only fills up the count."""
+    """Its part of the samples of the step over all workers. 0 means padding, so that all workers
+    compute equally many micro batches.
+    """
 
 
 class StepBatch(Protocol):
@@ -206,13 +213,13 @@ class StepBatch(Protocol):
 
 
 class HeldBatch(list[MicroBatch]):
-    """The micro batches of a step in memory, which can be gone through again."""
+    """The micro batches of a step in memory, which can be iterated several times."""
 
     def __init__(self, micro_batches: Sequence[MicroBatch], num_samples: int) -> None:
         """Hold micro batches.
 
         Args:
-            micro_batches: Those of this worker.
+            micro_batches: The micro batches of this worker.
             num_samples: Samples of the step over all workers.
         """
         super().__init__(micro_batches)
@@ -220,15 +227,15 @@ class HeldBatch(list[MicroBatch]):
 
 
 class MeasuredStep(NamedTuple):
-    """The loss of a step and the norms from which the gradient noise follows."""
+    """The loss of a step, and the norms from which gradient noise is estimated."""
 
     loss: Tensor
     """This worker's share of the mean loss of the step."""
     sqr_norms: Tensor
     """This worker's shares of two squared norms, as fp64 on its device.
 
-    The first is the mean over the gradients of the step's parts, the micro batches of all workers.
-    The second is that of the step's gradient.
+    The first is the mean over the micro batches of all workers. The second belongs to the gradient
+    of the whole step.
     """
 
 
@@ -245,8 +252,8 @@ class Strategy(Protocol):
 
         Args:
             model: The model on the CPU, the same on every worker.
-            optimizer: Makes the optimizer. Called when the parameters have their final form, which
-                sharding changes.
+            optimizer: Makes the optimizer. It is called when the parameters have their final form,
+                because sharding replaces them.
             worker: Which worker this is.
         """
         ...
@@ -254,20 +261,20 @@ class Strategy(Protocol):
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of the loss of a step.
 
-        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their
-        weights, or by the count of the loss.
+        Gradients are exchanged once in each step, with its last micro batch. Micro batches count by
+        their weights, or by the count of the loss.
 
         Args:
             batch: This worker's micro batches.
 
         Returns:
-            This worker's share of the mean loss of the step, a detached scalar on the device: the
+            This worker's share of the mean loss of the step, a detached scalar on the device. The
             shares of all workers add up to the mean.
         """
         ...
 
     def update(self, lr: float) -> None:
-        """Clip, change the parameters, and forget the gradients.
+        """Clip, update the parameters, and drop the gradients.
 
         Args:
             lr: The learning rate of this step.
@@ -277,8 +284,9 @@ class Strategy(Protocol):
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch, in the precision of training and without gradients.
 
-        None on a worker that does not hold the end of the model: another one of its replica has
-        them.
+        Returns:
+            The outputs. None on a worker that does not hold the end of the model, because another
+            worker of its replica has them.
         """
         ...
 
@@ -292,18 +300,18 @@ class Strategy(Protocol):
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler as tensors and plain values, for a checkpoint.
 
-        Every worker must call it. It is the whole state under the names of the model that came in,
-        so any strategy can load it with any number of workers. The tensors may be those in use:
-        write or copy them before the next step.
+        Every worker must call it. It is the whole state, under the names of the original model. So
+        any strategy can load it, with any number of workers. The tensors may be in use: write or
+        copy them before the next step.
         """
         ...
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned, in this strategy or another one."""
+        """Load what `state` of this strategy or another one has returned."""
         ...
 
     def close(self) -> None:
-        """Give back everything, so that the worker can serve another trial."""
+        """Free everything, so that the worker can serve another trial."""
         ...
 
 
@@ -312,28 +320,25 @@ class WritableInParts(Protocol):
     """A strategy whose workers each write their own part of the state. Optional."""
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of what `state` would return.
-
-        Every worker must call it.
-        """
+        """Return the part of `state` that this worker writes. Every worker must call it."""
         ...
 
 
 @runtime_checkable
 class RateSetting(Protocol):
-    """A strategy that updates parameters before `update`, so it must know the rate of a step.
+    """A strategy that updates parameters before `update`, so it must know the rate earlier.
 
-    optional.
+    Optional.
     """
 
     def set_rate(self, lr: float) -> None:
-        """Set the learning rate of the coming step."""
+        """Set the learning rate of the next step."""
         ...
 
 
 @runtime_checkable
 class StepCounting(Protocol):
-    """A strategy that knows the count of a step, if that is not its samples. Optional."""
+    """A strategy that knows the count of a step if its loss does not count samples. Optional."""
 
     @property
     def step_count(self) -> Tensor | None:
@@ -343,33 +348,30 @@ class StepCounting(Protocol):
 
 @runtime_checkable
 class NoiseMeasuring(Protocol):
-    """A strategy that can take the norms of gradients from which the gradient noise follows.
-
-    optional.
-    """
+    """A strategy that can measure the norms of gradients, to estimate gradient noise. Optional."""
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Do what `forward_backward` does, bit for bit, and take norms of gradients.
+        """Do exactly what `forward_backward` does, and measure norms of gradients.
 
-        Norms are those before clipping, free of the loss scale. All workers call it for the same
-        steps.
+        The norms are taken before clipping, without the loss scale. All workers call it for the
+        same steps.
 
         Args:
-            batch: This worker's micro batches; all of them have samples.
+            batch: This worker's micro batches. All of them have samples.
         """
         ...
 
 
 @runtime_checkable
 class StatisticsRenewing(Protocol):
-    """A strategy that may show weights to which statistics of batch normalisation do not fit.
+    """A strategy that may evaluate weights whose statistics of batch normalisation are stale.
 
-    optional.
+    Optional. The mean weights of SWA need it: no batch was ever computed with them.
     """
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether it shows such weights now, the same on every worker."""
+        """Whether it evaluates such weights now. The same on every worker."""
         ...
 
     def renew_statistics(self, inputs: Iterable[Any]) -> None:
@@ -388,14 +390,14 @@ class Probeable(Protocol):
     """A strategy that can make steps without the other workers, for probes. Optional."""
 
     def alone_bytes(self) -> int:
-        """Return what this worker may hold more while it is alone than in other steps."""
+        """Return how many more bytes this worker may hold while it is alone."""
         ...
 
     def alone(self) -> AbstractContextManager[None]:
         """Compute without exchanges in this context, to measure the step without them.
 
-        The parameters are not used afterwards. Inside, `forward_backward` and `update` affect only
-        this worker, and remaining gradients are dropped at the end. Every worker must enter and
-        leave it. That exchanges nothing if each worker holds the whole model.
+        Inside, `forward_backward` and `update` affect only this worker, so the parameters must not
+        be used afterwards. Remaining gradients are dropped at the end. Every worker must enter and
+        leave the context. If each worker holds the whole model, that exchanges nothing.
         """
         ...

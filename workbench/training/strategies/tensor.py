@@ -1,10 +1,10 @@
 """Each worker of a replica holds a part of every large layer, and they add up the results.
 
 Layers are cut with torch's tensor parallelism, which exchanges activations twice per block. A model
-defines pairs of linear layers in `layer_pairs`, or is a plain sequence. The first layer of a pair
-is cut by outputs, the second by inputs, so that only the sum of the second layers' results is
-exchanged. The optimizer works on this worker's part. Replicas may divide these parts among
-themselves, as `fsdp` does.
+lists its pairs of linear layers in `layer_pairs`, or is a plain sequence. The first layer of a pair
+is cut by outputs and the second by inputs. So only the results of the second layers are exchanged
+and added up. The optimizer works on this worker's part. Replicas may divide these parts among
+themselves, like `fsdp`.
 
 Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using
 Model Parallelism".
@@ -64,7 +64,7 @@ class TensorParallel(Single):
     """The step of `single`, with every large layer cut into parts."""
 
     capabilities = BUILT_IN["tensor"]
-    # A worker with the whole model can do this, but a part of it cannot.
+    # These need the whole model on each worker. None says that a part of it cannot do them.
     measure: Any = None
     alone: Any = None
 
@@ -92,7 +92,7 @@ class TensorParallel(Single):
         names = {id(parameter): name for name, parameter in named}
         self._parameters = parameters_in(groups)
         self._names = [names[id(parameter)] for parameter in self._parameters]
-        # Torch rejects updates of cut and whole parameters in one call, but accepts their local
+        # Torch cannot update cut and whole parameters in one call, but it can update their local
         # parts.
         self._own = [nn.Parameter(local_part(parameter.detach())) for parameter in self._parameters]
         left = iter(self._own)
@@ -134,7 +134,7 @@ class TensorParallel(Single):
             average_statistics(self._model, self._replicas)
 
     def state(self) -> dict[str, Any]:
-        """Return model and optimizer, put together on every worker. See Strategy.state."""
+        """Return the whole model and optimizer on every worker. See Strategy.state."""
         state = self._held()
         for key in WEIGHTS:
             if key in state:
@@ -147,7 +147,7 @@ class TensorParallel(Single):
         return state
 
     def parts(self) -> StateParts:
-        """Return what this worker writes of the state. See WritableInParts.parts."""
+        """Return the part of the state that this worker writes. See WritableInParts.parts."""
         worker = self._worker
         copy, shard = divmod(worker.replica, self._settings.shard or 1)
         place = Place(copy, shard, worker.rank % self._num_parts)
@@ -164,7 +164,7 @@ class TensorParallel(Single):
         return parts_of(self._held(), lambda key: place, rows)
 
     def _held(self) -> dict[str, Any]:
-        """Return the state of which this worker holds parts."""
+        """Return the state with cut tensors, of which this worker holds its part."""
         reshard(self._model)
         state = super().state()
         optimizer = state["optimizer"]
@@ -190,7 +190,7 @@ class TensorParallel(Single):
         super().load({**state, **weights, "optimizer": optimizer})
 
     def _own_state(self, number: int, value: Any) -> Any:
-        """Return this worker's part of what an optimizer keeps of a parameter."""
+        """Return this worker's part of a value that the optimizer keeps for a parameter."""
         if not isinstance(value, Tensor):
             return value
         return local_part(self._part(self._names[number], value, self._parameters[number]))
@@ -206,7 +206,7 @@ class TensorParallel(Single):
     def _agreed(self, cost: PassCost) -> PassCost:
         """Return the costs on the first worker.
 
-        To compute a block again, all parts of it must take part.
+        Recomputing a block exchanges activations, so all workers must recompute the same blocks.
         """
         return cast(PassCost, self._worker.group.broadcast(cost))
 
@@ -214,6 +214,7 @@ class TensorParallel(Single):
         sqr_norm = torch.zeros((), dtype=torch.float64, device=self._worker.device)
         for parameter, own in zip(self._parameters, self._own, strict=True):
             if own.grad is not None:
+                # The sum over all workers counts a parameter once for each of its copies.
                 share = _num_shards(parameter) / self._worker.num_workers
                 sqr_norm = sqr_norm + own.grad.double().square().sum() * share
         total = self._worker.group.total(sqr_norm)
@@ -229,7 +230,7 @@ class TensorParallel(Single):
         return order.restore(gathered(value))
 
     def _cut_as(self, number: int, value: Any) -> Any:
-        """Return the optimizer's state of a part of a parameter, as part of a whole."""
+        """Return the optimizer's state of a part of a parameter, marked as part of the whole."""
         parameter: Any = self._parameters[number]
         if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
             return value
@@ -257,7 +258,7 @@ class TensorParallel(Single):
 
 
 def _num_shards(parameter: Tensor) -> int:
-    """Return how many workers hold a part each of a copy of a parameter."""
+    """Return how many workers share one copy of a parameter."""
     if not is_cut(parameter):
         return 1
     cut: Any = parameter
@@ -269,7 +270,10 @@ def _num_shards(parameter: Tensor) -> int:
 
 @dataclass(frozen=True)
 class RowOrder:
-    """Rows in several blocks, ordered so that a cut gives each worker its part of every block.
+    """Orders rows of several blocks so that a cut gives each worker its part of every block.
+
+    A fused layer of query, key and value has three blocks. Cut as they are, the first worker would
+    get the queries of all heads. Arranged, it gets query, key and value of its own heads.
 
     Attributes:
         num_blocks: Equal blocks in the order of the model, such as query, key and value.
@@ -280,11 +284,11 @@ class RowOrder:
     num_parts: int
 
     def arrange(self, whole: Tensor) -> Tensor:
-        """Return rows of the model in the order in which they are cut."""
+        """Return rows in the order for cutting."""
         return self._swapped(whole, self.num_blocks, self.num_parts)
 
     def restore(self, arranged: Tensor) -> Tensor:
-        """Return rows that were arranged in the order of the model."""
+        """Return arranged rows in the order of the model."""
         return self._swapped(arranged, self.num_parts, self.num_blocks)
 
     @staticmethod
@@ -297,13 +301,13 @@ def cut_layers(model: nn.Module, mesh: Any) -> dict[str, RowOrder]:
     """Cut the layers of a model in place.
 
     Args:
-        model: A `nn.Sequential`, or a model with `layer_pairs`, which returns names of two linear
-        layers and the number of blocks in the rows of the first one. `take_part` tells it that it
-        is cut.
+        model: A `nn.Sequential`, or a model with a method `layer_pairs`. For each pair, it returns
+            the names of two linear layers, and the number of blocks in the rows of the first one.
+            Its method `take_part`, if there is one, is called when the model is cut.
         mesh: The workers of a replica, in one dimension.
 
     Returns:
-        The order of the rows of each parameter whose rows are not in the order of the model.
+        The order of the rows of each parameter that was arranged.
 
     Raises:
         ExperimentError: If the model cannot be cut.
@@ -324,7 +328,7 @@ def cut_layers(model: nn.Module, mesh: Any) -> dict[str, RowOrder]:
 
 
 def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
-    """Let a model compute with a part of its layers, which are not cut yet.
+    """Prepare a model for computing with parts of its layers. They are not cut yet.
 
     Args:
         model: As in `cut_layers`.
@@ -345,17 +349,17 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
             weights = model.get_submodule(layer).parameters()
             if any(not names[id(weight)] for weight in weights):
                 raise ExperimentError(
-                    f"{layer} shares its weights with another layer, so it cannot be cut",
+                    f"{layer} cannot be cut, because it shares its weights with another layer",
                     field="plan.tensor",
                     allowed="1",
                 )
         linear: Any = model.get_submodule(first)
         if linear.out_features % (num_blocks * num_parts):
             raise ExperimentError(
-                f"{first} has {linear.out_features // num_blocks} outputs, which {num_parts}"
-                " workers cannot share equally",
+                f"{first} has {linear.out_features // num_blocks} outputs, which cannot be divided"
+                f" equally among {num_parts} workers",
                 field="plan.tensor",
-                allowed="divisors of the width",
+                allowed=f"a divisor of {linear.out_features // num_blocks}",
             )
     take_part = getattr(model, "take_part", None)
     if take_part is not None:
@@ -364,7 +368,10 @@ def prepare_cut(model: nn.Module, num_parts: int) -> list[tuple[str, str, int]]:
 
 
 def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
-    """Return the pairs of a model, or those in a sequence with only activations between."""
+    """Return the pairs that a model lists, or the pairs of linear layers in a sequence.
+
+    Only functions of single values, such as activations, may be between the two layers of a pair.
+    """
     if hasattr(model, "layer_pairs"):
         pairs = list(cast(Any, model).layer_pairs())
     elif isinstance(model, nn.Sequential):
@@ -377,14 +384,14 @@ def _pairs_of(model: nn.Module) -> list[tuple[str, str, int]]:
                 first = ""
     else:
         raise ExperimentError(
-            f"it is not known how the layers of a {type(model).__name__} are cut into parts",
+            f"the layers of a {type(model).__name__} cannot be cut: their pairs are unknown",
             field="plan.tensor",
             allowed=("1, or more with transformer, mlp, nn.Sequential or a model with layer_pairs"),
-            next_step="Add the method, set plan.tensor to 1, or use the strategy fsdp.",
+            next_step="Add a method layer_pairs, set plan.tensor to 1, or use the strategy fsdp.",
         )
     if not pairs:
         raise ExperimentError(
-            f"a {type(model).__name__} has no two linear layers in a row that can be cut",
+            f"a {type(model).__name__} has no pair of linear layers that can be cut",
             field="plan.tensor",
             allowed="1",
         )

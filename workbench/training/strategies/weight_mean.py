@@ -1,7 +1,7 @@
 """A mean of the weights of a model, which is often better than the weights of the last step.
 
-It is held next to the model, and exchanged with its weights while these are evaluated or stored.
-Each worker holds the mean of its part of the model, shards included.
+It is held in addition to the model, and swapped with the weights when they are evaluated or stored.
+Each worker holds the mean of its part of the model, including shards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class WeightMean(Protocol):
 
     Attributes:
         num_steps: Steps that it has followed.
-        keeps_statistics: Whether it holds the statistics of normalisation that fit to it.
+        keeps_statistics: Whether its statistics of normalisation fit its weights.
     """
 
     num_steps: int
@@ -33,24 +33,24 @@ class WeightMean(Protocol):
         ...
 
     def follow(self) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step to the mean."""
         ...
 
     def show(self, shown: bool) -> None:
-        """Give the model the mean in place of its weights (True), or its weights back (False)."""
+        """Give the model the mean instead of its weights (True), or its weights back (False)."""
         ...
 
     def restart(self) -> None:
-        """Begin again with the weights as they are."""
+        """Start again from the current weights."""
         ...
 
     def tensors(self) -> list[Tensor]:
-        """Return what it holds beside the model, while the model has its weights."""
+        """Return the tensors of the mean, while the model has its own weights."""
         ...
 
 
 class _Held:
-    """A second set of weights, which can be swapped with those of the model."""
+    """A second set of weights, which can be swapped with the weights of the model."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -65,7 +65,7 @@ class _Held:
 
     @torch.no_grad()
     def show(self, shown: bool) -> None:
-        """Give the model the mean in place of its weights (True), or its weights back (False)."""
+        """Give the model the mean instead of its weights (True), or its weights back (False)."""
         if shown == self._is_shown or not self.is_begun:
             return
         self._is_shown = shown
@@ -76,16 +76,16 @@ class _Held:
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Begin again with the weights as they are."""
+        """Start again from the current weights."""
         for held, mean in zip(self._held(), self._means, strict=True):
             mean.copy_(held)
 
     def tensors(self) -> list[Tensor]:
-        """Return what it holds beside the model, while the model has its weights."""
+        """Return the tensors of the mean, while the model has its own weights."""
         return self._means
 
     def _held(self) -> Iterator[Tensor]:
-        """Yield what this worker holds of each parameter and buffer."""
+        """Yield this worker's part of each parameter and buffer."""
         for tensor in itertools.chain(self._model.parameters(), self._model.buffers()):
             if tensor.is_floating_point():
                 yield local_part(tensor).detach()
@@ -101,15 +101,15 @@ class MovingMean(_Held):
 
         Args:
             model: The model, on its device.
-            decay: The part of the mean that stays at a step. It is less in the first steps, as in
-                `tf.train.ExponentialMovingAverage` with a number of updates.
+            decay: The part of the mean that stays at each step. It is less in the first steps, as
+                in `tf.train.ExponentialMovingAverage` with `num_updates`.
         """
         super().__init__(model)
         self._decay = decay
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step to the mean."""
         self.num_steps += 1
         decay = min(self._decay, (1.0 + self.num_steps) / (10.0 + self.num_steps))
         torch._foreach_lerp_(self._means, list(self._held()), 1.0 - decay)  # type: ignore[attr-defined]
@@ -146,7 +146,7 @@ class EqualMean(_Held):
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Take in the weights after a step that ends an epoch."""
+        """Add the weights to the mean if the step ends an epoch."""
         before = self._num_taken
         self.num_steps += 1
         if self._num_taken > before:
