@@ -11,8 +11,9 @@ import pytest
 from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.models.zoo import BoostedTreesConfiguration
 from workbench.training.task import TrialTask
-from workbench.training.trained_model import load_model, outputs_of
+from workbench.training.trained_model import load_model, outputs_of, stored_outputs
 from workbench.training.trial import run_trial
 
 
@@ -78,6 +79,35 @@ def test_trees_are_kept_at_the_round_that_their_value_belongs_to(tmp_path, mode)
         count = 1 if mode == "last" else 3
         assert ended.values["val_accuracy"] == pytest.approx(sum(scores[-count:]) / count)
         assert saved == [12]
+
+
+def test_the_best_checkpoint_holds_its_predictions_for_the_validation_samples(tmp_path):
+    asked, params = experiment(), {"family": "forest", "forest_num_trees": 8}
+    _, events = run(asked, tmp_path, params=params)
+    path = Path([each for each in events if isinstance(each, CheckpointSaved)][-1].path)
+    validation = load("breast_cancer", {}).validation
+    inputs, _ = validation.batch(np.arange(len(validation)))
+    model = load_model(asked, params, path, input_shape=(30,), num_outputs=2)
+    np.testing.assert_allclose(
+        stored_outputs(path, len(inputs), classes=True), outputs_of(model, inputs, classes=True)
+    )
+    assert stored_outputs(path, len(inputs) + 1, classes=True) is None
+
+
+def test_trees_that_become_worse_are_not_grown_to_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(BoostedTreesConfiguration, "patience", 2)
+    params = {
+        "family": "boosted_trees",
+        "boosted_trees_num_trees": 200,
+        "boosted_trees_shrinkage": 1.0,
+    }
+    asked = experiment(objectives=[{"metric": "val_loss", "goal": "minimize"}])
+    ended, events = run(asked, tmp_path, params=params)
+    losses = [each.values["val_loss"] for each in events if isinstance(each, TrialReported)]
+    assert ended.state == "complete"
+    assert len(losses) < 10
+    assert losses.index(min(losses)) == len(losses) - 3
+    assert ended.values["val_loss"] == min(losses)
 
 
 def test_trees_are_stopped_between_rounds(tmp_path):

@@ -99,7 +99,7 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
     """
     arrays = {
         name: getattr(trees, name).numpy()
-        for name in ("feature", "left", "right", "value", "roots")
+        for name in ("feature", "missing_left", "left", "right", "value", "roots")
     }
     num_nodes, num_outputs = arrays["value"].shape
     is_leaf = arrays["left"] == np.arange(num_nodes)
@@ -121,7 +121,7 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
         "nodes_values": _lower_float32(trees.threshold.numpy(), is_leaf).tolist(),
         "nodes_truenodeids": inside("left").tolist(),
         "nodes_falsenodeids": inside("right").tolist(),
-        "nodes_missing_value_tracks_true": np.zeros(num_nodes, dtype=np.int64).tolist(),
+        "nodes_missing_value_tracks_true": arrays["missing_left"].astype(np.int64).tolist(),
         "target_treeids": tree_ids[leaves].tolist(),
         "target_nodeids": node_ids[leaves].tolist(),
         "target_ids": outputs.tolist(),
@@ -268,5 +268,5 @@ def _lower_float32(thresholds: np.ndarray, is_leaf: np.ndarray) -> np.ndarray:
     """
     with np.errstate(over="ignore"):
         near = np.where(is_leaf, 0.0, thresholds).astype(np.float32)
-    above = near.astype(np.float64) > np.where(is_leaf, 0.0, thresholds)
-    return np.where(above, np.nextafter(near, np.float32(-np.inf)), near)
+        above = near.astype(np.float64) > np.where(is_leaf, 0.0, thresholds)
+        return np.where(above, np.nextafter(near, np.float32(-np.inf)), near)

@@ -184,6 +184,9 @@ class SequenceConfiguration(ModelConfiguration):
 class FittedConfiguration(ModelConfiguration):
     """A model that is fitted to all samples at once, in rounds, instead of by optimizer steps."""
 
+    patience: ClassVar[int | None] = None
+    """After how many rounds without improvement the rest is not worth its time; None for never."""
+
     @property
     def fitted(self) -> FittedConfiguration:
         """Itself. See ModelConfiguration.fitted."""
@@ -206,6 +209,7 @@ class FittedConfiguration(ModelConfiguration):
         num_classes: int | None,
         num_rounds: int,
         seed: int,
+        num_threads: int = 1,
     ) -> Iterator[nn.Module]:
         """Fit the model to samples.
 
@@ -215,6 +219,7 @@ class FittedConfiguration(ModelConfiguration):
             num_classes: Number of classes, or None for a regression.
             num_rounds: Number of parts into which the work is divided, at most.
             seed: Seed of everything random.
+            num_threads: Threads for a library that ignores the limit of the process.
 
         Yields:
             The model after each part.

@@ -74,6 +74,7 @@ class EstimatorConfiguration(FittedConfiguration):
         num_classes: int | None,
         num_rounds: int,
         seed: int,
+        num_threads: int = 1,
     ) -> Iterator[nn.Module]:
         """Fit the estimator. See FittedConfiguration.grow."""
         from workbench.models.fitted_estimator import FittedEstimator

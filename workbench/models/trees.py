@@ -11,7 +11,7 @@ so far.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -24,9 +24,9 @@ from workbench.models.staged_fitting import fit_stages
 # If no tree of a forest votes for a class, the class is unlikely but not impossible.
 MIN_PROBABILITY = 1e-3
 # How far the score of a class without training samples lies below all others: exp(-16) is nearly 0.
-_UNSEEN = 16.0
-_NODE_VALUES = ("feature", "threshold", "value")
-_NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
+UNSEEN = 16.0
+_NODE_VALUES = ("feature", "threshold", "missing_left", "value")
+_NODE_BUFFERS = ("feature", "threshold", "missing_left", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
 
@@ -35,6 +35,7 @@ class TreeEnsemble(nn.Module):
 
     feature: Tensor
     threshold: Tensor
+    missing_left: Tensor
     left: Tensor
     right: Tensor
     value: Tensor
@@ -60,11 +61,14 @@ class TreeEnsemble(nn.Module):
 
         Args:
             trees: Nodes of each tree: feature, threshold, left, right, and value with one number
-                for each output. At a leaf, left is below 0.
+                for each output. At a leaf, left is below 0. A missing input goes left at the nodes
+                where missing_left is true. Without it, a missing input goes right everywhere.
             start: Added to the sum of each output.
             votes: Whether the sum is a share of votes rather than a score.
         """
-        listed = list(trees)
+        listed = [
+            {"missing_left": np.zeros(len(tree["feature"]), dtype=bool)} | tree for tree in trees
+        ]
         sizes = [len(tree["feature"]) for tree in listed]
         roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         joined = {name: np.concatenate([tree[name] for tree in listed]) for name in _NODE_BUFFERS}
@@ -75,6 +79,7 @@ class TreeEnsemble(nn.Module):
         for name in ("left", "right"):
             joined[name] = np.where(is_leaf, own, joined[name].astype(np.int64) + first)
         joined["feature"] = np.where(is_leaf, 0, joined["feature"]).astype(np.int64)
+        joined["missing_left"] = joined["missing_left"].astype(bool)
         ensemble = cls()
         buffers = joined | {"roots": roots, "votes": np.array(votes)}
         buffers["start"] = np.asarray(start, dtype=np.float32)
@@ -87,8 +92,12 @@ class TreeEnsemble(nn.Module):
         """Map (batch, ...) numbers to (batch, num_outputs)."""
         rows = inputs.flatten(1).double()
         node = self.roots.expand(len(rows), -1)
+        has_missing = bool(rows.isnan().any())
         for _ in range(int(self.depth)):
-            goes_left = rows.gather(1, self.feature[node]) <= self.threshold[node]
+            given = rows.gather(1, self.feature[node])
+            goes_left = given <= self.threshold[node]
+            if has_missing:
+                goes_left |= given.isnan() & self.missing_left[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
         total = self.start + self.value[node].sum(dim=1)
         if not bool(self.votes):
@@ -96,8 +105,11 @@ class TreeEnsemble(nn.Module):
         return total.clamp_min(MIN_PROBABILITY).log()
 
 
-def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+def _make_room(model: nn.Module, state: MutableMapping[str, Any], prefix: str, *_: Any) -> None:
     """Give a model room for the trees of its new state."""
+    if prefix + "feature" in state and prefix + "missing_left" not in state:
+        # An older release stored no direction for missing inputs: they went right.
+        state[prefix + "missing_left"] = torch.zeros(len(state[prefix + "feature"])).bool()
     for name in _BUFFERS:
         if prefix + name in state:
             setattr(model, name, torch.empty_like(state[prefix + name]))
@@ -173,7 +185,7 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
     scored = places
     if num_classes is not None and len(places) == 2:
         scored = places[1:]  # for two classes scikit-learn keeps only the score of the second
-    start = np.full(num_classes or 1, baseline.min() - _UNSEEN)
+    start = np.full(num_classes or 1, baseline.min() - UNSEEN)
     start[places] = 0.0
     start[scored] = baseline
     trees = []
@@ -186,6 +198,7 @@ def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
                 {
                     "feature": nodes["feature_idx"],
                     "threshold": nodes["num_threshold"].astype(np.float64),
+                    "missing_left": nodes["missing_go_to_left"],
                     "left": np.where(nodes["is_leaf"], -1, nodes["left"].astype(np.int64)),
                     "right": nodes["right"].astype(np.int64),
                     "value": value,
@@ -217,6 +230,7 @@ def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
             {
                 "feature": tree.feature,
                 "threshold": tree.threshold,
+                "missing_left": tree.missing_go_to_left,
                 "left": tree.children_left,
                 "right": tree.children_right,
                 "value": (value / len(estimator.estimators_)).astype(np.float32),

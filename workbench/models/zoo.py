@@ -8,8 +8,9 @@ of them together.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
 from typing_extensions import Self
@@ -492,6 +493,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
         num_classes: int | None,
         num_rounds: int,
         seed: int,
+        num_threads: int = 1,
     ) -> Iterator[nn.Module]:
         """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.trees import grow_boosted
@@ -535,6 +537,7 @@ class ForestConfiguration(TreesConfiguration):
         num_classes: int | None,
         num_rounds: int,
         seed: int,
+        num_threads: int = 1,
     ) -> Iterator[nn.Module]:
         """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.trees import grow_forest
@@ -551,13 +554,164 @@ class ForestConfiguration(TreesConfiguration):
         )
 
 
-Family = Literal["mlp", "convnet", "resnet", "boosted_trees", "forest"]
+class LibraryTreesConfiguration(TreesConfiguration):
+    """Boosted trees that another library grows. The extra `tables` installs all of them."""
+
+    library: ClassVar[str]
+    patience = 2
+
+    num_trees: int = Field(
+        300,
+        ge=1,
+        le=10_000,
+        description="Number of trees, for each class if there are many. The best number is kept.",
+    )
+    shrinkage: float = Field(0.1, gt=0.0, le=1.0, description="Part of each tree that is added.")
+
+    @abstractmethod
+    def options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        """Return the options of the library.
+
+        Args:
+            seed: Seed of everything random.
+            num_threads: Number of threads.
+        """
+
+    def describe(self, num_classes: int | None) -> str:
+        """Return what will be grown; see FittedConfiguration.describe."""
+        return f"at most {self.num_trees:,} rounds of boosted trees, by {self.library}"
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+        num_threads: int = 1,
+    ) -> Iterator[nn.Module]:
+        """Fit the trees; see FittedConfiguration.grow."""
+        from workbench.models.library_trees import grow_with_library
+
+        return grow_with_library(
+            self.library,
+            inputs,
+            targets,
+            num_classes=num_classes,
+            num_trees=self.num_trees,
+            num_rounds=num_rounds,
+            options=self.options(seed % 2**31, num_threads),
+        )
+
+
+class LightGBMConfiguration(LibraryTreesConfiguration):
+    """Gradient-boosted trees that grow leaf by leaf, by LightGBM."""
+
+    name = "lightgbm"
+    library = "lightgbm"
+
+    max_leaves: int = Field(31, ge=2, le=4096, description="Most leaves of a tree.")
+    min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
+    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
+    features_per_tree: float = Field(
+        1.0, gt=0.0, le=1.0, description="Part of the features that each tree may use."
+    )
+    samples_per_tree: float = Field(
+        1.0, gt=0.0, le=1.0, description="Part of the samples that each tree learns from."
+    )
+    random_thresholds: bool = Field(
+        False, description="Try one random threshold of each feature instead of all."
+    )
+
+    def options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        """Return the options of LightGBM; see LibraryTreesConfiguration.options."""
+        return {
+            "learning_rate": self.shrinkage,
+            "num_leaves": self.max_leaves,
+            "min_data_in_leaf": self.min_samples_leaf,
+            "lambda_l2": self.l2,
+            "feature_fraction": self.features_per_tree,
+            "bagging_fraction": self.samples_per_tree,
+            "bagging_freq": int(self.samples_per_tree < 1.0),
+            "extra_trees": self.random_thresholds,
+            "seed": seed,
+            "num_threads": num_threads,
+        }
+
+
+class XGBoostConfiguration(LibraryTreesConfiguration):
+    """Gradient-boosted trees of limited depth, by XGBoost."""
+
+    name = "xgboost"
+    library = "xgboost"
+
+    max_depth: int = Field(6, ge=1, le=16, description="Most decisions from the root to a leaf.")
+    min_child_weight: float = Field(
+        1.0, ge=0.0, description="Least sum of second derivatives of the loss in a leaf."
+    )
+    l2: float = Field(1.0, ge=0.0, description="L2 regularisation of the leaf values.")
+    features_per_tree: float = Field(
+        1.0, gt=0.0, le=1.0, description="Part of the features that each tree may use."
+    )
+    samples_per_tree: float = Field(
+        1.0, gt=0.0, le=1.0, description="Part of the samples that each tree learns from."
+    )
+
+    def options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        """Return the options of XGBoost; see LibraryTreesConfiguration.options."""
+        return {
+            "learning_rate": self.shrinkage,
+            "max_depth": self.max_depth,
+            "min_child_weight": self.min_child_weight,
+            "reg_lambda": self.l2,
+            "colsample_bytree": self.features_per_tree,
+            "subsample": self.samples_per_tree,
+            "seed": seed,
+            "nthread": num_threads,
+        }
+
+
+class CatBoostConfiguration(LibraryTreesConfiguration):
+    """Gradient-boosted symmetric trees, by CatBoost."""
+
+    name = "catboost"
+    library = "catboost"
+
+    depth: int = Field(6, ge=1, le=10, description="Number of decisions of each tree.")
+    l2: float = Field(3.0, ge=0.0, description="L2 regularisation of the leaf values.")
+    random_strength: float = Field(
+        1.0, ge=0.0, description="How much chance takes part in the choice of splits."
+    )
+    features_per_split: float = Field(
+        1.0, gt=0.0, le=1.0, description="Part of the features that each level may choose from."
+    )
+
+    def options(self, seed: int, num_threads: int) -> dict[str, Any]:
+        """Return the options of CatBoost; see LibraryTreesConfiguration.options."""
+        return {
+            "learning_rate": self.shrinkage,
+            "depth": self.depth,
+            "l2_leaf_reg": self.l2,
+            "random_strength": self.random_strength,
+            "rsm": self.features_per_split,
+            "random_seed": seed,
+            "thread_count": num_threads,
+        }
+
+
+Family = Literal[
+    "mlp", "convnet", "resnet", "boosted_trees", "forest", "lightgbm", "xgboost", "catboost"
+]
 _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "mlp": MLPConfiguration,
     "convnet": ConvNetConfiguration,
     "resnet": ResNetConfiguration,
     "boosted_trees": BoostedTreesConfiguration,
     "forest": ForestConfiguration,
+    "lightgbm": LightGBMConfiguration,
+    "xgboost": XGBoostConfiguration,
+    "catboost": CatBoostConfiguration,
 }
 
 

@@ -36,6 +36,8 @@ from workbench.training.task import BEST, LAST
 FORMAT = 1
 IN_PARTS_FROM_BYTES = 1 << 30
 """If no worker holds the whole model, it is written in parts from this size on."""
+VALIDATION_OUTPUTS = "validation_outputs"
+"""What the outputs for the validation samples are called in a checkpoint that holds them."""
 _PART = ".part.pt"
 
 UNREADABLE = (

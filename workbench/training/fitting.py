@@ -34,7 +34,7 @@ from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
-_EVALUATED_AT_ONCE = 512
+_EVALUATED_AT_ONCE = 4096
 # Each round evaluates all trees so far, so that many rounds cost more than the trees themselves.
 _MAX_ROUNDS = 10
 
@@ -113,6 +113,7 @@ class _Fitting:
         self._metrics = metrics_of(task.experiment, datasets, pairing=self._pairing)
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
+        self._outputs: list[Tensor] = []
         self._began_s = perf_counter()
         self._events = AttemptEvents(task, report, self._worker, started_s=self._began_s)
         self._value = TrialValue(task.experiment)
@@ -138,7 +139,9 @@ class _Fitting:
             ),
             num_rounds=rounds,
             seed=task.seed,
+            num_threads=task.experiment.resources.cpus_per_worker,
         )
+        patience, without_gain = self._configuration.patience, 0
         for number, model in enumerate(() if stops else grown, start=1):
             step = self._epochs * number // rounds
             values = self._evaluate(model)
@@ -147,9 +150,11 @@ class _Fitting:
             if name is not None:
                 return diverged(name, values[name], step, values)
             self._check_measured(values)
-            if self._value.report(values, step=step) and self._value.follows_best:
+            is_best = self._value.report(values, step=step)
+            if is_best and self._value.follows_best:
                 stops, kept = self._save(model, step, values) or stops, model
-            if stops:
+            without_gain = 0 if is_best else without_gain + 1
+            if stops or (self._value.follows_best and without_gain == patience):
                 break
         if model is not None and not self._value.follows_best:
             stops, kept = self._save(model, step, values) or stops, model
@@ -170,13 +175,15 @@ class _Fitting:
         return numbers
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
+        fitted = _Fitted(model)
         measured = evaluate(
-            _Fitted(model),
+            fitted,
             self._validation,
             self._metrics,
             batch=_EVALUATED_AT_ONCE,
             worker=self._worker,
         )
+        self._outputs = fitted.outputs
         return {f"val_{name}": value for name, value in measured.items()}
 
     def _test(self, model: nn.Module) -> None:
@@ -214,6 +221,8 @@ class _Fitting:
 
     def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
         content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
+        # Whoever compares models needs these, and to compute them again takes long.
+        content[checkpoint.VALIDATION_OUTPUTS] = torch.cat(self._outputs)
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
         return self._events.send(self._events.saved(step, path, best=True))
 
@@ -223,10 +232,13 @@ class _Fitted(Predictor):
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
+        self.outputs: list[Tensor] = []
 
     def predict(self, inputs: Tensor) -> Tensor:
         with torch.inference_mode():
-            return self._model(inputs)
+            outputs = self._model(inputs)
+        self.outputs.append(outputs)
+        return outputs
 
     def train(self, mode: bool) -> None:
         self._model.train(mode)

@@ -16,7 +16,7 @@ from torch import nn
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.adapters import build_model
-from workbench.training.checkpoint import read
+from workbench.training.checkpoint import VALIDATION_OUTPUTS, read
 from workbench.training.planning.settings import model_values
 
 if TYPE_CHECKING:
@@ -135,6 +135,29 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 def plain_name(name: str) -> str:
     """Return the name of a tensor before `torch.compile`, which wraps modules."""
     return name.replace(_COMPILED, "")
+
+
+def stored_outputs(checkpoint: Path, num_samples: int, *, classes: bool) -> np.ndarray | None:
+    """Return the predictions for the validation samples that a checkpoint holds.
+
+    Args:
+        checkpoint: A file that a training wrote.
+        num_samples: Number of validation samples.
+        classes: Whether the outputs are scores of classes.
+
+    Returns:
+        As `outputs_of`, or None if the checkpoint holds none for so many samples.
+
+    Raises:
+        RunError: If the checkpoint is missing or torn.
+    """
+    outputs = read(checkpoint).get(VALIDATION_OUTPUTS)
+    if outputs is None or len(outputs) != num_samples:
+        return None
+    outputs = outputs.double()
+    if classes:
+        outputs = outputs.softmax(dim=-1)
+    return outputs.numpy()
 
 
 def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.ndarray:

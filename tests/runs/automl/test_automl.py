@@ -24,6 +24,7 @@ from workbench.foundation.events import (
     RunStateChanged,
     TrialProposed,
 )
+from workbench.runs.automl.candidates import LIBRARIES
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.sweeps import sweep_advisor
 
@@ -88,7 +89,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     with pytest.raises(RunError, match="there is no result yet"):
         found.leaderboard()
     assert RUN_MIME_TYPE in found._repr_mimebundle_()
-    end_after(found, 11)  # with five folds: one configuration of each family
+    end_after(found, 11)  # with five folds: configurations of several families
 
     board = found.leaderboard()
     tested = board.dropna(subset=["test_accuracy"])
@@ -100,7 +101,8 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
         "models that are not used are let go"
     )
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
-    assert tried == {"mlp", "boosted_trees", "forest"}
+    assert len(tried) > 1
+    assert tried <= {*LIBRARIES, "mlp", "boosted_trees", "forest"}
     assert not found.run.history.in_state("failed")
     assert found.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
     assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
@@ -168,7 +170,8 @@ def test_a_long_run_measures_plans_first_and_all_of_it_counts(
     assert max(proposed_s) - begun_s <= 40, "what was measured is part of the time"
     assert not history.in_state("failed")
     families = {trial.params["family"] for trial in history.in_state("complete")}
-    assert families == {"mlp", "boosted_trees", "forest"}, "trees are trained as ever"
+    assert families & {*LIBRARIES, "boosted_trees"}, "trees are trained as ever"
+    assert "mlp" in families
     globals_ = {
         trial.plan.global_batch for trial in history.in_state("complete") if "lr" in trial.params
     }

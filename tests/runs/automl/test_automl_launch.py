@@ -125,7 +125,8 @@ def test_trials_report_and_are_compared_by_what_is_optimised(
         document = found.to_json()
         assert document["metric"] == metric
         assert next(iter(document["test"])) == (metric or "accuracy")
-        assert found.notes == (), "the column that holds the answer is left out"
+        notes = [note for note in found.notes if "installed" not in note]
+        assert notes == [], "the column that holds the answer is left out"
         assert (f"optimised for {metric}" in "\n".join(document["summary"])) == (metric is not None)
 
 

@@ -6,6 +6,7 @@ configurations are sound defaults of each family, so that even a short run tries
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from typing import Any
 
@@ -14,21 +15,29 @@ from workbench.experiment import Experiment
 from workbench.experiment.automl import STANDARDISES_TARGET
 from workbench.experiment.domain import Int
 from workbench.experiment.metric_declarations import TASKS
+from workbench.foundation.errors import install_command
 from workbench.models.zoo import Family
 from workbench.runs.automl.preparation import LearningData
 from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
 FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
-    "table": ("mlp", "boosted_trees", "forest"),
+    "table": ("lightgbm", "catboost", "mlp", "xgboost", "forest", "boosted_trees"),
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
 }
-NUM_ENSEMBLED = 20
+NUM_ENSEMBLED = 40
 METRIC = "metric"
 """The option of the data that holds the metric to optimise, if the user chose one."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
+LIBRARIES: dict[Family, str] = {
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "xgboost": "XGBoost",
+}
+"""Families that need a package of their own, and how they are spelt."""
+_FITTED: tuple[Family, ...] = ("boosted_trees", "forest", *LIBRARIES)
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
 _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
@@ -41,6 +50,9 @@ _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
     "images": (500, 25),
     "texts": (600, 40),
 }
+
+# Trees are grown in at most as many rounds, after each of which they may be set aside.
+_MIN_EPOCHS = 10
 
 _DECAY = {"weight_decay": {"low": 1e-5, "high": 0.5, "log": True}}
 _SEARCH: dict[Family, dict[str, Any]] = {
@@ -55,6 +67,33 @@ _SEARCH: dict[Family, dict[str, Any]] = {
         "boosted_trees_max_leaves": {"low": 3, "high": 63, "log": True},
         "boosted_trees_min_samples_leaf": {"low": 2, "high": 50, "log": True},
         "boosted_trees_l2": {"low": 1e-3, "high": 10.0, "log": True},
+    },
+    "lightgbm": {
+        "lightgbm_num_trees": {"choices": [1000]},
+        "lightgbm_shrinkage": {"low": 0.02, "high": 0.2, "log": True},
+        "lightgbm_max_leaves": {"low": 4, "high": 128, "log": True},
+        "lightgbm_min_samples_leaf": {"low": 2, "high": 100, "log": True},
+        "lightgbm_l2": {"low": 1e-3, "high": 10.0, "log": True},
+        "lightgbm_features_per_tree": {"low": 0.4, "high": 1.0},
+        "lightgbm_samples_per_tree": {"low": 0.5, "high": 1.0},
+        "lightgbm_random_thresholds": {"choices": [False, True]},
+    },
+    "catboost": {
+        "catboost_num_trees": {"choices": [1000]},
+        "catboost_shrinkage": {"low": 0.02, "high": 0.2, "log": True},
+        "catboost_depth": {"low": 3, "high": 8},
+        "catboost_l2": {"low": 1.0, "high": 30.0, "log": True},
+        "catboost_random_strength": {"low": 0.0, "high": 2.0},
+        "catboost_features_per_split": {"low": 0.4, "high": 1.0},
+    },
+    "xgboost": {
+        "xgboost_num_trees": {"choices": [1000]},
+        "xgboost_shrinkage": {"low": 0.02, "high": 0.2, "log": True},
+        "xgboost_max_depth": {"low": 3, "high": 10},
+        "xgboost_min_child_weight": {"low": 0.1, "high": 20.0, "log": True},
+        "xgboost_l2": {"low": 1e-2, "high": 10.0, "log": True},
+        "xgboost_features_per_tree": {"low": 0.4, "high": 1.0},
+        "xgboost_samples_per_tree": {"low": 0.5, "high": 1.0},
     },
     "forest": {
         "forest_num_trees": {"choices": [200]},
@@ -107,6 +146,67 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "boosted_trees_l2": 1.0,
         },
     ],
+    "lightgbm": [
+        {
+            "lightgbm_num_trees": 1000,
+            "lightgbm_shrinkage": 0.05,
+            "lightgbm_max_leaves": 31,
+            "lightgbm_min_samples_leaf": 20,
+            "lightgbm_l2": 1e-3,
+            "lightgbm_features_per_tree": 0.8,
+            "lightgbm_samples_per_tree": 0.8,
+            "lightgbm_random_thresholds": False,
+        },
+        {
+            "lightgbm_num_trees": 1000,
+            "lightgbm_shrinkage": 0.05,
+            "lightgbm_max_leaves": 7,
+            "lightgbm_min_samples_leaf": 10,
+            "lightgbm_l2": 1.0,
+            "lightgbm_features_per_tree": 0.6,
+            "lightgbm_samples_per_tree": 0.8,
+            "lightgbm_random_thresholds": False,
+        },
+        {
+            "lightgbm_num_trees": 1000,
+            "lightgbm_shrinkage": 0.1,
+            "lightgbm_max_leaves": 31,
+            "lightgbm_min_samples_leaf": 20,
+            "lightgbm_l2": 1e-3,
+            "lightgbm_features_per_tree": 0.8,
+            "lightgbm_samples_per_tree": 0.8,
+            "lightgbm_random_thresholds": True,
+        },
+    ],
+    "catboost": [
+        {
+            "catboost_num_trees": 1000,
+            "catboost_shrinkage": 0.08,
+            "catboost_depth": 6,
+            "catboost_l2": 3.0,
+            "catboost_random_strength": 1.0,
+            "catboost_features_per_split": 1.0,
+        },
+        {
+            "catboost_num_trees": 1000,
+            "catboost_shrinkage": 0.08,
+            "catboost_depth": 4,
+            "catboost_l2": 5.0,
+            "catboost_random_strength": 1.0,
+            "catboost_features_per_split": 0.7,
+        },
+    ],
+    "xgboost": [
+        {
+            "xgboost_num_trees": 1000,
+            "xgboost_shrinkage": 0.05,
+            "xgboost_max_depth": 6,
+            "xgboost_min_child_weight": 1.0,
+            "xgboost_l2": 1.0,
+            "xgboost_features_per_tree": 0.8,
+            "xgboost_samples_per_tree": 0.8,
+        },
+    ],
     "forest": [
         {"forest_num_trees": 200, "forest_min_samples_leaf": 1, "forest_features_per_split": 0.5},
         {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
@@ -140,13 +240,38 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
         kind: The kind of sample.
         learning: The data, for its size.
     """
-    families = FAMILIES[kind]
-    is_large = (
-        learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs) > _MAX_TREE_NUMBERS
+    left_out: set[Family] = {family for family in FAMILIES[kind] if _is_missing(family)}
+    if "lightgbm" not in left_out:
+        left_out.add("boosted_trees")  # scikit-learn's grow the same trees, only slower
+    size = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs)
+    if size > _MAX_TREE_NUMBERS:
+        left_out |= {"boosted_trees", "forest"}
+    return tuple(family for family in FAMILIES[kind] if family not in left_out)
+
+
+def missing_note(kind: SampleKind) -> str | None:
+    """Return a note about families whose packages are not installed, or None if there are none.
+
+    Args:
+        kind: The kind of sample.
+    """
+    missing = [LIBRARIES[family] for family in FAMILIES[kind] if _is_missing(family)]
+    if not missing:
+        return None
+    verb = "is" if len(missing) == 1 else "are"
+    return (
+        f"{_in_words(missing)} {verb} not installed, so only other models are tried. Install"
+        f" with: {install_command('tables')}"
     )
-    return tuple(
-        family for family in families if not (is_large and family in ("boosted_trees", "forest"))
-    )
+
+
+def _in_words(names: list[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _is_missing(family: Family) -> bool:
+    return family in LIBRARIES and importlib.util.find_spec(family) is None
 
 
 def experiment_for(
@@ -268,7 +393,9 @@ def _search_for(
             "low": min_samples_leaf,
             "high": 10 * min_samples_leaf,
         }
-    trained = [family for family in families if family not in ("boosted_trees", "forest")]
+    trained = [family for family in families if family not in _FITTED]
+    if not trained:
+        return search
     low, high = _LR["images" if kind == "images" else "mlp"]
     steps = {"lr": {"low": low, "high": high, "log": True}, **_DECAY}
     return search | {
@@ -290,4 +417,4 @@ def _batch_for(num_train: int) -> int:
 def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:
     """Return the number of epochs: small data needs more of them for the same number of steps."""
     steps, most = _STEPS_AND_EPOCHS[kind]
-    return int(min(most, max(8, steps * batch / num_train)))
+    return int(min(most, max(_MIN_EPOCHS, steps * batch / num_train)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,7 +121,11 @@ def create(
 
     Arguments and errors as in `automl`.
     """
-    from workbench.runs.automl.candidates import experiment_for, first_configurations
+    from workbench.runs.automl.candidates import (
+        experiment_for,
+        first_configurations,
+        missing_note,
+    )
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
     from workbench.runs.automl.scores import check_metric
@@ -140,6 +145,8 @@ def create(
     check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)
+    if note := missing_note(problem.kind):
+        held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
     sha256, payload = pack(held_out)
     experiment = experiment_for(
         problem.kind,

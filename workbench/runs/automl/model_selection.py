@@ -9,12 +9,14 @@ choice cannot depend on them.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -252,14 +254,21 @@ def _judge(
     interpreter: Interpreter,
     targets: np.ndarray,
 ) -> Candidate:
-    """Predict the validation samples with a configuration, one model in memory at a time."""
-    from workbench.training.trained_model import outputs_of
+    """Predict the validation samples with a configuration, one model in memory at a time.
+
+    A model that was fitted at once has stored its predictions.
+    """
+    from workbench.training.trained_model import outputs_of, stored_outputs
 
     classes = interpreter.task == "classification"
     predictions = []
     for number in folds:
-        model = _model(run, trials[number], learning, number)
-        outputs = outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
+        inputs = learning.folds[number].validation_inputs
+        with _checkpoint(run, trials[number]) as path:
+            outputs = stored_outputs(path, len(inputs), classes=classes)
+        if outputs is None:
+            model = _model(run, trials[number], learning, number)
+            outputs = outputs_of(model, inputs, classes=classes)
         predictions.append(interpreter.readers[number].in_units(outputs))
     predicted = np.concatenate(predictions)
     first = trials[folds[0]]
@@ -268,15 +277,22 @@ def _judge(
     return Candidate(first.number, family, dict(first.params), {}, predicted, loss)
 
 
-def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
+@contextlib.contextmanager
+def _checkpoint(run: Run, trial: Trial) -> Iterator[Path]:
     from workbench.training.checkpoint import fetched
-    from workbench.training.trained_model import load_model
 
     assert trial.best_checkpoint is not None
     artifacts, name = find_moved(
         run.store.artifacts_of(run.run_id), run.run_id, trial.best_checkpoint
     )
     with fetched(artifacts, name) as path:
+        yield path
+
+
+def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:
+    from workbench.training.trained_model import load_model
+
+    with _checkpoint(run, trial) as path:
         return load_model(
             run.experiment,
             trial.params,

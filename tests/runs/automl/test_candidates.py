@@ -1,0 +1,69 @@
+"""Which families are tried on which data, and with what they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.runs.automl import candidates
+from workbench.runs.automl.candidates import (
+    LIBRARIES,
+    experiment_for,
+    families_for,
+    first_configurations,
+    missing_note,
+)
+from workbench.runs.automl.preparation import LearningData, prepare
+from workbench.runs.automl.task_detection import read_problem
+
+SEEDS = [0, 1, 2, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def learning() -> LearningData:
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"x": random.normal(size=90), "y": random.normal(size=90)})
+    return prepare(read_problem(table, "y"), 0, SEEDS)[0]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *installed: str) -> None:
+    monkeypatch.setattr(
+        candidates.importlib.util, "find_spec", lambda name: name if name in installed else None
+    )
+
+
+def experiment(learning: LearningData, **changes: Any) -> Any:
+    fields: dict[str, Any] = {"held_out": "0" * 64, "time_s": 60.0, "seed": 0, "name": "run"}
+    return experiment_for("table", learning, task="regression", **fields | changes)
+
+
+def test_families_whose_package_is_missing_are_left_out_with_a_note(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, "xgboost")
+    assert families_for("table", learning) == ("mlp", "xgboost", "forest", "boosted_trees")
+    note = missing_note("table")
+    assert note is not None
+    assert note.startswith("LightGBM and CatBoost are not installed, so only other models")
+    assert "tables" in note
+    assert missing_note("images") is None
+
+    install(monkeypatch, *LIBRARIES)
+    assert "boosted_trees" not in families_for("table", learning)
+    assert missing_note("table") is None
+
+
+def test_first_configurations_take_turns_and_are_in_the_search_space(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, *LIBRARIES)
+    made = experiment(learning)
+    first = first_configurations(made)
+    families = families_for("table", learning)
+    assert [params["family"] for params in first[: len(families)]] == list(families)
+    for params in first:
+        for name, value in params.items():
+            assert made.search.root[name].contains(value), (name, value)
