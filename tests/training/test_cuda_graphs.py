@@ -232,10 +232,10 @@ class TestRecorder:
     ("plan", "hardware", "problem"),
     [
         ({}, Hardware(), "a CPU has no CUDA graphs"),
-        ({"workers": 2}, GPU, "one worker computes alone"),
+        ({"workers": 2}, GPU, "can only record a single worker"),
         ({"recompute": "blocks"}, GPU, "no recomputed blocks"),
-        ({"strategy": "zero1"}, GPU, "one worker computes alone"),
-        ({"strategy": "ddp"}, GPU, "one worker computes alone"),
+        ({"strategy": "zero1"}, GPU, "can only record a single worker"),
+        ({"strategy": "ddp"}, GPU, "can only record a single worker"),
     ],
 )
 def test_what_cannot_be_recorded_is_refused(

@@ -181,7 +181,7 @@ def test_a_trial_that_begins_anew_because_its_checkpoint_is_damaged_notes_that(
 
     assert run_trial(order(tmp_path, resume=True), report).state == "stopped"
     assert [event.type for event in events[:2]] == ["noted", "trial_planned"]
-    assert "starts from the beginning: its checkpoint is damaged" in str(events[0])
+    assert "starts again, because its checkpoint is damaged" in str(events[0])
 
 
 class Payload:

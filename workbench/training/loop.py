@@ -1,8 +1,8 @@
-"""The one loop: epochs of optimizer steps, evaluations, checkpoints and reports, for any strategy.
+"""The training loop for all strategies: steps, evaluations, checkpoints and reports.
 
-The loop knows its rank but never how workers exchange anything. What it needs from the others comes
-from `strategy.total`, at steps on which all workers agree. Between reports it neither waits for the
-device nor looks at a loss. `assembly` makes model, data and optimizer.
+The loop knows its rank, but not how workers exchange anything. It only exchanges values at steps
+that all workers agree on, or one of them would wait forever. Between reports it neither waits for
+the device nor reads a loss. Making model, data and optimizer is left to `assembly`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def train(task: TrialTask, report: Report) -> Outcome:
 
     Args:
         task: The order.
-        report: Takes events, and returns whether the trial should stop. Called on rank 0 only.
+        report: Receives events, and returns whether the trial should stop. Called on rank 0 only.
 
     Returns:
-        How it ended.
+        How the training ended.
 
     Raises:
         WorkbenchError: If the experiment cannot be trained with this configuration.
@@ -72,7 +72,7 @@ def train(task: TrialTask, report: Report) -> Outcome:
 
 
 class _Loop:
-    """One attempt: its position and its next steps."""
+    """One attempt at a trial, and its position in the training."""
 
     def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
         self._task = task
@@ -88,7 +88,7 @@ class _Loop:
         self._saved_s = started_s
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
-        # The step whose weights are kept, if this attempt has saved them.
+        # The step whose weights are the best so far, if this attempt has saved them.
         self._kept_step: int | None = None
         self._costs = ModelCosts(task.experiment, parts.model_bytes)
         self._window = Window(parts.worker)
@@ -105,9 +105,9 @@ class _Loop:
         )
         if settings.follows_noise and not self._noise.measures:
             raise ExperimentError(
-                "adascale follows the noise of the gradients, which cannot be measured here: the"
-                " model is divided among workers, or steps of one part are normalised as a whole or"
-                " have one sample",
+                "adascale needs the noise of the gradients, which cannot be measured here: the"
+                " model is divided among workers, or a step has only one part and its loss cannot"
+                " be divided",
                 field="training.lr_rule",
                 next_step=(
                     "Set plan.accumulation to 2 or more, plan.stages and plan.tensor to 1, or"
@@ -124,10 +124,10 @@ class _Loop:
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
-        """Train until the end or a stop, and return what the exported checkpoint reached."""
+        """Train until the end or a stop, and return how it ended."""
         if self._task.resume:
             self._resume()
-        self._note_on_beginning()
+        self._note_assembly()
         parts = self._parts
         planned = self._events.planned(
             parts.settings.plan,
@@ -149,11 +149,11 @@ class _Loop:
         )
         return Outcome("complete", self._step, self._value.result())
 
-    def _note_on_beginning(self) -> None:
-        """Note how the training was assembled.
+    def _note_assembly(self) -> None:
+        """Report notes on how the training was assembled.
 
-        Also, once in a run, what of the user's loaders is followed otherwise, and whether samples
-        mix.
+        The first trial of a run also reports which options of your loaders work differently here,
+        and whether the samples of a batch affect each other.
         """
         task, parts = self._task, self._parts
         for note in notes_on_assembly(task, parts):
@@ -173,7 +173,7 @@ class _Loop:
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
         strategy, profiler = parts.strategy, parts.profiler
-        # Looked up once, because checking a protocol takes too long for each step.
+        # Looked up once, because checking a protocol at each step takes too long.
         rate_setting = strategy if isinstance(strategy, RateSetting) else None
         counting: StepCounting | None = None
         if parts.loss.is_counted and isinstance(strategy, StepCounting):
@@ -182,6 +182,7 @@ class _Loop:
         for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
             began_s = perf_counter()
+            # Some strategies update parameters within `forward_backward`, and need the rate now.
             if rate_setting is not None:
                 rate_setting.set_rate(self._lr())
             if batch.is_measured:
@@ -193,6 +194,7 @@ class _Loop:
             else:
                 loss = strategy.forward_backward(batch)
             strategy.update(self._lr())
+            # The rate of a step belongs to its number before it is counted.
             self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
@@ -206,7 +208,10 @@ class _Loop:
         return None
 
     def _coming_steps(self) -> Iterator[WorkerBatch]:
-        """Yield the remaining steps of the epoch. Loaders read ahead of the training."""
+        """Yield the remaining steps of the epoch.
+
+        Loaders read ahead of the training, so this must not depend on the results of steps.
+        """
         parts, worker = self._parts, self._parts.worker
         batches = parts.train.batches(
             global_batch=parts.settings.plan.global_batch,
@@ -227,16 +232,16 @@ class _Loop:
             )
 
     def _note_compiling(self, loss: torch.Tensor, began_s: float, num_samples: int) -> None:
-        """Tell a step in which code was made from those whose speed counts."""
+        """Exclude a step that has compiled something from the measured speed."""
         if num_compiled() == self._num_compiled:
             return
-        loss.item()  # on a GPU the step may still be under way
+        loss.item()  # waits for the GPU, which may still be computing the step
         elapsed_s = perf_counter() - began_s
         self._num_compiled, self._compile_s = num_compiled(), (self._compile_s or 0.0) + elapsed_s
-        self._window.leave_out(elapsed_s, num_samples)
+        self._window.exclude(elapsed_s, num_samples)
         self._parts.profiler.close_window()
         if self._is_first_of_run:
-            message = f"compiled in {elapsed_s:.1f} s, which does not count for the speed"
+            message = f"compiled in {elapsed_s:.1f} s, which is not counted in the speed"
             self._report(Noted(level="info", message=message, trial=self._task.trial))
 
     @property
@@ -248,7 +253,11 @@ class _Loop:
         return self._peak_lr * self._parts.schedule.factor(self._step)
 
     def _follow_noise(self) -> None:
-        """Update the rate of adascale at every measured step. Other readings follow the clock."""
+        """Update the rate of adascale after a measured step.
+
+        All other readings of the noise come with the reports, so they depend on the clock. The rate
+        must not, or a resumed training would differ.
+        """
         settings = self._parts.settings
         if settings.follows_noise:
             self._noise.read()
@@ -256,6 +265,7 @@ class _Loop:
 
     def _read_window(self) -> Outcome | None:
         """Read the window, as all workers do at this step, and report it if it is old enough."""
+        # Clocks differ between workers. Reading the window also agrees on whether to save now.
         limit_s = self._parts.settings.training.checkpoint_after
         reading = self._window.read(
             limit_s is not None and perf_counter() - self._saved_s > limit_s
@@ -285,8 +295,8 @@ class _Loop:
         ended, is_best = None, False
         if is_last or self._epochs_done % training.evaluate_every == 0:
             ended, is_best = self._evaluate()
-        # A report comes before the checkpoint that covers it: a crash between them repeats an
-        # epoch, the other order would lose a report.
+        # Report first, then save. A crash in between repeats an epoch. In the other order, a crash
+        # would lose the report.
         is_due = ended is None and (is_last or self._epochs_done % training.checkpoint_every == 0)
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
@@ -294,6 +304,7 @@ class _Loop:
 
     def _evaluate(self) -> tuple[Outcome | None, bool]:
         parts = self._parts
+        # Close the window before evaluating, so that the speed is the speed of training.
         speeds = self._report_event({}, float(self._epochs_done))
         values = {"train_loss": self._window.epoch_mean()}
         plan, worker = parts.settings.plan, parts.worker
@@ -312,6 +323,7 @@ class _Loop:
         self._values = values
         self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)
+        # If the value of a trial is its last evaluation, the last weights are kept, not the best.
         if not self._value.follows_best:
             is_best = self._epochs_done == self._last_epoch
         elapsed_s = perf_counter() - self._started_s
@@ -365,6 +377,7 @@ class _Loop:
                 "random": worker.group.gather(checkpoint.random_states()),
             }
             path = ""
+            # `state` gathers the whole model on rank 0, which may not have room for a large one.
             is_large = self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
             if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
                 path = checkpoint.save_in_parts(
@@ -386,10 +399,11 @@ class _Loop:
 
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
-        # A trial that is the same training takes over all that was left.
+        # Without a segment, this is the same training as before, in another trial. It takes over
+        # the checkpoints as if they were its own.
         if before is not None and self._task.segment is None:
             take_over(self._task)
-            self._parts.worker.group.gather(None)  # once it is there, every rank reads it
+            self._parts.worker.group.gather(None)  # no rank reads before the files are there
             before = None
         content = checkpoint.read_latest(self._task.checkpoints)
         is_own = content is not None or before is None
@@ -397,7 +411,7 @@ class _Loop:
             content = self._read_continued(before)
         if content is None:
             if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
-                message = "the trial starts from the beginning: its checkpoint is damaged"
+                message = "the trial starts again, because its checkpoint is damaged"
                 self._report(Noted(level="warning", message=message, trial=self._task.trial))
             return
         self._parts.strategy.load(content["strategy"])
@@ -414,21 +428,22 @@ class _Loop:
         rank = self._parts.worker.rank
         if rank < len(content["random"]):
             checkpoint.set_random_states(content["random"][rank])
-        else:  # there were fewer workers then
+        else:  # the checkpoint is from a training with fewer workers
             torch.manual_seed(self._task.seed + rank + self._step)
 
     def _read_continued(self, folder: Artifacts) -> dict[str, Any]:
-        """Return the checkpoint of the trial continued, with this trial's hyperparameters."""
+        """Return the checkpoint of the continued trial, with this trial's hyperparameters."""
         content = checkpoint.read_latest(folder)
         if content is None:
             raise self._task.nothing_to_continue()
         strategy = self._parts.strategy
-        # No tensor of this state is read. `state` would assemble the whole model on each worker.
+        # Only hyperparameters are read from it. If possible, avoid `state`, which would assemble
+        # the whole model.
         own = strategy.parts().rest if isinstance(strategy, WritableInParts) else strategy.state()
         take_hyperparameters(
             content["strategy"].get("optimizer"),
             own.get("optimizer"),
             self._parts.settings.training,
         )
-        # With another batch an epoch has another number of steps.
+        # With another batch size, an epoch has another number of steps.
         return content | {"step": content["epochs_done"] * self._steps_per_epoch}

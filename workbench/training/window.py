@@ -115,7 +115,7 @@ class Window:
             self._unread.clear()
         return self._own_epoch_sum
 
-    def leave_out(self, elapsed_s: float, num_samples: int) -> None:
+    def exclude(self, elapsed_s: float, num_samples: int) -> None:
         """Keep a step that was added, such as one of a warm-up, out of the speed."""
         self._started_s += elapsed_s
         self._num_untimed += num_samples

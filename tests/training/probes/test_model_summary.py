@@ -174,7 +174,7 @@ def test_data_that_is_missing_is_an_error_of_the_data() -> None:
 def test_a_model_with_fewer_outputs_than_classes_is_told_of() -> None:
     [problem] = picture(model="own_pictured:narrow").problems
     assert problem.field == "model"
-    assert problem.problem == "returns 7 numbers and the data has 10 classes"
+    assert problem.problem == "the model returns 7 numbers, but the data has 10 classes"
 
 
 def test_a_loss_that_cannot_take_the_outputs_is_told_of() -> None:

@@ -349,7 +349,7 @@ def test_shards_are_not_tried_at_a_size_that_smaller_ones_say_is_too_large() -> 
     )
     assert ended.state == "complete", ended.traceback
     assert [event.fits for event in events] == [True, True, False]
-    assert "by smaller ones" in str(events[2].message)
+    assert "by smaller micro batches" in str(events[2].message)
     assert events[2].peak_bytes is None
 
 

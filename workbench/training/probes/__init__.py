@@ -1,4 +1,5 @@
-"""Short measured trainings: timed steps, memory, rising rates, summaries of model and data.
+"""Short measured trainings: timed steps, memory, learning rate tests, summaries of model and data.
 
-`measurements` lists what can be ordered. `performance` and `advisor` use the results.
+`measurements` lists the kinds of measurements. Using the results is left to `performance` and
+`advisor`.
 """

@@ -1,9 +1,10 @@
-"""How deep a network, how long a sequence and how large a batch fit a memory, before anything runs.
+"""Finds how deep a network, how long a sequence and how large a batch fit a memory. Runs nothing.
 
-Steps are traced on fake tensors, in a child process as in `memory_estimate`. A peak grows linearly
-with the samples, so two batches are enough. For depths and lengths, traces come ever closer to the
-largest size that fits. For recomputation that adapts to the memory, it also computes the part of
-the forward pass that is repeated halfway between the largest sizes without and with recomputation.
+Steps are traced on fake tensors in a child process, as in `memory_estimate`. A peak grows linearly
+with the samples, so two batches are enough. For depths and lengths, each trace comes closer to the
+largest size that fits. Halfway between the largest sizes without and with recomputation, it also
+computes which part of the forward pass must be repeated if only as many blocks are recomputed as
+the memory requires.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Size = Literal["depth", "length", "batch"]
 SIZES: tuple[Size, ...] = ("depth", "length", "batch")
 WAYS: tuple[Way, ...] = ("torch", "none", "blocks")
 _MAX_SIZE = 2**20
-"""Longer sequences and larger batches are not looked for."""
+"""The largest sequence and batch that are tried."""
 _TIMEOUT_S = 1800.0
 
 
@@ -42,7 +43,7 @@ class Depth:
     Attributes:
         name: The parameter of the model.
         now: Its value in the experiment.
-        values: The values that it may have, in rising order.
+        values: The values that it may have, in ascending order.
     """
 
     name: str
@@ -59,13 +60,14 @@ class Capacity:
         size: The size that is varied, with everything else as in the experiment: the depth of the
             network, the length of a sequence, or the micro batch.
         now: The size in the experiment.
-        largest: The largest size that fits for each way to make a step (0 if none does): a loop in
-            plain torch, no recomputation, recomputation of all blocks. Ways that the model does not
+        largest: The largest size that fits, for each way to make a step: a loop in plain torch, no
+            recomputation, recomputation of all blocks. 0 if none fits. Ways that the model does not
             support are missing.
-        most: The largest size that was tried. The model may set it.
+        most: The largest size that was allowed. The model may limit it.
         halfway: The size in the middle between the largest without and with recomputation, or None
             if there is none between.
-        again: The part of the blocks' forward pass that must be computed again there, from 0 to 1.
+        again: The part of the blocks' forward pass that must be recomputed at that size, from 0 to
+            1.
     """
 
     limit_bytes: int
@@ -85,18 +87,18 @@ def find_capacity(
     plan: PartialPlan,
     depth: Depth | None,
 ) -> list[Capacity]:
-    """Find the largest sizes that fit some memories.
+    """Find the largest sizes that fit each of some memories.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         params: The configuration.
-        limits_bytes: Memories of one worker that may be used, each > 0.
+        limits_bytes: Bytes that one worker may use, each > 0.
         plan: The decided part of the plan, with one worker and a micro batch.
-        depth: How its layers are counted, or None if it has no such number.
+        depth: How the layers of the model are counted, or None if it has no such number.
 
     Raises:
         ExperimentError: If the model cannot be traced.
-        RunError: If the process that traces ends without an answer.
+        RunError: If the child process ends without an answer.
     """
     question = {
         "params": dict(params),
@@ -104,7 +106,7 @@ def find_capacity(
         "plan": plan.to_json(),
         "depth": None if depth is None else dataclasses.asdict(depth),
     }
-    purpose = "what fits could not be found"
+    purpose = "the largest sizes could not be found"
     return [
         Capacity(**capacity)
         for capacity in query(__name__, experiment, question, purpose=purpose, timeout_s=_TIMEOUT_S)
@@ -120,12 +122,13 @@ def largest_fitting(
 ) -> int:
     """Return the largest size whose peak fits, or 0 if none does.
 
-    Each peak costs a trace, and peaks are nearly linear. So guesses follow the line through the
-    sizes nearest to the limit, and bisect if that does not help. The next larger size is not traced
-    if the line shows, within the error that it has had so far, that it does not fit.
+    Each peak costs a trace, and peaks are nearly linear. So a guess is where the line through the
+    two sizes nearest to the limit meets the limit. If that makes slow progress, the next guess
+    bisects. The search ends early if the line says that the next larger size does not fit, by more
+    than the last error of the line.
 
     Args:
-        peak_bytes: Returns the peak of a size. It never falls with the size.
+        peak_bytes: Returns the peak of a size. It must never fall with the size.
         limit_bytes: The memory.
         start: The first size to try, at least 1.
         most: The largest size to try.
@@ -150,6 +153,7 @@ def largest_fitting(
                 break
         else:
             high = guess
+        # Slow: three tries have passed, and this one has not even halved the interval.
         is_slow = high - low > width // 2 and high <= most and num_tried > 3
         if is_slow:
             on_line = (low + high) // 2
@@ -160,9 +164,9 @@ def largest_fitting(
 
 
 def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> float:
-    """Return the peak of a size on the line through the two that are nearest to the limit.
+    """Return the peak of a size on the line through the two peaks nearest to the limit.
 
-    Nan if unknown.
+    NaN if there are fewer than two peaks.
     """
     nearest = sorted(peaks, key=lambda other: abs(peaks[other] - limit_bytes))[:2]
     if len(nearest) < 2:
@@ -172,7 +176,7 @@ def _peak_on_line(peaks: Mapping[int, float], limit_bytes: float, size: int) -> 
 
 
 def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
-    """Return where the line through the two tried sizes that are nearest to the limit meets it."""
+    """Return the size at which the line through the two peaks nearest to the limit meets it."""
     nearest = sorted(peaks, key=lambda size: abs(peaks[size] - limit_bytes))[:2]
     if len(nearest) < 2:
         if low:
@@ -186,7 +190,7 @@ def _on_line(peaks: Mapping[int, float], limit_bytes: float, low: int) -> int:
 
 
 def largest_on_lines(steps: Mapping[int, StepMemory], limit_bytes: float, most: int) -> int:
-    """Return the largest size that fits if each peak of a step is a line, or 0 if none does.
+    """Return the largest size that fits if peaks grow linearly, or 0 if none does.
 
     Args:
         steps: Steps at two sizes.
@@ -218,13 +222,13 @@ class _Search:
         self._usual = self._trial("none", None, None)
 
     def capacities(self, limit_bytes: int) -> list[Capacity]:
-        """Return what fits a memory."""
+        """Return the largest sizes that fit a memory."""
         return [
             self._capacity(limit_bytes, size, now) for size in SIZES if (now := self._now(size))
         ]
 
     def _now(self, size: Size) -> int | None:
-        """Return how large the experiment is, None where it has no such size."""
+        """Return the size in the experiment, or None if it has no such size."""
         if size == "batch":
             return self._plan.micro_batch
         if size == "length":
@@ -282,12 +286,12 @@ class _Search:
         return values[place - 1]
 
     def _again(self, limit_bytes: int, size: Size, value: int) -> float | None:
-        """Return the part of the blocks' forward pass that must be computed again."""
+        """Return the part of the blocks' forward pass that must be recomputed."""
         depth, length, micro_batch = self._arguments(size, value)
         cost = self._trial("blocks", depth, length).pass_cost(micro_batch)
         # Memory other than activations does not depend on which of them are kept.
-        beside_bytes = _peak_bytes(self._step("blocks", size, value)) - cost.least_bytes
-        kept = cost.choose_kept(limit_bytes - beside_bytes)
+        other_bytes = _peak_bytes(self._step("blocks", size, value)) - cost.least_bytes
+        kept = cost.choose_kept(limit_bytes - other_bytes)
         whole_s = cost.again_s([False] * len(cost.blocks))
         if kept is None or not whole_s:
             return None

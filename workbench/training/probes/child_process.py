@@ -1,8 +1,8 @@
 """Asks a child process a question about an experiment.
 
-Your code may do anything there (read values that do not exist, fill the memory, end the process).
-It leaves the calling process unchanged, and none of its imports stay. A module answers the
-question.
+Your code may do anything there: read values that do not exist, fill the memory, or end the process.
+The calling process does not change, and does not keep your imports. Answering is left to a module
+for each question.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def query(
     """Return the answer of a module to a question about an experiment.
 
     Args:
-        module: The module. Run as a program, it calls `answer`.
+        module: The module. It calls `answer` when it is run as a program.
         experiment: The experiment, with its embedded objects.
         question: Plain values.
         purpose: The message if there is no answer, such as "memory could not be estimated".
@@ -93,14 +93,14 @@ def _run(module: str, text: str, timeout_s: float) -> subprocess.CompletedProces
 
 
 def answer(function: Callable[[Experiment, dict[str, Any]], Any]) -> None:
-    """Read an order from stdin, and print the function's answer to its experiment and question."""
+    """Read an experiment and a question from stdin, and print the function's answer to stdout."""
     order = json.load(sys.stdin)
     sys.path[:] = dict.fromkeys([*order["search_path"], *sys.path])
     payloads = {name: bytes.fromhex(payload) for name, payload in order["payloads"].items()}
     reply: dict[str, Any]
     try:
         experiment = Experiment(**order["experiment"]).with_payloads(payloads)
-        with contextlib.redirect_stdout(sys.stderr):  # output of your code is not an answer
+        with contextlib.redirect_stdout(sys.stderr):  # your code may print, and stdout is ours
             reply = {"answer": function(experiment, order["question"])}
     except WorkbenchError as error:
         reply = {"kind": type(error).__name__, "refused": error.to_json()}

@@ -1,7 +1,7 @@
 """A summary of the data of an experiment, made in a child process.
 
 It runs as a program, `python -m workbench.training.probes.data_summary`, so that the calling
-process keeps no data and imports no user code. `data.preview` makes the summary.
+process keeps no data and imports no user code. Making the summary is left to `data.preview`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from workbench.training.probes.child_process import answer, query
 def picture_data(
     experiment: Experiment, *, needed_samples_per_s: float | None = None, num_samples: int = 12
 ) -> dict[str, Any]:
-    """Summarise the data of an experiment. Takes as long as reading the data.
+    """Summarise the data of an experiment. This takes as long as reading the data.
 
     Args:
         experiment: The experiment.
-        needed_samples_per_s: The samples per second that the training reads, if that was measured.
+        needed_samples_per_s: Samples per second that the training reads, if measured.
         num_samples: Samples to show, at least 1.
 
     Returns:
@@ -37,7 +37,7 @@ def picture_data(
     """
     if experiment.data is None:
         raise ExperimentError(
-            "a train function reads its own data, so none is shown", field="train"
+            "a train function reads its own data, so it cannot be shown", field="train"
         )
     question = {"needed_samples_per_s": needed_samples_per_s, "num_samples": num_samples}
     return query(__name__, experiment, question, purpose="the data could not be inspected")

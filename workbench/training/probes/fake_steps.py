@@ -1,6 +1,6 @@
-"""The steps of a trial on fake tensors: the real model, strategy and optimizer, without memory.
+"""Steps of a trial on fake tensors: the real model, strategy and optimizer, without memory.
 
-Use it only in a child process; see `memory_estimate`.
+Use it only in a child process. See `memory_estimate`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CPU = torch.device("cpu")
 
 
 class _PretendedGroup(Group):
-    """The group of a worker whose companions do not exist: every exchange returns at once."""
+    """The group of a worker, without the other workers. Every exchange returns at once."""
 
     def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
         """Pretend to join.
@@ -83,12 +83,12 @@ class _PretendedGroup(Group):
         self._joined = True
 
     def mesh(self, **sizes: int) -> Any:
-        """Return the mesh, which is made of tensors that have values."""
+        """Return the mesh. Torch reads the values of its tensors, so they must be real."""
         with unset_fake_temporarily():
             return super().mesh(**sizes)
 
     def across(self, size: int) -> Part:
-        """Return one worker: what replicas exchange takes no memory that stays."""
+        """Return one worker, because exchanges between replicas take no lasting memory."""
         return Part()
 
     def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
@@ -106,23 +106,24 @@ class _PretendedGroup(Group):
 
 
 class _FakeTensors(FakeTensorMode):
-    """Tensors without values, except those of device meshes, which torch needs between steps."""
+    """Tensors without values, except for tensors of device meshes, whose values torch reads."""
 
     def __init__(self) -> None:
-        """Let tensors with values meet them.
+        """Allow operations with real tensors.
 
-        A number that is assigned to a part of a tensor becomes one.
+        If a number is assigned to a part of a fake tensor, torch makes a real tensor of it.
         """
         super().__init__(allow_non_fake_inputs=True)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # No fake tensor takes part: compute on the real ones.
         if not types and any(isinstance(value, Tensor) for value in args):
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class FakeTrial:
-    """One configuration of an experiment, ready to be stepped at any micro batch."""
+    """One configuration of an experiment, which can make steps at any micro batch."""
 
     def __init__(
         self,
@@ -133,13 +134,13 @@ class FakeTrial:
         length: int | None = None,
         datasets: Datasets | None = None,
     ) -> None:
-        """Load the data, whose shapes are used.
+        """Load the data, for its shapes.
 
         Args:
             experiment: The experiment.
             params: The configuration.
-            plan: Decisions about the plan, which take precedence over both.
-            length: Length of a sample, instead of the sequences in the data.
+            plan: Decisions about the plan. They take precedence over experiment and configuration.
+            length: Length of a sample, instead of the length in the data.
             datasets: The data, if it is loaded already.
 
         Raises:
@@ -148,7 +149,8 @@ class FakeTrial:
         self._experiment, self._params = experiment, params
         self.datasets = self._datasets = datasets or load_trial_data("estimate", experiment)
         self._length, self._data_length = length, next(iter(self._datasets.input_shape), None)
-        # A batch that fits no memory may also exceed the train set.
+        # The number of samples is not passed: a batch that does not fit may also be larger than the
+        # training data, and must be traced anyway.
         self._settings = resolve(
             experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
         )
@@ -170,7 +172,7 @@ class FakeTrial:
 
     @property
     def length(self) -> int | None:
-        """Positions of a sample, None where samples are not sequences."""
+        """Length of a sample, or None if samples are not sequences."""
         shape = self._datasets.input_shape
         is_sequence = len(shape) == 2 or (
             len(shape) == 1 and self._datasets.vocabulary_size is not None
@@ -180,7 +182,7 @@ class FakeTrial:
         return shape[0]
 
     def pass_cost(self, micro_batch: int) -> PassCost:
-        """Return the activations of a forward pass on one worker, and the cost of its blocks.
+        """Return the activations of a forward pass on one worker, and the costs of its blocks.
 
         Args:
             micro_batch: Samples of the pass.
@@ -206,8 +208,8 @@ class FakeTrial:
         """Return the memory of the last of some steps.
 
         Args:
-            micro_batch: Samples that the worker takes at once.
-            num_steps: Steps to make. From the second on there is an optimizer state.
+            micro_batch: Samples that the worker computes at once.
+            num_steps: Steps to make. The optimizer has its state from the second step on.
 
         Raises:
             ExperimentError: If the memory of the model cannot be estimated without real values.
@@ -216,9 +218,9 @@ class FakeTrial:
             return self._step_memory(micro_batch, num_steps)
 
     def plain_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
-        """Return what steps of a loop hold that is written in plain torch.
+        """Return the memory of a loop that is written in plain torch.
 
-        Arguments as in `step_memory`.
+        See `step_memory` for the arguments.
         """
         with _needing_no_values():
             return self._stage_memory(micro_batch, num_steps, 0, None, PlainLoop)[0]
@@ -238,13 +240,13 @@ class FakeTrial:
         received: Tensor | None,
         way: type[Any] | None = None,
     ) -> tuple[StepMemory, Tensor | None]:
-        """Return the memory of a stage of the model, and the shape that it sends on."""
+        """Return the memory of a stage of the model, and the tensor that it sends on."""
         settings, made = self._settings, []
         plan, name = settings.plan, settings.plan.strategy
-        # Gradients that a group exchanges stay allocated between steps, as between two micro
-        # batches.
+        # Two micro batches have the same peak as any larger number. Workers that exchange gradients
+        # keep them allocated, as between two micro batches.
         num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
-        # A stage holds at most as many micro batches as there are stages, and the next one.
+        # A stage of a pipeline holds several micro batches at once, and then receives the next.
         if plan.stages > 1:
             most = plan.accumulation
             num_micro_batches = min(
@@ -254,7 +256,7 @@ class FakeTrial:
         group = Group()
         if not able.has_whole_step:
             group = _PretendedGroup(plan.workers, stage, received)
-        # An exchange of gradients holds no more than two micro batches do.
+        # An exchange of gradients holds no more than two micro batches do, so one worker is enough.
         if able.holds_whole_model:
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
@@ -293,7 +295,7 @@ class FakeTrial:
                 torch.distributed.destroy_process_group()
 
     def _optimizer_factory(self, made: list[Optimizer], group: Group) -> OptimizerFactory:
-        """Return what makes the optimizer that the strategy needs, and puts it into `made`."""
+        """Return a function that makes the strategy's optimizer and appends it to `made`."""
         settings = self._settings
         kind = optimizer_factory(settings.training, settings.lr)
         able = capabilities_of(settings.plan.strategy)
@@ -307,7 +309,7 @@ class FakeTrial:
         return make
 
     def _step_settings(self) -> StepSettings:
-        # fp16 takes as many bytes, and its scaler would read values.
+        # bf16 takes as many bytes as fp16, whose scaler would read values.
         precision = "fp32" if self._settings.plan.precision == "fp32" else "bf16"
         settings = step_settings(self._experiment, self._settings, self._datasets)
         return dataclasses.replace(settings, precision=precision, compiles=False, records=False)
@@ -325,16 +327,16 @@ class FakeTrial:
 
 
 class PlainLoop:
-    """One worker's step as it is usually written by hand.
+    """A step on one worker, as it is usually written by hand.
 
-    Outputs and loss stay until the next ones.
+    Outputs and loss stay in memory until the next ones replace them.
     """
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
-        """Make the optimizer with the updates that torch chooses on a GPU where it can."""
+        """Make the optimizer with the implementation that torch chooses by default on a GPU."""
         self._model, self._optimizer = model, optimizer(model.parameters())
         for group in self._optimizer.param_groups:
             if group.get("fused"):
@@ -353,18 +355,14 @@ class PlainLoop:
             self._loss.backward()
 
     def update(self, lr: float) -> None:
-        """Change the parameters, and forget the gradients."""
+        """Update the parameters, and drop the gradients."""
         self._optimizer.step()
         self._optimizer.zero_grad()
 
 
 @contextlib.contextmanager
 def _needing_no_values() -> Iterator[None]:
-    """State what cannot be traced.
-
-    Raises:
-        ExperimentError: If a model needs values.
-    """
+    """Raise an ExperimentError if a model needs values."""
     try:
         yield
     except _NEEDS_VALUES as error:

@@ -2,7 +2,7 @@
 
 It runs as `python -m workbench.training.probes.first_step`. A model makes one optimizer step and
 predicts one batch of the validation data. A fitted model or a train function runs until its first
-report. Nothing is stored. Earlier checks have compared the settings.
+report. Nothing is stored. Settings have been checked before.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 LIMIT_S = 30.0
 _MARGIN_S = 15.0
-"""How much longer the child process may take before it is killed."""
+"""How many seconds after the time limit the child process is killed."""
 _SPENT_PART = 1 / 3
-"""Once this part of the time limit is spent, no further configuration is tried."""
+"""After this part of the time limit, no further configuration is tried."""
 _USABLE_PART = 0.8
-"""The part of the available memory that the child process may take."""
+"""The part of the available memory that the child process may use."""
 Outcome = Literal["fine", "out of time", "out of memory", "several workers"]
 
 
@@ -52,13 +52,13 @@ class _Findings:
     """The findings of a first step.
 
     Attributes:
-        outcome: Whether the step was made, or why that could not be found out.
+        outcome: Whether the step was made, or why that remains unknown.
         unreported: Objectives that are missing in the first report of a train function.
-        reported: The names in that report.
-        not_finite: Objectives that are NaN or infinite, and metrics with a limit that are NaN, in
-            the first report of a train function or program.
+        reported: The metrics in that report.
+        not_finite: Metrics whose values in the first report of a train function or program would
+            end the trial as diverged: NaN, or an infinite objective.
         num_empty_clients: Clients of a federation that hold no training sample.
-        notes: Settings of your loaders that are not followed literally.
+        notes: Settings of your loaders that work differently here.
     """
 
     outcome: Outcome
@@ -76,7 +76,7 @@ class FirstStep(_Findings):
     Attributes:
         which: The configuration in words, such as "a sample".
         params: The configuration.
-        elapsed_s: Seconds that it took.
+        elapsed_s: Seconds that the step took.
     """
 
     which: str
@@ -94,7 +94,7 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
         limit_s: Time limit in seconds.
 
     Returns:
-        The steps that were tried. For the last one it may be unknown whether it can start.
+        The steps that were tried. It may remain unknown whether the last one can start.
 
     Raises:
         ExperimentError: If a step fails. The message says with which configuration.
@@ -112,12 +112,12 @@ def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list
         return [FirstStep("out of time", which=which, params=params, elapsed_s=limit_s + _MARGIN_S)]
     names = ("unreported", "reported", "not_finite", "notes")
     steps = [FirstStep(**step | {name: tuple(step[name]) for name in names}) for step in answers]
-    _refuse_what_always_diverges(experiment, [step for step in steps if step.outcome == "fine"])
+    _check_that_a_report_is_finite(experiment, [step for step in steps if step.outcome == "fine"])
     return steps
 
 
-def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) -> None:
-    """Refuse an experiment whose first reports are never finite."""
+def _check_that_a_report_is_finite(experiment: Experiment, made: list[FirstStep]) -> None:
+    """Raise an error if the first report is NaN or infinite in all configurations."""
     if not made or not all(step.not_finite for step in made):
         return
     tried = [f"{step.which}: {format_params(step.params)}" for step in made]
@@ -125,24 +125,24 @@ def _refuse_what_always_diverges(experiment: Experiment, made: list[FirstStep]) 
     if made[0].params:
         step = f"It was tried with {'; '.join(tried)}."
     raise ExperimentError(
-        f"the first report is not finite in {', '.join(made[0].not_finite)}: a trial that reports"
-        " NaN fails as diverged",
+        f"the first report of {', '.join(made[0].not_finite)} is not a finite number: such a trial"
+        " fails as diverged",
         field="train" if experiment.command is None else "command",
         next_step=step,
     )
 
 
 class _OutOfTimeError(BaseException):
-    """The time limit has passed. No Exception, so that user code does not catch it."""
+    """The time limit has passed. Not an Exception, so that user code does not catch it."""
 
 
 class _ReportedError(BaseException):
-    """The first report was made. No Exception, so that user code does not catch it."""
+    """The first report was made. Not an Exception, so that user code does not catch it."""
 
-    def __init__(self, report: TrialReported, *, may_lack: bool) -> None:
-        """Take the report, and whether the other objectives may follow in a later one."""
+    def __init__(self, report: TrialReported, *, is_partial: bool) -> None:
+        """Take the report, and whether objectives may be missing because they come later."""
         super().__init__()
-        self.values, self.returned, self.may_lack = report.values, report.returned, may_lack
+        self.values, self.returned, self.is_partial = report.values, report.returned, is_partial
 
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -222,17 +222,17 @@ def _try(task: TrialTask) -> _Findings:
     except _ReportedError as reported:
         values = reported.values
         missing: list[str] = []
-        if not reported.may_lack:
+        if not reported.is_partial:
             objectives = [objective.metric for objective in task.experiment.objectives]
             missing = [name for name in objectives if name not in values]
         if missing and reported.returned:  # no other report follows
             raise ExperimentError(
-                f"the function returns {', '.join(values)} without having reported anything, but"
-                f" {', '.join(missing)} is missing",
+                f"the function reports nothing and returns {', '.join(values)}, but not"
+                f" {', '.join(missing)}",
                 field="objectives",
                 allowed=list(values),
                 next_step=(
-                    f"Return {', '.join(missing)} as well, or set the objective to a returned name."
+                    f"Return {', '.join(missing)} as well, or choose a returned name as objective."
                 ),
             ) from None
         infinite = tuple(
@@ -269,7 +269,7 @@ def _field_of(error: BaseException, experiment: Experiment) -> str:
 
 
 def _start(task: TrialTask) -> _Findings:
-    """Begin a trial of any kind and end it after its first step or report."""
+    """Start a trial of any kind, and end it after its first step or report."""
     from workbench.training.planning.settings import fitted_of
 
     experiment = task.experiment
@@ -288,14 +288,14 @@ def _start(task: TrialTask) -> _Findings:
 
 
 def _start_program(task: TrialTask) -> Outcome:
-    """Start a program, and end it when it has written an objective."""
+    """Start a program, and end it as soon as it has written an objective."""
     from workbench.training.program import run_program
 
     metrics = {objective.metric for objective in task.experiment.objectives}
 
     def end_at_objective(event: Event) -> bool:
         if isinstance(event, TrialReported) and metrics & event.values.keys():
-            raise _ReportedError(event, may_lack=True)
+            raise _ReportedError(event, is_partial=True)
         return False
 
     with _without_output():
@@ -309,7 +309,7 @@ def _start_program(task: TrialTask) -> Outcome:
 
 @contextlib.contextmanager
 def _without_output() -> Iterator[None]:
-    """Drop the output, which would become a part of the answer."""
+    """Drop the output of a program, which would become part of the answer."""
     kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nothing, 1)
@@ -322,14 +322,14 @@ def _without_output() -> Iterator[None]:
 
 def _end_at_report(event: Event) -> bool:
     if isinstance(event, TrialReported):
-        raise _ReportedError(event, may_lack=False)
+        raise _ReportedError(event, is_partial=False)
     return False
 
 
 def _make_step(task: TrialTask) -> _Findings:
     """Make one step of one worker, then predict and measure one batch.
 
-    Count clients without a sample.
+    For a federation, also count the clients without samples.
     """
     import dataclasses
 
@@ -348,6 +348,8 @@ def _make_step(task: TrialTask) -> _Findings:
     from workbench.training.strategies.capabilities import capabilities_of
 
     plan = resolve(task.experiment, task.params).plan
+    # This process is a single worker. Its micro batch is the plan's, so it sees what each worker
+    # of the plan would see.
     if plan.workers > 1:
         whole = {"stages": 1, "tensor": 1, "shard": 0}
         decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, **whole), 1)
@@ -356,7 +358,7 @@ def _make_step(task: TrialTask) -> _Findings:
         if not capabilities_of(plan.strategy).holds_whole_model:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)
-    if plan.precision == "fp16":  # in which the CPU that computes here does not train
+    if plan.precision == "fp16":  # only GPUs can train in it, and this runs on the CPU
         task = dataclasses.replace(task, plan=task.plan | PartialPlan.of(precision="fp32"))
     worker, num_empty_clients = join_trial(task), 0
     try:
@@ -382,7 +384,7 @@ def _make_step(task: TrialTask) -> _Findings:
         parts.strategy.update(parts.settings.lr)
         parts.strategy.train(False)
         indices = parts.validation.all_indices[:size]
-        # Metrics that need all outputs are applied to only some of them here.
+        # Metrics over all outputs only see the outputs of one batch here.
         means, _ = in_parts_and_whole(parts.metrics)
         kept: list[tuple[Any, Any]] = []
         totals, counts = measure_own(
@@ -390,7 +392,8 @@ def _make_step(task: TrialTask) -> _Findings:
         )
         for whole in parts.metrics.values():
             if isinstance(whole, WholeMetric):
-                whole.begin().update(*kept[0])  # of a part of the samples it need not be computable
+                # Only `update`: the value itself may need more samples than one batch has.
+                whole.begin().update(*kept[0])
         for name, metric in means.items():
             metric.finish(float(totals[name]) / float(counts[name]))
     finally:
@@ -399,7 +402,7 @@ def _make_step(task: TrialTask) -> _Findings:
 
 
 def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> None:
-    """Refuse a model that cannot be divided as planned, or whose pieces compute something else."""
+    """Check that a model can be divided as planned, and that its pieces compute the same."""
     import torch
 
     from workbench.models.calls import call_model, output_in
@@ -427,14 +430,14 @@ def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> Non
         torch.testing.assert_close(output_in(output), expected)
     except AssertionError as error:
         raise ExperimentError(
-            "the pieces of the model compute something else than the model",
+            "the pieces of the model do not compute the same as the model",
             field="plan.stages",
-            next_step="Let pieces return all that forward computes, in its order.",
+            next_step="Return every step of forward from pieces, in the same order.",
         ) from error
 
 
 def _place_of(error: BaseException) -> str:
-    """Return where your code failed, or "" if the error is not from there."""
+    """Return where your code failed, or "" if the error is not in your code."""
     ours = str(Path(__file__).parents[2])
     for frame in reversed(list(_frames(error))):
         if not frame.filename.startswith((ours, "<")) and "site-packages" not in frame.filename:
@@ -457,11 +460,11 @@ class FirstStepFailure(NamedTuple):
 def describe_failures(
     failed: Sequence[FirstStepFailure], made: Mapping[str, Params]
 ) -> ExperimentError:
-    """Return the first of the errors, with the configurations that fail and those that do not.
+    """Return the first error, with the configurations that fail and those that succeed.
 
     Args:
-        failed: The configurations that fail, one or more.
-        made: Those whose first step was made, by their description.
+        failed: The configurations that fail, at least one.
+        made: The configurations that succeed, by description.
     """
     error, has_params = failed[0].error, bool(failed[0].params)
     if not has_params:
@@ -473,7 +476,7 @@ def describe_failures(
     if error.next_step:
         step = f"{error.next_step} {step}"
     elif made:
-        step += " Correct it, or leave what fails out of the search space."
+        step += " Correct it, or remove the values that fail from the search space."
     return _with_step(error, step)
 
 

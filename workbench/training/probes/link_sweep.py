@@ -1,7 +1,7 @@
 """Measures the links between replicas, and the computation of exchanges, once for all plans.
 
-All-reduces of a few sizes show latency and bandwidth. Each exchange handles gradients of the
-model's shapes on one worker alone, so that no link takes part.
+All-reduces of a few sizes show latency and bandwidth. How long an exchange computes is measured on
+one worker alone, with gradients of the model's shapes, so that no link is involved.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from workbench.training.strategies.strategy import Worker
 SIZES_BYTES = (4 << 10, 64 << 10, 512 << 10, 4 << 20)
 _NUM_TIMED = 3
 _MAX_HANDLED, _HANDLING_S = 10, 0.2
-"""How often gradients are handled at most, and for how long if more than a few times."""
+"""An exchange is timed at most this often, and after `_NUM_TIMED` times only for so long."""
 _MAX_VALUES = 4_000_000
-"""Only a part of larger models is handled, because the time per value is the same."""
+"""Only a part of a larger model is used, because the time per value is the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +37,9 @@ class LinkSweeps:
 
     Attributes:
         whole: Over all workers.
-        inside: Over the workers inside each node, all nodes at once; the slowest node counts. Empty
-            unless there are several nodes, and several workers on one.
-        between: Over one worker of each node; empty if `inside` is.
+        inside: Over the workers inside each node, on all nodes at once. The slowest node counts.
+            Empty unless there are several nodes, and several workers on at least one.
+        between: Over one worker of each node. Empty if `inside` is empty.
     """
 
     whole: dict[int, float]
@@ -47,7 +47,7 @@ class LinkSweeps:
     between: dict[int, float] = dataclasses.field(default_factory=dict)
 
     def stored(self) -> dict[str, dict[str, float]]:
-        """Return them as fields of `PlanMeasured`."""
+        """Return the sweeps as fields of `PlanMeasured`."""
         fields = {
             "all_reduce_s": self.whole,
             "inside_nodes_s": self.inside,
@@ -60,7 +60,9 @@ class LinkSweeps:
 
 
 def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
-    """Time all-reduces of a few sizes over each kind of link. Every worker must call it.
+    """Time all-reduces of a few sizes over each kind of link.
+
+    Every worker must call it.
 
     Args:
         worker: Which worker this is.
@@ -80,7 +82,7 @@ def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
         (own, len(members[nodes[worker.rank]]) > 1),
         (between, between is not None),
     ):
-        worker.group.gather(None)  # start only when nobody waits for an earlier exchange
+        worker.group.gather(None)  # start when all workers have finished the previous sweep
         gathered = worker.group.gather(_sweep(worker, handle) if takes_part else {})
         sweeps.append(
             {size: max(sweep.get(size, 0.0) for sweep in gathered) for size in SIZES_BYTES}
@@ -89,18 +91,19 @@ def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
 
 
 def _sweep(worker: Worker, handle: Any) -> dict[int, float]:
-    """Return the shortest seconds of an all-reduce over a group of torch by its bytes."""
+    """Return the shortest time of an all-reduce over a process group, by its bytes."""
     shortest_s: dict[int, float] = {}
     for num_bytes in SIZES_BYTES:
         values = torch.zeros(num_bytes // 4, device=worker.device)
         for number in range(_NUM_TIMED + 1):
-            torch.distributed.all_reduce(values[:1], group=handle)  # so that all start together
+            # A small exchange first, so that all workers start together.
+            torch.distributed.all_reduce(values[:1], group=handle)
             _wait_for(worker)
             began_s = perf_counter()
             torch.distributed.all_reduce(values, group=handle)
             _wait_for(worker)
             took_s = perf_counter() - began_s
-            if number:  # the first opens connections
+            if number:  # the first one opens connections
                 shortest_s[num_bytes] = min(took_s, shortest_s.get(num_bytes, math.inf))
     return shortest_s
 
@@ -144,7 +147,7 @@ def describe_exchanges(
 
 @dataclasses.dataclass
 class _Alone:
-    """One replica that agrees with nobody."""
+    """A single replica, whose exchanges send nothing."""
 
     handle: Any
     rank: int = 0
@@ -176,7 +179,7 @@ class _Bucket:
 def _seconds_alone(
     exchange: GradientExchange, worker: Worker, shapes: Sequence[tuple[int, ...]], handle: Any
 ) -> float:
-    """Return how long an exchange takes with gradients where nothing is sent."""
+    """Return how long an exchange computes if nothing is sent."""
     parameters = [nn.Parameter(torch.zeros(shape, device=worker.device)) for shape in shapes]
     exchange.setup(
         {str(number): parameter for number, parameter in enumerate(parameters)}, _Alone(handle)

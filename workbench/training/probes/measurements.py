@@ -1,7 +1,7 @@
 """The measurements that a worker can make instead of training a trial, as plain values.
 
 The advisor and the sweeps order them in processes without torch, so nothing here imports it.
-`training.trial` carries them out in the worker.
+Carrying them out is left to `training.trial`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from workbench.experiment.plan import PartialPlan
 
 @dataclass(frozen=True)
 class PlanProbe:
-    """A few steps of each of several plans, measured.
+    """Measures a few steps of each of several plans.
 
     Attributes:
-        plans: The differences of each plan: micro_batch, accumulation, precision, strategy,
-            recompute. The number of workers is that of the gang. List plans that differ in size by
-            size: two sizes show whether a third needs to be tried.
-        warmup_steps: Steps before the first that is timed.
-        num_steps: Steps that are timed, at most.
-        longest_s: Seconds for the timed steps of one plan, and half as many for the steps before.
-            At least three steps are timed.
+        plans: The changes of each plan, such as micro_batch, accumulation, precision, strategy or
+            recompute. All workers of the gang take part. List plans that differ only in size in
+            order of size, because two sizes show whether a third one needs to be tried.
+        warmup_steps: Steps before the first timed step.
+        num_steps: Maximum number of timed steps.
+        longest_s: Seconds for the timed steps of one plan, and half as many for the warm-up. At
+            least three steps are timed.
         limit_bytes: Memory that one worker may use on its device, or None for all of it.
         setting: The key under which the measurements are stored.
-        measures_power: Whether to measure the power of the devices. Steps then continue until their
-            counters have moved.
+        measures_power: Whether to measure the power of the devices. Steps then continue until the
+            energy counters have moved.
         surveys_links: Whether to measure the links and the computation of exchanges as well.
     """
 
@@ -42,11 +42,11 @@ class PlanProbe:
 
 @dataclass(frozen=True)
 class NeighbourProbe:
-    """Steps of one training that each worker of the gang makes alone, all at the same time.
+    """Measures steps of one training that all workers of the gang make at once, each one alone.
 
     Attributes:
-        plan: Differences of the plan of each, which has one worker.
-        longest_s: Seconds for which steps are counted, and half as many before.
+        plan: Changes of the plan of each worker.
+        longest_s: Seconds for which steps are counted, and half as many for the warm-up.
         setting: The key under which the measurement is stored.
     """
 
@@ -57,13 +57,13 @@ class NeighbourProbe:
 
 @dataclass(frozen=True)
 class RateTest:
-    """A test of learning rates that rise from step to step.
+    """Tests learning rates that rise from step to step.
 
     Attributes:
         lowest: The first rate, > 0.
-        highest: The last, > `lowest`.
-        num_steps: Steps from one to the other.
-        num_seeds: How often, each from the same weights with other batches.
+        highest: The last rate, > `lowest`.
+        num_steps: Steps from the first to the last rate.
+        num_seeds: How often to repeat it from the same weights, each time with other batches.
         setting: The key under which the result is stored.
     """
 
@@ -75,4 +75,4 @@ class RateTest:
 
 
 Measurement = PlanProbe | NeighbourProbe | RateTest
-"""Whatever a `TrialTask` can order instead of a training."""
+"""The measurements that a `TrialTask` can order instead of a training."""

@@ -1,9 +1,9 @@
 """Estimates the memory of trials' steps before anything runs.
 
 The trial's own model, strategy and optimizer make steps on torch's fake tensors, which have shapes
-but no storage. That happens in a child process (`python -m
-workbench.training.probes.memory_estimate`), because code that reads values may end the process. The
-trials of a search are estimated in one child process, which loads the data once.
+but no storage. This happens in a child process (`python -m
+workbench.training.probes.memory_estimate`), because code that reads values may crash it. All trials
+of a search share one child process, which loads the data once.
 
 An estimate does not include workspaces, fragmentation and a device's libraries. Only probes on the
 device show what really fits.
@@ -26,13 +26,10 @@ from workbench.hardware.performance.memory import StepMemory
 from workbench.training.probes.child_process import answer, query
 
 NUM_STEPS = 2
-"""The first step has no optimizer state yet."""
+"""Two, because the optimizer has no state in the first step."""
 _TIMEOUT_S = 60.0
 _ENOUGH_S = 30.0
-"""Seconds after which no further configuration is looked at.
-
-A tracing of a deep model takes some.
-"""
+"""Seconds after which no further configuration is traced. Tracing a deep model takes a few."""
 _DIVISION = ("micro_batch", "accumulation")
 
 
@@ -50,7 +47,7 @@ class MemoryEstimate:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> MemoryEstimate:
-        """Read what `estimate_here` returns."""
+        """Read a result of `estimate_here`."""
         return cls(
             tuple(StepMemory(**step) for step in values["steps"]), values["num_train_samples"]
         )
@@ -66,15 +63,16 @@ def estimate_memory(
     """Estimate the memory of one worker at some micro batches.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         params: The configuration of a trial.
         micro_batches: Micro batches, each at least 1.
         plan: Decisions about the plan, which take precedence over experiment and configuration.
 
     Raises:
-        ExperimentError: If the model or the data cannot be made, or cannot be run without values.
+        ExperimentError: If the model or the data cannot be made, or the model cannot run without
+            values.
         DataError: If the data cannot be read.
-        RunError: If the process that estimates ends without an answer.
+        RunError: If the child process ends without an answer.
     """
     question = {
         "params": dict(params),
@@ -89,14 +87,14 @@ def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> dict[s
     """Estimate in this process, which should be a child process.
 
     Args:
-        experiment: As in `estimate_memory`.
-        question: Its other arguments, by name.
+        experiment: The experiment. It must train a model.
+        question: The other arguments of `estimate_memory`, by name.
 
     Returns:
-        A `MemoryEstimate` in plain values.
+        A `MemoryEstimate` as plain values.
 
     Raises:
-        WorkbenchError: As `estimate_memory`.
+        WorkbenchError: See `estimate_memory`.
     """
     from workbench.training.probes.fake_steps import FakeTrial
 
@@ -115,16 +113,16 @@ def estimate_peaks(
     num_first: int,
     limit_bytes: float,
 ) -> list[int | None]:
-    """Estimate the least memory of one worker at the peak of a step of each trial.
+    """Estimate the peak memory of a step of each trial, on one worker.
 
-    A trial that runs out of memory divides its batch. So the smallest micro batch counts, unless it
-    is searched.
+    A trial that runs out of memory divides its batch. So the smallest micro batch counts, unless
+    the search space has the micro batch or the accumulation.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         trials: Configurations, each with the decided part of its plan.
-        num_first: If all of the first ones fit, no others are estimated.
-        limit_bytes: The memory.
+        num_first: If this many trials fit, no others are estimated.
+        limit_bytes: The available memory.
 
     Returns:
         Bytes of each trial, or None if its memory cannot be estimated. Only the first trials are
@@ -132,7 +130,7 @@ def estimate_peaks(
         `plan.recompute` allows exceeds the memory by the same factor.
 
     Raises:
-        WorkbenchError: If the data cannot be read, or the process ends without an answer.
+        WorkbenchError: If the data cannot be read, or the child process ends without an answer.
     """
     question = {
         "trials": [[dict(params), plan.to_json()] for params, plan in trials],

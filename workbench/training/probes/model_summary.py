@@ -1,8 +1,8 @@
 """Summarises a model for its data before it runs: layers, parameters, operations, memory.
 
 The trial's own model receives torch's fake tensors, which have shapes but no storage, in a child
-process (`python -m workbench.training.probes.model_summary`). A model that reads values receives
-two real samples instead; then its memory is not estimated.
+process (`python -m workbench.training.probes.model_summary`). If a model reads values, it receives
+two real samples instead, and its memory is not estimated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.training.planning.settings import TrialSettings
 
 NUM_SAMPLES = 2
-"""Normalisation over a batch needs more than one."""
+"""More than one, because batch normalisation needs that."""
 _MEMORY_UNKNOWN = (
     "Its memory cannot be estimated before it runs, because the model or its optimizer reads"
     " values. `workbench advise` measures it."
@@ -41,13 +41,13 @@ class ModelSummary:
     """The summary of a model for its data.
 
     Attributes:
-        layers: Its modules, as plain values of `models.layers.Layer`.
-        num_parameters: Number of parameters, shared ones once.
+        layers: Its modules, each a `models.layers.Layer` as plain values.
+        num_parameters: Number of parameters. Shared parameters count once.
         num_trained_parameters: Number of parameters that the training changes.
         flops_per_sample: Operations of forward and backward for a sample, or None if they cannot be
             counted.
         memory: Memory of a worker, or None if it cannot be estimated.
-        problems: Errors, and questions that could not be answered.
+        problems: Errors, including reasons why something above is unknown.
         words: A description of a model without layers, or why the memory is unknown.
     """
 
@@ -70,10 +70,10 @@ def summarise_model(
     """Summarise the model of one configuration.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         params: The configuration.
         micro_batches: Micro batches to estimate the memory at, each at least 1.
-        plan: Decisions about the plan, which take precedence over both.
+        plan: Decisions about the plan. They take precedence over experiment and configuration.
 
     Raises:
         ExperimentError: If the model cannot be made or cannot take the data.
@@ -113,23 +113,20 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
         return _describe_fitted(fitted, datasets)
     summary, problems = _inspect(experiment, params, settings, datasets)
     memory: dict[str, Any] | None = None
-    if summary["flops_per_sample"] is not None:  # else no step can be made
+    if summary["flops_per_sample"] is not None:  # otherwise no step can be made
         try:
             memory = estimate_here(experiment, question)
         except WorkbenchError as error:
             if not isinstance(error.__cause__, needs_values()):
                 problems.append(error)
-            else:  # not an error: the model trains anyway
+            else:  # not an error, because the model can still be trained
                 summary["words"] = _MEMORY_UNKNOWN
     return {**summary, "memory": memory, "problems": [problem.to_json() for problem in problems]}
 
 
 def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
-    """Describe a model that is fitted to all samples at once.
-
-    It has no layers and makes no steps.
-    """
-    configuration.build(  # refuses data that it cannot take
+    """Describe a model that is fitted to all samples at once, so it has no layers or steps."""
+    configuration.build(  # raises an error if it cannot take the data
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,
         vocabulary_size=datasets.vocabulary_size,
@@ -156,7 +153,7 @@ def _inspect(
     settings: TrialSettings,
     datasets: Datasets,
 ) -> tuple[dict[str, Any], list[WorkbenchError]]:
-    """Send fake samples through the model, or real ones where it reads their values."""
+    """Send fake samples through the model, or real samples if it reads their values."""
     import numpy as np
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -206,7 +203,7 @@ def _build(
         raise error.about(f"model.{name}" if written and name else error.field) from error
     except Exception as error:  # user code
         raise ExperimentError(
-            f"could not be made: {type(error).__name__}: {error}",
+            f"the model could not be made: {type(error).__name__}: {error}",
             field="model",
             next_step=f"It was called with {dict(params) or 'no parameters'}.",
         ) from error
@@ -228,7 +225,7 @@ def _describe(
     except needs_values():
         raise
     except Exception as error:  # a custom loss, or one that does not fit the model
-        if not problems:  # which would repeat them
+        if not problems:  # otherwise it would repeat the first one
             problems.append(_loss_refused(experiment, error))
     summary = {
         "layers": [dataclasses.asdict(layer) for layer in layers],
@@ -242,9 +239,9 @@ def _describe(
 def _too_few_outputs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any
 ) -> list[ExperimentError]:
-    """Return an error where a model has fewer outputs than the data has classes.
+    """Return an error if a model has fewer outputs than the data has classes.
 
-    Fake values hide that.
+    The loss does not notice it, because fake targets have no values.
     """
     from workbench.models.calls import output_in
     from workbench.training.loss_and_metrics import call_of
@@ -257,7 +254,8 @@ def _too_few_outputs(
         return []
     return [
         ExperimentError(
-            f"returns {outputs.shape[1]} numbers and the data has {datasets.num_outputs} classes",
+            f"the model returns {outputs.shape[1]} numbers, but the data has"
+            f" {datasets.num_outputs} classes",
             field="model",
             allowed=f"outputs of shape ('batch', {datasets.num_outputs})",
         )

@@ -1,8 +1,8 @@
-"""Copies of one training that share a device and make steps at the same time.
+"""Measures copies of one training that share a device and make steps at the same time.
 
-Each worker of the gang makes the steps of a whole training alone. The group serves only to start
-together and to add up. So the measurement shows how fast the device is with several trials at once,
-whatever limits it. The advisor decides how many should share it.
+Each worker of the gang makes the steps of a whole training alone. Through the group, they only
+start together and add up their speeds. So the measurement shows how fast the device is with several
+trials at once, whatever limits it. How many should share a device is left to the advisor.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ def measure_neighbours(
 
     Args:
         task: The task of this worker.
-        order: Which steps, and for how long.
-        report: Takes one `PlanMeasured` with the plan of one copy, the samples per second of all
-            together and the peak memory of the largest. Called on rank 0 only.
+        order: Which steps to make, and for how long.
+        report: Receives one `PlanMeasured` with the plan of one copy, the samples per second of all
+            copies, and the peak memory of the largest one. Called on rank 0 only.
 
     Returns:
-        How it ended.
+        How the measurement ended.
 
     Raises:
         WorkbenchError: If the plan contradicts the experiment.
     """
     device = choose_device(task.experiment)
-    # They meet on the CPU: NCCL refuses two workers on one GPU.
+    # The group is on the CPU, because NCCL does not accept two workers on one GPU.
     group = Group(task.rank, task.num_workers, torch.device("cpu"), task.meeting)
     try:
         devices = group.gather((socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES")))
@@ -91,10 +91,13 @@ def measure_neighbours(
 def _make_steps(
     task: TrialTask, order: NeighbourProbe, device: torch.device, group: Group, copied: _Copy
 ) -> str | None:
-    """Fill in the result of this worker; return why the copies do not fit together.
+    """Fill in the result of this worker.
 
-    After each part all workers agree whether it fitted, so that none waits for one that ran out of
-    memory. The timed part starts on all of them together.
+    After each phase, all workers tell each other whether it fitted. So none of them waits for one
+    that ran out of memory, and the timed phase starts on all of them together.
+
+    Returns:
+        Why the copies do not fit together, or None if they do.
     """
     alone = Worker(0, 1, device, Group(0, 1, device, None))
     own = dataclasses.replace(
@@ -106,14 +109,14 @@ def _make_steps(
     )
     limit_memory(own.experiment, device)
     copies: list[_Steps] = []
-    parts_of_it: list[Callable[[], None]] = [
+    phases: list[Callable[[], None]] = [
         lambda: copies.append(_Steps(assemble(own, alone), task.seed)),
         lambda: copies[0].warm_up(order.longest_s),
         lambda: copies[0].time(order.longest_s, copied),
     ]
     try:
-        for action in parts_of_it:
-            misfits = group.gather(attempt(action))
+        for phase in phases:
+            misfits = group.gather(attempt(phase))
             if any(misfit is not None for misfit in misfits):
                 return next(misfit for misfit in misfits if misfit is not None)
         return None

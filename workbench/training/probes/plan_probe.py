@@ -1,10 +1,10 @@
 """Makes a few real steps of several plans instead of a training, and measures time and memory.
 
-A plan that does not fit is reported as such, and the next one is tried. If workers hold whole
-models, each first makes a step alone, and all agree that it fitted everywhere before they exchange
-anything. So none waits for a worker that ran out of memory. A worker that fails later leaves the
-group. The others notice that, and the probe ends as a trial would. The advisor chooses the plans
-and uses the numbers.
+If a plan does not fit, that is reported, and the next one is tried. If workers hold whole models,
+each first makes a step alone. They only exchange gradients once they know that it fitted
+everywhere. So none of them waits for a worker that ran out of memory. A worker that fails later
+leaves the group. The others notice that, and the probe ends like a trial. Choosing the plans and
+using the numbers is left to the advisor.
 """
 
 from __future__ import annotations
@@ -50,17 +50,16 @@ from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
 _COLD_S = 0.3
-"""For so long a process that makes its first steps is slower than it will be."""
+"""How long the first steps of a process are slower than later ones."""
 _is_warm = False
 _METERED_S = 0.5
-"""Counters of energy move every tenth of a second or so."""
+"""Minimum time for measuring power. Energy counters move about every tenth of a second."""
 _COUNTED_SAMPLES = 2
-"""Batch normalisation does not train on a single one."""
+"""Two, because batch normalisation cannot train on a single sample."""
 _UNRELATED = frozenset({"lr", "global_batch", *SIZES})
 """The parameters that do not change the operations of a sample."""
 _counted: dict[str, float | None] = {}
-"""Results of this process. Counting builds the model again, which takes long for a large model.
-"""
+"""Results of this process. Counting builds the model again, which takes long for a large model."""
 
 
 def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
@@ -69,11 +68,11 @@ def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     Args:
         task: The order of this worker.
         order: The plans, and how to measure them.
-        report: Takes a `PlanMeasured` for each plan, and returns whether to stop. Called on rank 0
-            only.
+        report: Receives a `PlanMeasured` for each plan, and returns whether to stop. Called on rank
+            0 only.
 
     Returns:
-        How it ended. Its step is the number of plans that were reported.
+        How it ended. The step of the outcome is the number of plans that were reported.
 
     Raises:
         WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
@@ -87,7 +86,7 @@ def measure_plans(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
 
 @dataclass(frozen=True)
 class _Tried:
-    """The result of a plan. `kind` is everything that memory depends on except the micro batch."""
+    """The result of a plan. `kind` is all that memory depends on, except the micro batch."""
 
     kind: tuple[Any, ...]
     micro_batch: int
@@ -98,7 +97,7 @@ class _Tried:
 
 @dataclass(frozen=True)
 class _Measured:
-    """The result of the steps of a plan; without times if it does not fit."""
+    """The result of the steps of a plan. It has no times if the plan does not fit."""
 
     misfit: str | None = None
     is_possible: bool = True
@@ -123,7 +122,7 @@ class _Probe:
         self._exchanges: dict[str, dict[str, JsonValue]] = {}
 
     def run(self) -> Outcome:
-        """Measure every plan, or until a stop is requested."""
+        """Measure all plans, unless a stop is requested."""
         for num_done, plan in enumerate(self._order.plans, start=1):
             decided = self._task.plan | plan | PartialPlan.of(workers=self._worker.num_workers)
             if self._send(self._measure(dataclasses.replace(self._task, plan=decided))):
@@ -146,14 +145,14 @@ class _Probe:
         return self._event(task, settings, measured, len(datasets.train))
 
     def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> _Measured | None:
-        """Return why a plan need not be tried, if so; all workers know the same, so they agree.
+        """Return why a plan need not be tried, or None if it must be.
 
-        A strategy that shards the model cannot step alone, so this is all that keeps one of its
-        workers from running out of memory while the others wait for it: plans should come in order
-        of size.
+        A strategy that shards the model cannot make a step alone. If one of its workers ran out of
+        memory, the others would wait for it, and only this prediction prevents that. So plans
+        should come in order of size. All workers know the same results, so they decide the same.
         """
-        alike = [tried for tried in self._tried if tried.kind == kind]
-        for tried in alike:
+        similar = [tried for tried in self._tried if tried.kind == kind]
+        for tried in similar:
             if not tried.is_possible:
                 return _Measured(tried.misfit, is_possible=False)
             if tried.misfit is not None and tried.micro_batch <= micro_batch:
@@ -161,7 +160,7 @@ class _Probe:
                     f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
                 )
         smaller = [
-            tried for tried in alike if tried.misfit is None and tried.micro_batch <= micro_batch
+            tried for tried in similar if tried.misfit is None and tried.micro_batch <= micro_batch
         ]
         if len({tried.micro_batch for tried in smaller}) < 2:
             return None
@@ -173,14 +172,15 @@ class _Probe:
             return None
         most = f"{self._limit_bytes:.4g}"
         return _Measured(
-            f"would hold {expected_bytes:.4g} bytes of at most {most}, by smaller ones"
+            f"needs about {expected_bytes:.4g} bytes by smaller micro batches, and the limit is"
+            f" {most}"
         )
 
     def _try(self, task: TrialTask) -> _Measured:
         """Assemble a plan, make its steps, and drop it again."""
         try:
             return self._assemble_and_step(task)
-        except ExperimentError as error:  # the same on all workers
+        except ExperimentError as error:  # raised on all workers, so they stay together
             if not _is_idea_of_advisor(task, error):
                 raise
             traceback.clear_frames(error.__traceback__)
@@ -248,7 +248,7 @@ class _Probe:
         )
 
     def _survey_links(self, strategy: Strategy) -> None:
-        """Measure the links and the exchanges of such a model, once for all plans."""
+        """Measure the links and the exchanges, once for all plans."""
         if not strategy.capabilities.takes_exchange:
             return
         trained = [
@@ -280,7 +280,7 @@ class _Probe:
         return {name: counter for own in gathered for name, counter in own.items()}
 
     def _compares(self, parts: Parts, peak_bytes: int) -> bool:
-        """Return whether workers exchange gradients, and have memory to time steps without that."""
+        """Return whether to time steps without exchanges as well, which takes more memory."""
         strategy = parts.strategy
         if self._worker.num_workers == 1 or not isinstance(strategy, Probeable):
             return False
@@ -290,25 +290,28 @@ class _Probe:
         return max(self._worker.group.gather(peak.most_bytes))
 
     def _too_large(self, peak_bytes: int) -> _Measured:
-        misfit = f"one worker held {peak_bytes:.4g} bytes of at most {self._limit_bytes:.4g}"
+        misfit = f"one worker held {peak_bytes:.4g} bytes, and the limit is {self._limit_bytes:.4g}"
         return _Measured(misfit, peak_bytes=peak_bytes)
 
     def _together(self, action: Callable[[], None]) -> str | None:
-        """Run an action that needs no other worker; return why it did not fit on one of them."""
+        """Run an action that needs no other worker. Return why it did not fit on one of them."""
         misfits = self._worker.group.gather(attempt(action))
         return next((misfit for misfit in misfits if misfit is not None), None)
 
     def _alone_or_fail(self, action: Callable[[], None]) -> str | None:
-        """Run an action that may need others. Only a single worker can continue after a misfit."""
+        """Run an action that may need other workers.
+
+        Only a single worker can continue if it does not fit. Several end the probe.
+        """
         if self._worker.num_workers == 1:
             return attempt(action)
         action()
         return None
 
     def _tidy(self) -> None:
-        """Free a plan's memory for the next one. Its parts refer to each other."""
-        gc.collect()
-        gc.freeze()  # what stays, such as imports, need not be traversed after the next plan
+        """Free a plan's memory for the next one."""
+        gc.collect()  # the parts of a plan refer to each other
+        gc.freeze()  # lasting objects, such as modules, need not be traversed again
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -368,7 +371,7 @@ class _Probe:
 
 
 def _is_idea_of_advisor(task: TrialTask, error: ExperimentError) -> bool:
-    """Return whether the advisor, not the experiment, chose a setting that the model rejects."""
+    """Return whether the rejected setting was chosen by the advisor, not by the experiment."""
     written = {**dict(task.experiment.plan.decided.values), **task.experiment.search.root}
     strategy = task.plan.get("strategy")
     axis = None
@@ -387,14 +390,14 @@ def attempt(action: Callable[[], None]) -> str | None:
     except (MemoryError, RuntimeError) as error:
         if not ran_out_of_memory(error):
             raise
-        # The traceback holds frames, and frames hold what did not fit.
+        # The traceback holds frames, and their variables hold the tensors that did not fit.
         traceback.clear_frames(error.__traceback__)
         return describe(error)
     return None
 
 
 def _limit_bytes(order: PlanProbe, worker: Worker) -> int:
-    """Return what this worker may hold: as ordered, else all of its device."""
+    """Return the memory that this worker may use: as ordered, or else all of its device."""
     if order.limit_bytes is not None:
         return order.limit_bytes
     if worker.device.type == "cuda":
@@ -403,9 +406,9 @@ def _limit_bytes(order: PlanProbe, worker: Worker) -> int:
 
 
 def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
-    """Return a profiler that also samples the memory at the end of each part.
+    """Return a profiler that also samples the memory at the end of each part of a step.
 
-    There it is fullest.
+    That is when it holds the most.
     """
     profiler = StepProfiler(device.type, gpu_sampling_interval=1)
     mark = profiler.mark
@@ -428,7 +431,7 @@ def flops_of_a_sample(task: TrialTask, settings: TrialSettings) -> float | None:
         settings: The settings that follow from them.
 
     Returns:
-        Operations, or None where the model does not run on the CPU.
+        Operations, or None if the model does not run on the CPU.
     """
     params = {name: value for name, value in task.params.items() if name not in _UNRELATED}
     key = json.dumps([task.experiment_json, params], sort_keys=True)

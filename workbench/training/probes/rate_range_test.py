@@ -1,7 +1,7 @@
-"""A range test of learning rates: they rise from step to step, several times from one start.
+"""A learning rate range test: rates rise from step to step, several times from the same weights.
 
-The steps are those of the training, with its global batch and all of its workers. Only the rate
-differs, and nothing is kept. `performance.rate_range` evaluates the losses.
+The steps are the same as in training, with its global batch and all of its workers. Only the rate
+differs, and nothing is kept. Evaluating the losses is left to `performance.rate_range`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
     Args:
         task: The order of this worker.
         test: The rates, and how often to try them.
-        report: Takes one `RatesTested`. Called on rank 0 only.
+        report: Receives one `RatesTested`. Called on rank 0 only.
 
     Returns:
-        How it ended: complete, even if every rate diverged.
+        How it ended. It is complete even if every rate diverged.
 
     Raises:
         WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate
@@ -45,9 +45,9 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
     """
     if not task.experiment.trains_model:
         raise ExperimentError(
-            "a train function sets its own learning rates, so none can be tested",
+            "a train function sets its own learning rate, so it cannot be tested",
             field="train",
-            next_step="Name a model and data.",
+            next_step="Use an experiment with model and data.",
         )
     worker = join_trial(task)
     try:
@@ -79,7 +79,7 @@ def _test(task: TrialTask, test: RateTest, parts: Parts) -> RateRange:
     if earlier is not None:
         strategy.load(earlier["strategy"])
     random_states = checkpoint.random_states()
-    # Only rank 0 is sure to hold the whole state, and the tensors of a state may be those in use.
+    # Only rank 0 is sure to hold the whole state. Its tensors may be in use, so they are copied.
     state = worker.group.broadcast(strategy.state() if worker.rank == 0 else _take_part(parts))
     start = copy.deepcopy(state)
     rates = rising_rates(test.lowest, test.highest, test.num_steps)
@@ -94,14 +94,14 @@ def _test(task: TrialTask, test: RateTest, parts: Parts) -> RateRange:
 
 
 def _take_part(parts: Parts) -> None:
-    """Help to gather the state on rank 0."""
+    """Help to gather the state on rank 0. All workers must call `state`."""
     parts.strategy.state()
 
 
 def _run_through(parts: Parts, rates: list[float], seed: int) -> list[float]:
     """Make a step with each rate until the loss diverges.
 
-    All workers see that at the same step.
+    The loss is the sum over all workers, so all of them stop at the same step.
     """
     worker, curve = parts.worker, LossCurve()
     for rate, indices in zip(rates, _whole_batches(parts, seed), strict=False):
@@ -114,15 +114,15 @@ def _run_through(parts: Parts, rates: list[float], seed: int) -> list[float]:
         )
         parts.profiler.start_step()
         loss = worker.group.total(parts.strategy.forward_backward(batch)).item()
-        goes_on = curve.add(loss)
+        is_finite = curve.add(loss)
         parts.strategy.update(rate)
-        if not goes_on:
+        if not is_finite:
             break
     return curve.smoothed
 
 
 def _whole_batches(parts: Parts, seed: int) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield batches of one epoch after another, without the smaller last one of each."""
+    """Yield the batches of one epoch after another. A smaller last batch is skipped."""
     size = parts.settings.plan.global_batch
     for epoch in itertools.count():
         for indices in parts.train.batches(global_batch=size, epoch=epoch, seed=seed):

@@ -1,7 +1,7 @@
-"""Runs a function or program for a moment instead of a training, to learn how fast it is.
+"""Runs your function or program for a moment, to learn how fast it is.
 
-It is started as for a trial, with the batch and the workers of a plan, and stopped after a few
-reports of its speed. The first report may contain a warm-up, so it counts only if there is no
+It is started like a trial, with the batch and the workers of a plan, and stopped after a few
+reports of its speed. The first report may include a warm-up, so it counts only if there is no
 other.
 """
 
@@ -26,7 +26,9 @@ from workbench.training.task import TrialTask
 SILENT_S = 60.0
 """How long a program may run without reporting its speed, including its imports."""
 _ENOUGH, _FEWEST = 4, 2
+"""Reports after which it is stopped: at once, or when the time for a plan is over."""
 _LAST_CHANCE = 5.0
+"""It is stopped after this many times the time for a plan, however few reports there are."""
 
 
 def measure_reported_speed(
@@ -37,10 +39,10 @@ def measure_reported_speed(
     Args:
         task: The order of this worker.
         order: The plans, and for how long to measure them.
-        report: Takes a `PlanMeasured` for each plan, and returns whether to stop.
+        report: Receives a `PlanMeasured` for each plan, and returns whether to stop.
 
     Returns:
-        How it ended; failed if no speed was reported.
+        How it ended. It has failed if no speed was reported.
 
     Raises:
         ExperimentError: If the experiment does not say which parameter is the batch.
@@ -48,7 +50,7 @@ def measure_reported_speed(
     advise = task.experiment.advise
     if advise is None:
         raise ExperimentError(
-            "its own steps cannot be measured from outside",
+            "the steps of your own code cannot be measured from outside",
             field="train",
             allowed="an experiment with model and data, or with advise: {batch: NAME}",
         )
@@ -101,7 +103,7 @@ def _run(task: TrialTask, meter: _SpeedMeter) -> Outcome:
 
 
 class _SpeedMeter:
-    """The speeds that one start reports."""
+    """The speeds that the function or program reports while it runs."""
 
     def __init__(self, advise: OwnAdvice, micro_batch: int, longest_s: float) -> None:
         self._advise, self._micro_batch, self._longest_s = advise, micro_batch, longest_s
@@ -112,11 +114,11 @@ class _SpeedMeter:
 
     @property
     def counted_s(self) -> list[float]:
-        """The seconds of a step as they count, one a report."""
+        """The seconds of a step that count, one for each report."""
         return self._times_s[1:] or self._times_s
 
     def take(self, event: Event) -> bool:
-        """Take an event, and return whether there are enough."""
+        """Take an event, and return whether to stop."""
         if isinstance(event, TrialReported):
             self.names |= dict.fromkeys(event.values)
             step_s = self._advise.step_time_s(event.values, micro_batch=self._micro_batch)
@@ -126,7 +128,7 @@ class _SpeedMeter:
         return self.is_over()
 
     def is_over(self) -> bool:
-        """Return whether there are enough, or no more is worth waiting for."""
+        """Return whether there are enough reports, or more are not worth waiting for."""
         now_s, count = time.monotonic(), len(self._times_s)
         if self._first_s is None:
             return now_s - self._began_s >= SILENT_S
@@ -141,9 +143,9 @@ class _SpeedMeter:
 def _without_speed(
     ended: Outcome, meter: _SpeedMeter, task: TrialTask, advise: OwnAdvice
 ) -> Outcome:
-    """Return the outcome of a start that reported no speed.
+    """Return the outcome if no speed was reported.
 
-    Why it failed, or that it should report one.
+    The message says why it failed, or that it must report a speed.
     """
     if ended.state == "failed" and not ended.is_unreported:
         return ended

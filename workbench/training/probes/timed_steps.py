@@ -1,7 +1,7 @@
-"""Makes the steps of one plan to measure them: with the other workers, alone, and an evaluation.
+"""Measures the steps of one plan: with the other workers, alone, and in an evaluation.
 
-All workers make the same steps in the same order, and rank 0 decides how many. `plan_probe` and
-`neighbours` choose the plans, and handle running out of memory.
+All workers make the same steps in the same order, and rank 0 decides how many. Choosing the plans
+and handling a lack of memory is left to `plan_probe` and `neighbours`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from workbench.training.strategies.strategy import Probeable, Worker
 
 MIN_STEPS = 3
 MIN_WARMUP_STEPS = 2
-"""The first step has no optimizer state yet, and exchanges in another order than all later ones."""
+"""The first step has no optimizer state yet, and its gradients are exchanged in another order."""
 
 
 class TimedSteps:
-    """Steps of a plan on real data, which continue into further epochs where the data is short."""
+    """Steps of a plan on real data. If the data is short, they continue with another epoch."""
 
     def __init__(self, parts: Parts, peak: PeakMemory, seed: int) -> None:
         """Start with the first batch.
 
         Args:
             parts: The assembled plan, with a profiler that times every step.
-            peak: Watches the memory; paused while steps are timed.
+            peak: Watches the memory. It is paused while steps are timed.
             seed: Seed of the order of the samples.
         """
         self._parts = parts
@@ -49,7 +49,7 @@ class TimedSteps:
         self._batches = parts.train.ahead(self._coming_steps(seed))
         plan = parts.settings.plan
         self._has_loaders = plan.loaders > 0
-        # After these steps, loaders hold as many batches ready as they will later.
+        # In the first steps, loaders are still filling their queues. Later steps may wait for them.
         num_ahead = 0
         if parts.loaders is not None:
             num_ahead = parts.loaders.batches_ahead * plan.loaders
@@ -57,16 +57,16 @@ class TimedSteps:
 
     @property
     def can_step_alone(self) -> bool:
-        """Whether a worker can make a step while the others do not."""
+        """Whether a worker can make a step without the others."""
         strategy = self._parts.strategy
         return strategy.capabilities.holds_whole_model and isinstance(strategy, Probeable)
 
     def try_alone(self) -> None:
-        """Make a step in which no other worker takes part.
+        """Make a step without the other workers.
 
-        So running out of memory affects only one worker. As in a step of several micro batches,
-        there are whole gradients in addition to those in the buffers of an exchange. With a single
-        micro batch, that is one copy of the gradients more than later steps need.
+        If memory runs out, only one worker is affected. As in a step of several micro batches,
+        there are whole gradients in addition to the gradients in the buckets of an exchange. With a
+        single micro batch, that is one copy of the gradients more than later steps need.
         """
         with self._alone():
             self._step(next(self._batches), lr=0.0)
@@ -175,7 +175,7 @@ class TimedSteps:
             )
 
     def _mean_step(self) -> dict[str, float]:
-        """Make a step, or a period until replicas agree, and return the mean seconds of a step."""
+        """Return the mean seconds of a step, over a whole period until replicas agree."""
         period = max(1, self._parts.settings.plan.exchange_period)
         made = [self._step(next(self._batches)) for _ in range(period)]
         return {part: sum(step[part] for step in made) / period for part in made[0]}
@@ -195,12 +195,12 @@ class TimedSteps:
         return times_s
 
     def _continues(self, num_done: int, fewest: int, has_time: bool) -> bool:
-        """Return whether all workers make one more step, and let them start it together."""
+        """Return whether to make one more step, and let all workers start it together."""
         return _meet(self._parts.worker, float(num_done < fewest or has_time))
 
 
 def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int], bool]:
-    """Return a function from the number of steps made to whether there is time for one more."""
+    """Return a function that takes the steps made so far and says if there is time for another."""
     began_s = perf_counter()
 
     def has_time(num_done: int) -> bool:
@@ -211,7 +211,11 @@ def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int
 
 
 def _meet(worker: Worker, wanted: float) -> bool:
-    """Wait for the other workers, so that no step pays for earlier work; return rank 0's wish."""
+    """Wait for the other workers, so that no step pays for earlier work.
+
+    Returns:
+        Whether rank 0 wants to continue.
+    """
     if worker.num_workers == 1:
         return wanted > 0
     flag = torch.tensor(wanted if worker.rank == 0 else 0.0, device=worker.device)
@@ -219,7 +223,7 @@ def _meet(worker: Worker, wanted: float) -> bool:
 
 
 def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield batches without end, skipping smaller ones at the end of an epoch."""
+    """Yield full batches forever. A smaller batch at the end of an epoch is skipped."""
     for epoch in itertools.count():
         for indices in source.batches(global_batch=global_batch, epoch=epoch, seed=seed):
             if len(indices) == global_batch:
@@ -229,14 +233,14 @@ def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.n
 class PeakMemory:
     """Watches the memory of this process from its start, except for pauses.
 
-    On a GPU this is exactly the memory that torch's allocator handed out. On a CPU it is the
-    resident memory of the whole process when `sample` is called. So it includes libraries, data and
-    freed memory that the process keeps, but not memory that comes and goes between two samples.
-    That is coarse, and usually too high.
+    On a GPU, this is exactly the memory that torch's allocator has handed out. On a CPU, it is the
+    resident memory of the whole process when `sample` is called. That includes libraries, data and
+    freed memory that the process keeps, but not memory that comes and goes between two samples. So
+    it is coarse, and usually too high.
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Begin to watch.
+        """Start to watch.
 
         Args:
             device: Where this worker computes.
@@ -248,7 +252,7 @@ class PeakMemory:
 
     @property
     def most_bytes(self) -> int:
-        """The most that was held so far."""
+        """The peak so far, in bytes."""
         self.sample()
         return self._most_bytes
 

@@ -1,8 +1,8 @@
-"""Starts programs with torch loaded, by forking them from a process that has done nothing else.
+"""Starts programs with torch loaded, by forking them from a template process.
 
-Loading torch takes seconds, and a form describes its model after every change. The process to fork
-from starts with the first program, holds no user code, and ends with this process or after some
-idle minutes. This works only on Linux, because libraries do not survive a fork elsewhere.
+Loading torch takes seconds, and a form describes its model after every change. The template starts
+with the first program and has only loaded libraries, no user code. It ends with this process, or
+after a few idle minutes. This works only on Linux: on other systems, libraries break after a fork.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ IDLE_S = 300.0
 _NUM_STREAMS = 5  # request, standard input, output and error, status
 _MAX_NAME_BYTES = 256
 _WITHOUT_VALUES = ("capacity", "memory_estimate", "model_summary")
-"""Those that compute without values, for which torch imports its compiler.
-
-That takes as long as torch.
+"""Programs that compute with fake tensors. For these, torch imports its compiler, which takes as
+long as importing torch.
 """
 
 
 class NotStartedError(Exception):
-    """The process to fork from cannot be started or has ended. The program has not run."""
+    """The template process cannot be started or has ended. The program has not run."""
 
 
 class _Template:
-    """The process that programs are forked from, and the socket on which it takes requests."""
+    """The process that programs are forked from, and the socket for requests to it."""
 
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
-                # -P: no module of the current folder takes the place of a library
+                # -P: a module in the current folder must not hide a library
                 [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -80,7 +79,7 @@ def run(
 
     Raises:
         subprocess.TimeoutExpired: If it takes longer.
-        NotStartedError: If there is no process to fork from.
+        NotStartedError: If there is no template process.
     """
     request = json.dumps(
         {"module": module, "environment": dict(environment), "folder": os.getcwd()}
@@ -105,10 +104,7 @@ def run(
 
 
 def _send(module: str, streams: list[int]) -> None:
-    """Hand the streams of a program to the process that is forked.
-
-    Start that process where it has ended.
-    """
+    """Send the streams of a program to the template process. Start the template if needed."""
     global _template
     with _lock:
         for _ in range(2):
@@ -116,7 +112,7 @@ def _send(module: str, streams: list[int]) -> None:
                 _template = _Template()
             try:
                 socket.send_fds(_template.control, [module.encode()], streams)
-            except OSError:  # it was idle for long
+            except OSError:  # it has ended after its idle time
                 _template.end()
                 _template = None
             else:
@@ -127,7 +123,7 @@ def _send(module: str, streams: list[int]) -> None:
 def _wait(status: int, module: str, timeout_s: float) -> int:
     """Return the exit status of a program.
 
-    Kill it after the time, or where the wait is interrupted.
+    The program is killed if it takes too long, or if this wait is interrupted.
     """
     until, written = time.monotonic() + timeout_s, b""
     try:
@@ -154,7 +150,7 @@ def _end_template() -> None:
 
 
 def _serve(control: socket.socket) -> None:
-    """Fork a program for each request, until the other side has gone or was idle for long."""
+    """Fork a program for each request, until the other side is gone or idle for long."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
@@ -173,7 +169,7 @@ def _serve(control: socket.socket) -> None:
 
 
 def load_for(module: str) -> None:
-    """Load the other modules of a program when it is first wanted, for all later forks.
+    """Load the modules that a program needs, once for all later forks.
 
     Args:
         module: The module of the program.
@@ -185,7 +181,7 @@ def load_for(module: str) -> None:
 def _supervise(streams: list[int]) -> NoReturn:
     """Fork the program, then write its process id and its exit status.
 
-    Kill it where nobody waits for it.
+    The program is killed if nobody waits for it any more.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status = streams[-1]
@@ -197,10 +193,10 @@ def _supervise(streams: list[int]) -> NoReturn:
     os.write(status, f"{program}\n".encode())
     watched = select.poll()
     watched.register(os.pidfd_open(program), select.POLLIN)
-    watched.register(status, 0)  # an error is reported once the other side is closed
+    watched.register(status, 0)  # reports an error when the other side is closed
     if any(source == status for source, _ in watched.poll()):
         os.kill(program, signal.SIGKILL)
-        # It has no process group yet, and no children.
+        # Its children are in its process group. Very early, it has neither.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(program, signal.SIGKILL)
     _, ended = os.waitpid(program, 0)
@@ -211,13 +207,14 @@ def _supervise(streams: list[int]) -> NoReturn:
 def _become_program(request: int, streams: list[int]) -> int:
     """Run the requested module with its environment, folder and standard streams.
 
-    Return its exit status.
+    Returns:
+        Its exit status.
     """
     with os.fdopen(request) as file:
         wanted = json.load(file)
     os.environ.clear()
     os.environ.update(wanted["environment"])
-    with contextlib.suppress(OSError):  # the folder was removed meanwhile
+    with contextlib.suppress(OSError):  # the folder has been removed
         os.chdir(wanted["folder"])
     sys.path.insert(0, wanted["folder"])
     for number, stream in enumerate(streams):
