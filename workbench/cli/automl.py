@@ -14,6 +14,7 @@ from workbench.cli.parameters import (
     ADDRESS,
     DETACH,
     DROP,
+    GROUP_COLUMN,
     JSON,
     LAUNCHER,
     METRIC,
@@ -24,6 +25,7 @@ from workbench.cli.parameters import (
     TARGET,
     TASK,
     TIME,
+    TIME_COLUMN,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     TASK,
     METRIC,
     DROP(is_repeatable=True),
+    GROUP_COLUMN,
+    TIME_COLUMN,
     SEED(default=0),
     NAME,
     DETACH,
@@ -60,6 +64,8 @@ def automl(
     task: Task | None,
     metric: str | None,
     drop: tuple[str, ...],
+    group_column: str | None,
+    time_column: str | None,
     seed: int,
     name: str | None,
     detach: bool,
@@ -93,6 +99,8 @@ def automl(
         task=task,
         metric=metric,
         drop=drop,
+        group_column=group_column,
+        time_column=time_column,
         seed=seed,
         name=name,
         store=open_store(),

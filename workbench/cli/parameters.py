@@ -244,6 +244,20 @@ TASK = _option(
     "classification|regression",
 )
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
+GROUP_COLUMN = _option(
+    "--group-column",
+    "Keep rows with the same value in this column together, such as the rows of one patient. By"
+    " default such a column is detected; none treats rows as independent.",
+    _TEXT,
+    "COLUMN|none",
+)
+TIME_COLUMN = _option(
+    "--time-column",
+    "Test on the last rows in the order of this column. By default such a column is detected; none"
+    " draws rows at random.",
+    _TEXT,
+    "COLUMN|none",
+)
 METRIC = of_argument(arguments.METRIC)
 SIZE = _option("--size", "Combine at most this many trials.", _COUNT)
 CONSTRAINTS = of_argument(arguments.CONSTRAINTS)

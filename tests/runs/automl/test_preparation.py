@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,14 +11,15 @@ from hypothesis import strategies as st
 
 from workbench.data import load
 from workbench.data.encoders import learn_encoder
+from workbench.data.row_splits import folds_of
 from workbench.foundation.errors import RunError
 from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
 from workbench.runs.automl.preparation import (
+    VALIDATION_FRACTION,
     Fold,
     LearningData,
     divide,
-    fold,
     pack,
     prepare,
     unpack,
@@ -82,27 +85,6 @@ def test_learning_and_test_samples_are_disjoint_complete_and_have_every_class(
             assert set(classes[part]) == set(range(len(counts)))
 
 
-@given(
-    st.lists(st.integers(2, 40), min_size=3, max_size=5),
-    st.integers(0, 1000),
-    st.sampled_from([1, 3, 5]),
-    st.booleans(),
-)
-def test_each_sample_is_held_out_once_and_every_class_is_left_to_learn_from(
-    counts, seed, number, stratified
-):
-    classes = np.repeat(np.arange(len(counts)), counts)
-    parts = fold(len(classes), number, seed, classes if stratified else None)
-    assert len(parts) == number
-    assert all(len(part) for part in parts)
-    held_out = np.concatenate(parts)
-    assert len(set(held_out)) == len(held_out)
-    assert number == 1 or len(held_out) == len(classes)
-    if stratified:
-        for part in parts:
-            assert set(np.delete(classes, part)) == set(range(len(counts)))
-
-
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
     """Other test samples, wild ones, give trials the same bytes.
@@ -140,9 +122,7 @@ def replace_samples(problem: Problem, test: np.ndarray) -> Problem:
     targets = problem.targets.copy()
     if problem.task == "regression":
         targets[test] = 1e9
-    return Problem(
-        problem.kind, problem.task, samples, targets, problem.class_names, problem.labels, None, ()
-    )
+    return replace(problem, samples=samples, targets=targets)
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -151,12 +131,19 @@ def test_scales_and_vocabularies_are_those_of_the_train_part(name):
     rest, test = divide(problem, seed=0)
     learning, held_out = prepare(problem, 0, SEEDS)
     classes = problem.targets[rest] if problem.class_names else None
-    parts = fold(len(rest), len(learning.folds), 0, classes)
+    folds = folds_of(
+        len(rest),
+        len(learning.folds),
+        0,
+        fraction=VALIDATION_FRACTION,
+        classes=classes,
+        blocks=problem.roles.blocks.take(rest),
+    )
     assert held_out.num_samples == (len(rest), len(test))
-    for part, encoded, reader in zip(
-        parts, learning.folds, held_out.interpreter.readers, strict=True
+    for (learnt, part), encoded, reader in zip(
+        folds, learning.folds, held_out.interpreter.readers, strict=True
     ):
-        train = np.delete(rest, part)
+        train = rest[learnt]
         alone = learn_encoder(problem.kind, take(problem.samples, train))
         for samples, inputs in (
             (train, encoded.train_inputs),

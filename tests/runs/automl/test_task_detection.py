@@ -257,7 +257,7 @@ def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
     (note,) = [
         note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note
     ]
-    assert note.startswith("10 of 60 rows are copies of others")
+    assert note == ("10 rows of 60 repeat another row: copies are kept on one side of every split")
     coins = pd.DataFrame(
         {
             "coin": rng.choice([0, 1], 60),

@@ -18,7 +18,6 @@ from workbench.data.column_notes import (
     identifiers_in,
     listed,
     notes_of_columns,
-    sorted_by_time,
 )
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
@@ -95,11 +94,6 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     notes += [
         note for name in used if name not in forms for note in _notes_of_many(name, columns[name])
     ]
-    if (time := sorted_by_time(columns, forms)) is not None:
-        notes.append(
-            f"the rows are sorted by {time}, but validation and test rows are drawn from all of"
-            " them. So scores say little about later rows. To measure that, hold the last rows back"
-        )
     return UsableColumns(tuple(used), False, forms, tuple(notes))
 
 

@@ -33,6 +33,8 @@ def automl(
     task: Task | None = None,
     metric: str | None = None,
     drop: Sequence[str] = (),
+    group_column: str | None = None,
+    time_column: str | None = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -58,6 +60,12 @@ def automl(
             classes, rmse, mae or r2 for numbers. None for log_loss, or the squared error.
         drop: Columns of a table that must not be used, such as those that are not known when a
             prediction is made.
+        group_column: The column that says which rows belong together, such as the patient. Rows of
+            one group are never on both sides of a split, and the column is not an input. By
+            default it is detected. "none" treats rows as independent.
+        time_column: The column that says when a row was measured. The last rows are tested, and the
+            last ones before them are used to choose. By default it is detected. "none" draws rows
+            at random.
         seed: Seed of the split into train, validation and test, and of everything random in the
             run.
         name: Name of the run, or None to name it after the data.
@@ -87,6 +95,8 @@ def automl(
         task=task,
         metric=metric,
         drop=drop,
+        group_column=group_column,
+        time_column=time_column,
         seed=seed,
         name=name,
         store=store,
@@ -111,6 +121,8 @@ def create(
     task: Task | None = None,
     metric: str | None = None,
     drop: Sequence[str] = (),
+    group_column: str | None = None,
+    time_column: str | None = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -141,7 +153,14 @@ def create(
         )
     if isinstance(drop, str):
         drop = (drop,)
-    problem = read_problem(data, target, task=task, drop=tuple(drop))
+    problem = read_problem(
+        data,
+        target,
+        task=task,
+        drop=tuple(drop),
+        group_column=group_column,
+        time_column=time_column,
+    )
     check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import cloudpickle
@@ -17,13 +17,14 @@ import numpy as np
 
 from workbench.data import Datasets
 from workbench.data.encoders import Encoder, SampleKind, learn_encoder
-from workbench.data.splits import ArraySplit, divisor, split_indices
-from workbench.foundation.errors import RunError
+from workbench.data.row_splits import folds_of, hold_out
+from workbench.data.splits import ArraySplit, divisor
+from workbench.foundation.errors import DataError, RunError
+from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem, take
 
-TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.2
 # Maximum number of learning samples for a number of folds: with few samples the choice needs
 # several.
@@ -146,6 +147,7 @@ class HeldOut:
         guess: The simplest guess, from the learning targets.
         num_samples: Number of learning and of test samples.
         notes: What the user should know about the data.
+        roles: Which test samples belong together, and the columns that say so.
     """
 
     interpreter: Interpreter
@@ -154,49 +156,46 @@ class HeldOut:
     guess: np.ndarray = field(repr=False)
     num_samples: tuple[int, int]
     notes: tuple[str, ...]
+    roles: RowRoles = field(default_factory=RowRoles)
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Split samples into those to learn from and those to test on, stratified by class.
+
+    Groups stay whole. With times, the test samples are the last ones.
 
     Args:
         problem: The samples.
         seed: Seed of the split.
 
     Returns:
-        Sorted sample numbers: disjoint, complete, none empty.
+        Sorted sample numbers: disjoint, none empty. They are complete unless samples have groups
+        and times.
+
+    Raises:
+        DataError: If only one class is left to learn from.
     """
     classes = None
     if problem.task == "classification":
         classes = problem.targets
-    return split_indices(
-        len(problem), validation_fraction=TEST_FRACTION, seed=seed, classes=classes
+    learning, test = hold_out(
+        len(problem), TEST_FRACTION, seed, classes=classes, blocks=problem.roles.blocks
     )
+    if classes is not None and len(np.unique(classes[learning])) < 2:
+        raise _too_uniform(problem, "left to learn from")
+    return learning, test
 
 
-def fold(
-    num_samples: int, num_folds: int, seed: int, classes: np.ndarray | None
-) -> list[np.ndarray]:
-    """Choose the validation samples of each fold.
-
-    Args:
-        num_samples: Samples to learn from.
-        num_folds: A single fold holds out a part. Several folds hold out each sample once.
-        seed: Seed of the split.
-        classes: Class of each sample, for stratified folds.
-
-    Returns:
-        Sorted sample numbers, none empty. Several folds are disjoint and complete.
-    """
-    if num_folds == 1:
-        held_out = split_indices(
-            num_samples, validation_fraction=VALIDATION_FRACTION, seed=seed, classes=classes
-        )[1]
-        return [held_out]
-    order = np.random.default_rng(seed).permutation(num_samples)
-    if classes is not None:
-        order = order[np.argsort(classes[order], kind="stable")]
-    return [np.sort(order[first::num_folds]) for first in range(num_folds)]
+def _too_uniform(problem: Problem, when: str) -> DataError:
+    roles = problem.roles
+    option, name = "time_column", roles.time
+    if name is None:
+        option, name = "group_column", roles.group
+    return DataError(
+        f"only one class is {when} if the samples are split by {name!r}",
+        field=option,
+        next_step=f"Set {option} to none, or name another column.",
+    )
 
 
 def num_folds_for(num_learning: int, num_numbers: int) -> int:
@@ -225,17 +224,11 @@ def prepare(
         DataError: If nothing can be learnt from the learning samples.
     """
     learning, test = divide(problem, seed)
-    samples = take(problem.samples, learning)
     targets = problem.targets[learning]
-    classes = None
-    if problem.task == "classification":
-        classes = targets
-    parts = fold(len(learning), 1, seed, classes)
-    made = [_encode(problem, samples, targets, part) for part in parts]
+    made = _encode_folds(problem, learning, 1, seed)
     num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))
     if num_folds > 1:
-        parts = fold(len(learning), num_folds, seed, classes)
-        made = [_encode(problem, samples, targets, part) for part in parts]
+        made = _encode_folds(problem, learning, num_folds, seed)
     interpreter = Interpreter(
         problem.kind,
         problem.task,
@@ -254,15 +247,38 @@ def prepare(
         guess,
         (len(learning), len(test)),
         problem.notes,
+        replace(problem.roles, blocks=problem.roles.blocks.take(test)),
     )
-    return LearningData(folds, tuple(training_seeds[:num_folds]), problem.class_names), held_out
+    seeds = tuple(training_seeds[: len(folds)])
+    return LearningData(folds, seeds, problem.class_names), held_out
+
+
+def _encode_folds(
+    problem: Problem, learning: np.ndarray, num_folds: int, seed: int
+) -> list[tuple[Fold, Reader]]:
+    samples, targets = take(problem.samples, learning), problem.targets[learning]
+    classes = targets if problem.task == "classification" else None
+    folds = folds_of(
+        len(targets),
+        num_folds,
+        seed,
+        fraction=VALIDATION_FRACTION,
+        classes=classes,
+        blocks=problem.roles.blocks.take(learning),
+    )
+    if classes is not None and any(len(np.unique(classes[train])) < 2 for train, _ in folds):
+        raise _too_uniform(problem, "in the train part of a fold")
+    return [_encode(problem, samples, targets, train, validation) for train, validation in folds]
 
 
 def _encode(
-    problem: Problem, samples: Any, targets: np.ndarray, validation: np.ndarray
+    problem: Problem,
+    samples: Any,
+    targets: np.ndarray,
+    train: np.ndarray,
+    validation: np.ndarray,
 ) -> tuple[Fold, Reader]:
-    """Encode learning samples with what those that are not held out tell."""
-    train = np.setdiff1d(np.arange(len(targets)), validation)
+    """Encode learning samples with what the train part tells."""
     reader = Reader(
         learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms)
     )

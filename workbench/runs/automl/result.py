@@ -344,6 +344,7 @@ class AutoML:
             "num_compared": len(chosen.candidates),
             "test": self.score(),
             "baseline": self.baseline,
+            "split": {"group": self._held_out.roles.group, "time": self._held_out.roles.time},
             "num_samples": dict(zip(("learning", "test"), self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},

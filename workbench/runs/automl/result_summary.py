@@ -55,6 +55,7 @@ def summary_lines(
     how = "a fifth of them held out for validation"
     if folds > 1:
         how = f"in {folds} folds"
+    how += _described_split(result.get("split") or {})
     optimised = ""
     if result.get("metric"):
         optimised = f", optimised for {result['metric']}"
@@ -79,6 +80,16 @@ def summary_lines(
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
+
+
+def _described_split(split: Mapping[str, Any]) -> str:
+    """Return the columns that decided which samples were held out, to be appended."""
+    parts = []
+    if (group := split.get("group")) is not None:
+        parts.append(f"by `{group}`")
+    if (time := split.get("time")) is not None:
+        parts.append(f"in the order of `{time}`")
+    return f", split {' and '.join(parts)}" if parts else ""
 
 
 def _sureness(metric: str, value: float, num_samples: int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from workbench.data.tables import are_whole, detect_task, number_classes, read_t
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
 from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
+from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
 from workbench.runs.automl.targets import Task, check_finite, check_targets, numbers_of
 
 if TYPE_CHECKING:
@@ -37,11 +38,8 @@ MIN_SAMPLES = 20
 MIN_PER_CLASS = 3
 # A class that is this many times rarer than the most frequent one is reported.
 _IMBALANCE = 5.0
-# From this share of copies on, they are reported. Larger tables are not searched, as that would
-# take seconds.
-_COPIES = 0.02
-_MAX_COMPARED_CELLS = 5_000_000
-_TARGET_OF_ROWS = "target of each row"
+# Copies are searched in tables up to this size, as that would take seconds.
+_MAX_COMPARED_CELLS = 20_000_000
 _TABLES = (".csv", ".tsv", ".parquet", ".pq")
 _NAMED = ("digits", "breast_cancer")
 
@@ -62,6 +60,7 @@ class Problem:
         text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
+        roles: Which rows belong together, and their times.
     """
 
     kind: SampleKind
@@ -75,13 +74,20 @@ class Problem:
     text_forms: Mapping[str, TextForm] = field(default_factory=dict)
     text_columns: tuple[str, ...] = ()
     target_unit: str = ""
+    roles: RowRoles = field(default_factory=RowRoles)
 
     def __len__(self) -> int:
         return len(self.targets)
 
 
 def read_problem(
-    data: Any, target: str | None = None, *, task: Task | None = None, drop: Sequence[str] = ()
+    data: Any,
+    target: str | None = None,
+    *,
+    task: Task | None = None,
+    drop: Sequence[str] = (),
+    group_column: str | None = None,
+    time_column: str | None = None,
 ) -> Problem:
     """Read data and detect its task.
 
@@ -92,15 +98,18 @@ def read_problem(
         target: The column to predict, if data is a table.
         task: Whether to predict classes or numbers, or None to detect it from the target.
         drop: Columns of a table that must not be used.
+        group_column: The column that says which rows belong together, "none" if rows are
+            independent, or None to look for one.
+        time_column: The column that says when a row was measured, "none" if time does not matter,
+            or None to look for one.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
-            only one class, or if a column to drop does not exist.
+            only one class, or if a column does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
     samples, targets, name, converted = _take_apart(data, target)
     kind, samples = _samples_of(samples)
-    samples = _without(kind, samples, drop, name)
     if len(samples) != len(targets):
         raise DataError(
             f"there are {len(samples)} samples and {len(targets)} targets", field="data"
@@ -124,8 +133,19 @@ def read_problem(
             next_step="Add samples.",
         )
     check_targets(targets, task, num_missing=dropped)
-    notes += _notes_of_copies(kind, samples, targets)
+    roles = _roles(
+        kind,
+        samples,
+        targets,
+        target=name,
+        group_column=group_column,
+        time_column=time_column,
+    )
+    notes += roles.notes
+    samples = _without(kind, samples, drop, name, group=roles.group)
     kind, samples, usable = _usable(kind, samples)
+    roles, of_copies = _together(kind, samples, roles)
+    notes += of_copies
     wanted = task or (
         "classification" if detect_task(targets) == "classification" else "regression"
     )
@@ -147,10 +167,14 @@ def read_problem(
             usable.text_forms,
             usable.names if usable.are_texts else (),
             "" if form is None else form.unit,
+            roles=roles,
         )
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))
-    samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
+    kept, classes, class_names, left_out = _drop_rare(classes, class_names)
+    if len(kept) < len(targets):
+        samples = take(samples, kept)
+        roles = replace(roles, blocks=roles.blocks.take(kept))
     notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
     notes += usable.notes
@@ -166,30 +190,45 @@ def read_problem(
         tuple(notes),
         usable.text_forms,
         usable.names if usable.are_texts else (),
+        roles=roles,
     )
 
 
-def _notes_of_copies(kind: SampleKind, samples: Any, targets: pd.Series) -> list[str]:
-    """Return a note on rows that are there twice.
+def _roles(
+    kind: SampleKind,
+    samples: Any,
+    targets: pd.Series,
+    *,
+    target: str | None,
+    group_column: str | None,
+    time_column: str | None,
+) -> RowRoles:
+    """Return which rows belong together, and their times."""
+    if kind == "table":
+        return find_row_roles(
+            samples, targets, group_column=group_column, time_column=time_column, target=target
+        )
+    for option, name in (("group_column", group_column), ("time_column", time_column)):
+        if name not in (None, NONE):
+            raise ArgumentError(f"{kind} have no columns", field=option, next_step="Remove it.")
+    return RowRoles()
 
-    One may be learnt from, and the model tested on the other.
 
-    Rows of few possible values are equal by chance, so one column must tell most of the others
-    apart.
+def _together(kind: SampleKind, samples: Any, roles: RowRoles) -> tuple[RowRoles, list[str]]:
+    """Return roles in which copies of a row belong together, and a note on them.
+
+    One copy may be learnt from, and the model tested on the other.
     """
     if kind != "table" or samples.size > _MAX_COMPARED_CELLS:
-        return []
-    rows = samples.reset_index(drop=True).assign(**{_TARGET_OF_ROWS: targets.to_numpy()})
-    num_copies = int(rows.duplicated().sum())
-    fewest_values = max(MIN_SAMPLES, (len(rows) - num_copies) / 2)
-    if num_copies < _COPIES * len(rows) or all(
-        rows[name].nunique() < fewest_values for name in samples
-    ):
-        return []
-    return [
-        f"{num_copies} of {len(rows)} rows are copies of others: the model may be tested on rows"
-        " that it learnt from, so scores are too good. Remove the copies"
-    ]
+        return roles, []
+    blocks, num_copies = with_copies(roles.blocks, samples)
+    if not num_copies:
+        return roles, []
+    note = (
+        f"{format_count(num_copies, 'row')} of {len(samples)} repeat another row: copies are kept"
+        " on one side of every split"
+    )
+    return replace(roles, blocks=blocks), [note]
 
 
 def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
@@ -287,9 +326,11 @@ def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColu
     return kind, used, usable
 
 
-def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None) -> Any:
+def _without(
+    kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None, *, group: str | None
+) -> Any:
     """Return the samples without the columns that must not be used."""
-    if not drop:
+    if not drop and group is None:
         return samples
     if kind != "table":
         raise ArgumentError(f"{kind} have no columns to drop", field="drop", next_step="Remove it.")
@@ -298,7 +339,8 @@ def _without(kind: SampleKind, samples: Any, drop: Sequence[str], target: str | 
             f"{target!r} is the column to predict", field="drop", next_step="Remove it."
         )
     check_columns(samples.columns, {"drop": drop}, section="")
-    rest = samples.drop(columns=list(dict.fromkeys(drop)))
+    unused = dict.fromkeys((*drop, *([] if group is None else [group])))
+    rest = samples.drop(columns=list(unused))
     if not len(rest.columns):
         raise DataError("no column is left to predict the target from", field="drop")
     return rest
@@ -536,9 +578,13 @@ def _name_of_class(value: Any) -> str:
 
 
 def _drop_rare(
-    samples: Any, classes: np.ndarray, class_names: list[str]
-) -> tuple[Any, np.ndarray, list[str], list[str]]:
-    """Leave out classes with too few samples to train, validate and test on."""
+    classes: np.ndarray, class_names: list[str]
+) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
+    """Leave out classes with too few samples to train, validate and test on.
+
+    Returns:
+        The rows that are kept, their classes, the names of these, and notes.
+    """
     counts = np.bincount(classes, minlength=len(class_names))
     kept = np.flatnonzero(counts >= MIN_PER_CLASS)
     if len(kept) < 2:
@@ -552,7 +598,7 @@ def _drop_rare(
             ),
         )
     if len(kept) == len(counts):
-        return samples, classes, class_names, []
+        return np.arange(len(classes)), classes, class_names, []
     rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
     rows = np.flatnonzero(np.isin(classes, kept))
     of_rare = (
@@ -576,7 +622,7 @@ def _drop_rare(
         )
     note = f"left out {format_count(len(classes) - len(rows), 'sample')} of {of_rare}"
     names = [class_names[number] for number in kept]
-    return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]
+    return rows, np.searchsorted(kept, classes[rows]), names, [note]
 
 
 def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
