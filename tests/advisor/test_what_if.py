@@ -163,10 +163,10 @@ def test_a_wish_goes_before_what_the_experiment_says() -> None:
         (
             PlanQuery(workers=3, global_batch=64),
             "training.global_batch",
-            "64 samples are not micro_batch 21",
+            "64 samples do not equal micro_batch 21",
         ),
         (PlanQuery(workers=0), "plan.workers", "0 workers are not possible"),
-        (PlanQuery(global_batch=2 * SAMPLES), "global_batch", "larger than the train set"),
+        (PlanQuery(global_batch=2 * SAMPLES), "global_batch", "larger than the training data"),
     ],
 )
 def test_a_query_that_cannot_be_answered_names_its_field(

@@ -239,7 +239,7 @@ def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
 
     assert code == 2
     assert json.loads(out)["error"]["field"] == "training.global_batch"
-    assert "larger than the train set" in err
+    assert "larger than the training data" in err
 
 
 @pytest.mark.parametrize(

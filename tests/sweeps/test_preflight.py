@@ -367,10 +367,10 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
     [{"plan": {"precision": "fp16"}}, {"search": {"precision": {"choices": ["bf16", "fp16"]}}}],
 )
 def test_fp16_is_refused_where_no_worker_has_a_gpu(change: dict[str, Any]) -> None:
-    with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
+    with pytest.raises(ExperimentError, match="a CPU cannot train in fp16"):
         check(Experiment(**(GOOD | change)))
     check(Experiment(**(GOOD | change)), on_this_machine=False)
-    with pytest.raises(ExperimentError, match="a CPU does not train in fp16"):
+    with pytest.raises(ExperimentError, match="a CPU cannot train in fp16"):
         check(
             Experiment(**(GOOD | change), resources={"gpus_per_worker": 0}), on_this_machine=False
         )

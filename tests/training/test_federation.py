@@ -346,9 +346,9 @@ def test_clients_hold_the_samples_that_the_data_name_for_them(tmp_path: Path) ->
     ended, _ = train(
         experiment({"clients": 3, "partition": "owners"}, data=table), tmp_path / "other"
     )
-    assert "3 clients, but the data name 2" in (ended.message or "")
+    assert "there are 3 clients, but the data has samples of 2" in (ended.message or "")
     ended, _ = train(experiment({"partition": "owners"}), tmp_path / "none")
-    assert "digits does not name the client that holds a sample" in (ended.message or "")
+    assert "digits does not say which client a sample belongs to" in (ended.message or "")
 
 
 def test_a_client_that_takes_too_long_is_left_out_of_the_round(tmp_path: Path) -> None:

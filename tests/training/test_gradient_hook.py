@@ -139,7 +139,7 @@ def test_an_unknown_option_and_a_class_are_refused() -> None:
 
 def test_strategies_that_divide_gradients_are_refused_and_not_advised() -> None:
     with pytest.raises(
-        ExperimentError, match="fsdp divides the gradients that a gradient hook would change"
+        ExperimentError, match="fsdp divides gradients, but a gradient hook needs whole ones"
     ) as refused:
         resolve(experiment({"workers": 2, "strategy": "fsdp"}, gradient_hook=NAME), {})
     assert refused.value.field == "plan.strategy"

@@ -256,7 +256,7 @@ def test_output_is_kept_up_to_a_size(
     kept = capfdbinary.readouterr().out
     assert len(kept) < 70_000
     assert kept.endswith(b"loss=0.5\n")
-    assert b"of output are not kept here" in kept
+    assert b"of output were dropped here" in kept
 
 
 def test_no_value_of_an_objective_is_lost_however_fast_it_is_written(tmp_path: Path) -> None:

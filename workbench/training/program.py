@@ -190,13 +190,13 @@ class _Attempt:
         """Keep an attachment of the program, at its own step or at the last reported one."""
         if self._reports.refuse(attached.name, attached.why_no_result):
             return
-        if isinstance(attached.found, str):
-            self._attachments.refuse(attached.name, attached.found)
+        if isinstance(attached.content, str):
+            self._attachments.refuse(attached.name, attached.content)
             return
         step = attached.values.get(self._experiment.step or "")
         if step is None:
             step = self._reports.step
-        self._attachments.take(int(step), attached.found)
+        self._attachments.take(int(step), attached.content)
 
     def _readers(self) -> MetricReaders:
         if self._task.rank:

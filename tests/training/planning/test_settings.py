@@ -343,7 +343,7 @@ def test_settings_that_exclude_each_other_are_refused(
 def test_fp16_is_refused_where_it_is_known_that_a_cpu_computes() -> None:
     made = experiment(plan={"precision": "fp16"})
     assert resolve(made, {}).plan.precision == "fp16"
-    with pytest.raises(ExperimentError, match=r"plan\.precision: a CPU does not train in fp16"):
+    with pytest.raises(ExperimentError, match=r"plan\.precision: a CPU cannot train in fp16"):
         resolve(made, {}, hardware=Hardware())
 
 

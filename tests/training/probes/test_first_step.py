@@ -197,7 +197,7 @@ def test_what_fails_at_an_end_of_the_space_is_refused_with_its_configuration() -
     ("fields", "message"),
     [
         ({"metrics": ["accuracy", "own_first:wrong_metric"]}, "no_such_attribute"),
-        ({"training": {"global_batch": 4096}}, "larger than the train set"),
+        ({"training": {"global_batch": 4096}}, "larger than the training data"),
         (
             {"training": {"optimizer": "adamw", "optimizer_options": {"beta": 1}}},
             "no such argument",
@@ -231,7 +231,7 @@ def test_data_that_cannot_be_read_is_refused() -> None:
 def test_data_that_cannot_be_divided_among_clients_are_refused() -> None:
     training = {"optimizer": "sgd", "global_batch": 16}
     with pytest.raises(
-        ExperimentError, match=r"^federated.partition: digits does not name the client"
+        ExperimentError, match=r"^federated.partition: digits does not say which client"
     ):
         try_model(federated={"clients": 3, "partition": "owners"}, training=training)
     with pytest.raises(

@@ -194,10 +194,10 @@ def test_shards_choose_their_strategy_and_their_workers() -> None:
     ("plan", "message"),
     [
         ({"shard": 2, "workers": 2, "strategy": "ddp"}, r"plan\.shard: ddp divides no parameters"),
-        ({"shard": 2, "workers": 3}, r"plan\.shard: 3 workers do not make whole copies"),
+        ({"shard": 2, "workers": 3}, r"plan\.shard: 3 workers cannot be grouped by 2"),
         (
             {"shard": 2, "workers": 6, "stages": 2},
-            r"plan\.shard: 3 replicas do not make whole copies",
+            r"plan\.shard: 3 replicas cannot be grouped by 2",
         ),
         ({"shard": 1, "workers": 2}, r"plan\.shard"),
     ],

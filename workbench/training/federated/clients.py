@@ -1,8 +1,8 @@
 """The clients of a federation: which samples each of them trains and is evaluated on.
 
-Samples are divided at random, by class, or by the values of a column. Each way of dividing returns
-one sorted array of sample numbers per client. Together they hold every sample exactly once. A
-client may hold none.
+Samples are divided at random, by class, or by the values of a column. Each way returns one sorted
+array of sample numbers per client. Together, the arrays contain every sample exactly once. A client
+may have no samples.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Clients:
     """The samples of each client.
 
     Attributes:
-        train: The numbers of each client's training samples; a client may have none.
+        train: The numbers of each client's training samples. A client may have none.
         validation: The numbers of each client's validation samples, divided in the same way.
     """
 
@@ -41,7 +41,7 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
 
     Args:
         datasets: The data.
-        federated: States how.
+        federated: How to divide them.
         seed: Seed of the division.
 
     Raises:
@@ -52,15 +52,15 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
             "samples with a fixed order cannot be divided among clients",
             field="data",
             next_step=(
-                "Give a data set that is indexed by sample number, or remove the section federated."
+                "Use a data set that is indexed by sample number, or remove the section federated."
             ),
         )
     if datasets.order.drops_last:
         raise ExperimentError(
-            "the DataLoader of train has drop_last=True, but clients use all their samples: a last"
-            " batch of theirs is smaller",
+            "the DataLoader of train has drop_last=True, but clients use all of their samples, so"
+            " their last batch may be smaller",
             field="data",
-            next_step="Leave drop_last out, or remove the section federated.",
+            next_step="Remove drop_last, or remove the section federated.",
         )
     splits = {_TRAIN: datasets.train, _VALIDATION: datasets.validation}
     if federated.partition == "owners":
@@ -88,18 +88,18 @@ def clients_of(datasets: Datasets, federated: Federated, seed: int) -> Clients:
 def _owned(datasets: Datasets, num_clients: int) -> Clients:
     if datasets.owners is None:
         raise ExperimentError(
-            f"{datasets.name} does not name the client that holds a sample",
+            f"{datasets.name} does not say which client a sample belongs to",
             field="federated.partition",
             next_step=(
-                "Set data.client to a column of a table or data.client_folders of images, or give"
-                " your own Datasets owners."
+                "Set data.client to a column of a table, or data.client_folders for images, or give"
+                " owners to your own Datasets."
             ),
         )
     train, validation = datasets.owners
     num_named = 1 + int(max(train.max(initial=-1), validation.max(initial=-1)))
     if num_named != num_clients:
         raise ExperimentError(
-            f"{num_clients} clients, but the data name {num_named}",
+            f"there are {num_clients} clients, but the data has samples of {num_named}",
             field="federated.clients",
             allowed=str(num_named),
         )
@@ -126,7 +126,7 @@ def _shares(federated: Federated, num_classes: int, seed: int) -> np.ndarray:
 
 
 def _classes(split: Split, num_classes: int) -> np.ndarray:
-    """Return the class of each sample, without reading inputs if the split holds its targets."""
+    """Return the class of each sample. Inputs are only read if targets are not in memory."""
     targets = getattr(split, "targets", None)
     if targets is None:
         numbers = np.arange(len(split))
@@ -155,18 +155,19 @@ def dirichlet_shares(
     Args:
         num_classes: Number of classes.
         num_clients: Number of clients.
-        concentration: Concentration of the distribution. Below 1, few clients hold most of a class;
-        large numbers give equal shares.
+        concentration: Concentration of the distribution. Below 1, a few clients hold most of a
+            class. Large numbers give equal shares.
         seed: Seed of the draw.
 
     Returns:
-        (classes, clients); each row adds up to 1.
+        Shares of shape (classes, clients). Each row adds up to 1.
 
-    Source: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019; by
-    class as in Li et al., "Federated Learning on Non-IID Data Silos", 2022.
+    Source: Hsu, Qi, Brown, "Measuring the Effects of Non-Identical Data Distribution", 2019.
+    Divided by class, as in Li et al., "Federated Learning on Non-IID Data Silos", 2022.
     """
     rng = np.random.default_rng(seed)
-    # Logarithms of gamma variables do not underflow, even for tiny concentrations.
+    # A Dirichlet draw is a normalised row of gamma variables. Their logarithms do not underflow,
+    # even for tiny concentrations.
     logs = np.log(rng.standard_gamma(concentration + 1.0, (num_classes, num_clients)))
     logs += np.log1p(-rng.random((num_classes, num_clients))) / concentration
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
@@ -174,17 +175,17 @@ def dirichlet_shares(
 
 
 def label_shares(num_classes: int, num_clients: int, *, num_labels: int, seed: int) -> np.ndarray:
-    """Give each client the same number of classes, and the clients of a class equal shares of it.
+    """Give each client the same number of classes, and divide a class equally among its clients.
 
     Args:
         num_classes: Number of classes.
-        num_clients: Number of clients; together they hold every class, so clients x labels >=
-            classes.
-        num_labels: Classes of a client; at most `num_classes`.
+        num_clients: Number of clients. Together they hold every class, so clients x labels must be
+            at least the number of classes.
+        num_labels: Classes of a client, at most `num_classes`.
         seed: Seed of the draw.
 
     Returns:
-        (classes, clients); each row adds up to 1.
+        Shares of shape (classes, clients). Each row adds up to 1.
     """
     assert num_labels <= num_classes <= num_clients * num_labels
     rng = np.random.default_rng(seed)
@@ -218,7 +219,7 @@ def by_shares(classes: np.ndarray, shares: np.ndarray, *, seed: int) -> Shards:
 
 
 def by_owner(owners: np.ndarray, num_clients: int) -> Shards:
-    """Divide samples by the client that each belongs to.
+    """Divide samples by the client that each sample belongs to.
 
     Args:
         owners: The client of each sample, from 0.

@@ -1,11 +1,11 @@
-"""The loop of a federation: one trial that is trained, pruned, kept and resumed by round.
+"""The loop of a federation: a trial is trained, pruned, stored and resumed by rounds.
 
 A round counts as an epoch and as a step. It ends with the same evaluation, report and checkpoint as
-an epoch of the loop. Everything random follows from seed, round and client, so an interrupted round
-is repeated exactly. `rounds` makes a single round.
+an epoch of the usual loop. Everything random follows from seed, round and client, so an interrupted
+round is repeated exactly. Making a single round is left to `rounds`.
 
-Validation batches are cut by client, whatever the number of workers, and their totals are added in
-the order of the clients. So the values are the same, bit for bit, on any number of workers.
+Validation batches are cut by client, and their totals are added in the order of the clients. So the
+values are the same, bit for bit, on any number of workers.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def federate(task: TrialTask, report: Report) -> Outcome:
     """Train the model of one trial on the clients of a federation.
 
     Args:
-        task: The order; its experiment has a section `federated`.
-        report: Takes events, and returns whether the trial should stop. Called on rank 0 only.
+        task: The order. Its experiment has a section `federated`.
+        report: Receives events, and returns whether the trial should stop. Called on rank 0 only.
 
     Returns:
-        How it ended.
+        How the training ended.
 
     Raises:
         WorkbenchError: If the experiment cannot be trained with this configuration.
@@ -79,7 +79,7 @@ def federate(task: TrialTask, report: Report) -> Outcome:
 
 
 class _Federation:
-    """One attempt: its position and its next rounds."""
+    """One attempt at a trial, and its position in the training."""
 
     def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
         self._task, self._parts, self._report = task, parts, report
@@ -94,14 +94,14 @@ class _Federation:
         self._values: dict[str, float] = {}
         self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
-        # The round whose weights are kept, if this attempt has saved them.
+        # The round whose weights are the best so far, if this attempt has saved them.
         self._kept_round: int | None = None
         self._is_reached = False
         self._num_bytes = 0
         self._last_loss: float | None = None
 
     def run(self) -> Outcome:
-        """Make rounds until the end or a stop, and return what the checkpoint reached."""
+        """Make rounds until the end or a stop, and return how it ended."""
         if self._task.resume:
             self._resume()
         for note in notes_on_assembly(self._task, self._parts):
@@ -143,7 +143,7 @@ class _Federation:
         return self._finish_round(result, elapsed_s)
 
     def _finish_round(self, result: RoundResult, elapsed_s: float) -> Outcome | None:
-        """Evaluate, report and write a checkpoint, each in the rounds in which it is due."""
+        """Evaluate, report and write a checkpoint, if these are due in this round."""
         training = self._parts.settings.training
         number = self._num_done
         is_last = number == self._num_rounds
@@ -181,7 +181,7 @@ class _Federation:
         if target is None:
             return {}
         self._is_reached = target.violation(values[target.metric]) <= 0.0
-        # A round more than there are: the target was not reached.
+        # One more than the number of rounds means that the target was not reached.
         num_rounds = self._num_done if self._is_reached else self._num_rounds + 1
         per_round = self._num_bytes / self._federated.clients / self._num_done
         return {ROUNDS_METRIC: float(num_rounds), BYTES_TO_TARGET_METRIC: per_round * num_rounds}
@@ -253,7 +253,7 @@ def evaluate_clients(
         metrics: The metrics by name.
         shards: The samples of each client.
         batch: Samples at once.
-        worker: Which worker this is; each measures its part of the batches.
+        worker: Which worker this is. Each worker measures its part of the batches.
 
     Returns:
         The value of each metric over all samples, and the spread over the clients that have

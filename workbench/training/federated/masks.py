@@ -2,9 +2,9 @@
 
 Each pair of clients shares a secret and derives a mask from it. One adds the mask and the other
 subtracts it, so that the masks cancel in the sum. Numbers are fixed-point integers modulo 2^64, so
-sums are exact in any order. The masks of clients that fail do not cancel: each other client reveals
-the secret that it shares with a failed client, and the server removes those masks. A real
-deployment must also make clients agree on secrets, and reject late numbers of failed clients.
+sums are exact in any order. If a client fails, its masks do not cancel. Then the other clients
+reveal the secrets that they share with it, and the server removes those masks. A real deployment
+must also let clients agree on secrets, and reject late numbers of failed clients.
 
 Source: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning",
 2017, with single masks.
@@ -35,7 +35,7 @@ def pair_secret(seed: int, number: int, client: int, other: int) -> bytes:
 
 
 class SumTooLargeError(Exception):
-    """A number is so large that the sum over all clients may not fit.
+    """A number is so large that the sum over all clients may overflow.
 
     Attributes:
         position: Index of the number.
@@ -44,9 +44,9 @@ class SumTooLargeError(Exception):
     """
 
     def __init__(self, position: int, value: float, bound: float) -> None:
-        """Take which number does not fit."""
+        """Make an error for one number."""
         super().__init__(
-            f"number {position} is {value:g}, and sums in fixed point take up to {bound:g}"
+            f"number {position} is {value:g}, and the limit for sums in fixed point is {bound:g}"
         )
         self.position = position
         self.value = value
@@ -56,22 +56,23 @@ class SumTooLargeError(Exception):
 def to_fixed(values: np.ndarray, *, num_clients: int) -> np.ndarray:
     """Return numbers as integers modulo 2^64, in units of 2^-32.
 
-    A sum that leaves the range of 64-bit integers would wrap around unnoticed, as the server sees
-    nothing but the sum. So every client gets an equal part of that range, which it can check
-    without knowing the others.
+    If a sum left the range of 64-bit integers, it would wrap around, and nobody would notice,
+    because the server sees only the sum. So every client gets an equal part of the range, and
+    checks its own numbers.
 
     Args:
         values: The numbers of one client.
-        num_clients: How many clients are added up at most; at least 1.
+        num_clients: Maximum number of clients in a sum, at least 1.
 
     Raises:
         OverflowError: If a number is not finite.
-        SumTooLargeError: If a number is larger than a client's part of the range.
+        SumTooLargeError: If a number exceeds a client's part of the range.
     """
     scaled = np.rint(np.asarray(values, dtype=np.float64) * 2.0**FRACTION_BITS)
     if not np.all(np.isfinite(scaled)):
-        raise OverflowError("a change is not finite")
-    # A float below the limit, itself rounded to a float, is at most the limit.
+        raise OverflowError("the change of a client is not finite")
+    # The limit may be rounded up to a float. But no float lies between it and the rounded limit, so
+    # a smaller float is within the limit.
     limit = float((2**63 - 1) // num_clients)
     is_too_large = np.abs(scaled) >= limit
     if is_too_large.any():
@@ -81,12 +82,12 @@ def to_fixed(values: np.ndarray, *, num_clients: int) -> np.ndarray:
 
 
 def from_fixed(total: np.ndarray) -> np.ndarray:
-    """Return a sum of what `to_fixed` returned as float64."""
+    """Return a sum of fixed-point numbers from `to_fixed` as float64."""
     return total.view(np.int64).astype(np.float64) / 2.0**FRACTION_BITS
 
 
 def masked(values: np.ndarray, client: int, secrets: Mapping[int, bytes]) -> np.ndarray:
-    """Return the message of a client: its numbers under the masks of all of its pairs.
+    """Return the message of a client: its numbers with the masks of all of its pairs.
 
     Args:
         values: Fixed-point numbers.
@@ -102,10 +103,10 @@ def masked(values: np.ndarray, client: int, secrets: Mapping[int, bytes]) -> np.
 def unmasked_sum(
     received: Mapping[int, np.ndarray], revealed: Mapping[tuple[int, int], bytes]
 ) -> np.ndarray:
-    """Return the sum of the numbers of all clients that were received, as the server computes it.
+    """Return the sum of the numbers of all received clients, as the server computes it.
 
     Args:
-        received: The message of each client; at least one.
+        received: The message of each client, at least one.
         revealed: The secret of each pair (received client, failed client).
     """
     total = np.zeros_like(next(iter(received.values())))

@@ -1,9 +1,9 @@
 """One round of a federation on the workers of a trial.
 
-Which clients take part, fail or are slow is drawn from seed and round. The clients of a round are
-dealt to the workers in turn. Every worker receives the updates of all clients, in their order, and
+Which clients take part, fail or are slow is drawn from seed and round. Worker by worker, each gets
+the next client of the round. Every worker receives the updates of all clients, in their order, and
 computes the server's step itself. So the result is the same, bit for bit, on any number of workers,
-and no worker has to be sent the new weights.
+and the new weights need not be sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workbench.training.strategies.client_steps import ClientSteps
 
 _FLOAT_BYTES, _FIXED_BYTES = 4, 8
 _DRAW_OF_ROUNDS = 0x0F3D
-"""Keeps these draws apart from others of the same seed."""
+"""Makes these draws independent of other draws with the same seed."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Participation:
     """One client in one round.
 
     Attributes:
-        client: Its number, from 0.
-        fails: Whether nothing of it reaches the server.
-        part: How much of its local training it completes before the round ends, above 0 and at most
-            1.
+        client: Number of the client, from 0.
+        fails: Whether it fails, so that the server receives nothing.
+        part: The part of its local training that it completes before the round ends, above 0 and at
+            most 1.
     """
 
     client: int
@@ -66,7 +66,7 @@ class RoundResult:
 
     Attributes:
         mean_loss: Mean over the samples that clients trained on, or None if no client finished.
-        num_trained: Samples that they trained on, counted once per pass.
+        num_trained: Samples that clients trained on, counted once per pass.
         num_bytes: Bytes that clients received and sent.
         num_answered: Number of clients that sent something.
     """
@@ -78,14 +78,14 @@ class RoundResult:
 
 
 class Rounds:
-    """The server's model and the clients, for one round after another."""
+    """The server's model and the clients."""
 
     def __init__(self, parts: Parts, clients: Clients, seed: int) -> None:
-        """Begin with the weights that the strategy holds.
+        """Start with the weights of the strategy.
 
         Args:
             parts: Data, model and settings of the trial.
-            clients: Who holds which samples.
+            clients: The samples of each client.
             seed: Seed of the training.
         """
         assert isinstance(parts.strategy, ClientSteps)
@@ -106,7 +106,7 @@ class Rounds:
         )
 
     def run(self, number: int, lr: float) -> RoundResult:
-        """Make one round, after which the strategy holds the new weights.
+        """Make one round. Afterwards, the strategy has the new weights.
 
         Args:
             number: Which round, from 0.
@@ -114,7 +114,7 @@ class Rounds:
 
         Raises:
             OverflowError: If the change of a client is not finite.
-            ExperimentError: If masked changes do not fit a sum.
+            ExperimentError: If the sum of masked changes could overflow.
         """
         federated, worker = self._federated, self._parts.worker
         drawn = draw_round(
@@ -143,7 +143,7 @@ class Rounds:
         return {name: torch.from_numpy(value) for name, value in self._server.state().items()}
 
     def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Take over weights, and what `state` returned."""
+        """Load weights, and what `state` returned."""
         self._strategy.begin(weights, proximal=0.0)
         self.load_weights(weights)
         self._server.load({name: value.numpy() for name, value in state.items()})
@@ -156,7 +156,7 @@ class Rounds:
         """Train one client. Everything random follows from seed, round and client.
 
         Returns:
-            Its update, or None if it has not finished when its time is over.
+            Its update, or None if it has not finished in time.
         """
         began_s = perf_counter()
         federated = self._federated
@@ -191,7 +191,7 @@ class Rounds:
         return Update(taking_part, weights, len(shard), loss_sum.item(), num_trained)
 
     def _in_order(self, own: list[Update | None], num_clients: int) -> Iterator[Update]:
-        """Yield the updates of all clients, in their order. Each worker has every n-th of them."""
+        """Yield the updates of all clients, in their order. Each worker holds every n-th one."""
         worker = self._parts.worker
         for first in range(0, num_clients, worker.num_workers):
             turn = first // worker.num_workers
@@ -260,14 +260,14 @@ class Rounds:
             allowed=f"at most {error.bound:.3g} from each of {num_clients} clients",
             next_step=(
                 "Scale the features to about 1, lower training.lr, let fewer clients take part in a"
-                " round (federated.fraction), or leave federated.secure out."
+                " round (federated.fraction), or remove federated.secure."
             ),
         )
 
     def _name_at(self, position: int) -> str | None:
-        """Return the weight that a place in what clients send belongs to.
+        """Return the name of the weight at a position of a client's message.
 
-        None for the number of samples.
+        None if it is the number of samples.
         """
         for name in self._sent:
             position -= self._weights[name].numel()
@@ -276,7 +276,7 @@ class Rounds:
         return None
 
     def _apply(self, change: np.ndarray) -> None:
-        """Let the server make its step. Buffers, such as running means, take the mean."""
+        """Let the server make its step. Buffers, such as running means, are only averaged."""
         step = change.copy()
         step[self._is_trained] = self._server.step(change[self._is_trained])
         values = self._flat(self._weights).astype(np.float64) + step
@@ -293,7 +293,7 @@ class Rounds:
         return torch.cat(parts).numpy()
 
     def _num_bytes(self, num_drawn: int, num_finished: int) -> int:
-        """Count the weights that clients receive and send, and the secrets that they reveal."""
+        """Return the bytes of weights that clients receive and send, and of revealed secrets."""
         num_values = len(self._is_trained)
         num_failed = num_drawn - num_finished
         per_value = _FIXED_BYTES if self._federated.secure else _FLOAT_BYTES
@@ -306,15 +306,15 @@ class Rounds:
 def draw_round(
     seed: int, number: int, *, num_clients: int, fraction: float, failures: float, stragglers: float
 ) -> list[Participation]:
-    """Draw the clients of a round, and what becomes of each.
+    """Draw the clients of a round, and which of them fail or are slow.
 
     Args:
         seed: Seed of the training.
         number: Which round, from 0.
         num_clients: Number of clients.
-        fraction: Share of them that takes part, at least one.
-        failures: Probability with which one of these fails.
-        stragglers: Probability with which one of these completes only a part of its training.
+        fraction: Share of the clients that takes part. At least one client does.
+        failures: Probability that such a client fails.
+        stragglers: Probability that such a client completes only a part of its training.
 
     Returns:
         The clients, in the order of their numbers.
@@ -339,7 +339,7 @@ class _Sums:
         self.num_trained = self.num_answered = 0
 
     def follow(self, updates: Iterator[Update]) -> Iterator[Update]:
-        """Yield updates as they come."""
+        """Yield updates unchanged, and add up their measurements."""
         for update in updates:
             self._loss_sum += update.loss_sum
             self.num_trained += update.num_trained
@@ -347,7 +347,7 @@ class _Sums:
             yield update
 
     def mean_loss(self) -> float | None:
-        """Return the mean over all samples, or None without any."""
+        """Return the mean over all samples, or None if there are none."""
         if not self.num_trained:
             return None
         return self._loss_sum / self.num_trained

@@ -1,7 +1,7 @@
-"""The server's part of a round: it combines the changes of clients into one, and makes its step.
+"""The server's part of a round: it combines the changes of clients, and makes its step.
 
-The changes are averaged, or combined in one of two ways that resist clients with arbitrary values.
-The step is plain, with momentum, or adaptive.
+The changes are averaged, or combined in one of two ways that tolerate clients with arbitrary
+values. The step is plain, with momentum, or adaptive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import numpy as np
 
 
 def weighted_mean(changes: Iterable[tuple[np.ndarray, float]]) -> np.ndarray | None:
-    """Return the mean of some changes, added one by one so that the order decides every bit.
+    """Return the weighted mean of changes.
+
+    They are added one by one, so the same order gives the same result, bit for bit.
 
     Args:
         changes: Each client's change, one-dimensional, and its weight, such as its number of
@@ -34,10 +36,10 @@ def weighted_mean(changes: Iterable[tuple[np.ndarray, float]]) -> np.ndarray | N
 
 
 def trimmed_mean(changes: Sequence[np.ndarray], trim: float) -> np.ndarray:
-    """Return, for each weight by itself, the mean without the largest and the smallest values.
+    """Return the mean of each weight without its largest and smallest values.
 
     Args:
-        changes: One-dimensional changes; at least one.
+        changes: One-dimensional changes, at least one.
         trim: Share of the clients to drop at each end, below 0.5.
 
     Source: Yin et al., "Byzantine-Robust Distributed Learning", 2018.
@@ -48,15 +50,15 @@ def trimmed_mean(changes: Sequence[np.ndarray], trim: float) -> np.ndarray:
 
 
 def krum(changes: Sequence[np.ndarray], num_bad: int) -> int:
-    """Return the position of the change nearest to its neighbours, by the sum of squared distances.
+    """Return which change is nearest to its neighbours, by the sum of squared distances.
 
     Args:
-        changes: One-dimensional changes; at least one.
-        num_bad: How many may be bad. The distances to clients - bad - 2 neighbours count, at least
-            one.
+        changes: One-dimensional changes, at least one.
+        num_bad: How many clients may send arbitrary values. The nearest clients - bad - 2
+            neighbours count, at least one.
 
     Returns:
-        Its position; the first one if several are equally near.
+        The position of the change. If several are equally near, the first one.
 
     Source: Blanchard et al., "Machine Learning with Adversaries", 2017.
     """
@@ -71,18 +73,18 @@ def krum(changes: Sequence[np.ndarray], num_bad: int) -> int:
 
 @dataclass
 class Server:
-    """One step of the server for each round.
+    """The server, which makes one step in each round.
 
     Attributes:
         rule: How the change is applied: a name of `ServerRule` in the experiment's section
             `federated`.
-        lr: The server's rate.
+        lr: The server's learning rate.
         momentum: Decay of the mean change, or 0 for none. fedavg does not use it.
         second_moment: Decay of the mean square, for fedadam and fedyogi.
         tau: Added to the root of the mean square. Larger numbers adapt less.
 
-    Source: McMahan et al. 2017 (fedavg); Hsu, Qi, Brown 2019 (fedavgm); Reddi et al., "Adaptive
-    Federated Optimization", 2021, algorithm 2 (the others).
+    Source: fedavg: McMahan et al. 2017. fedavgm: Hsu, Qi, Brown 2019. The others: Reddi et al.,
+    "Adaptive Federated Optimization", 2021, algorithm 2.
     """
 
     rule: str = "fedavg"
@@ -127,5 +129,5 @@ class Server:
         return {name: value for name, value in kept.items() if value is not None}
 
     def load(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` returned."""
+        """Load what `state` returned."""
         self._mean, self._square = state.get("mean"), state.get("square")

@@ -1,4 +1,4 @@
-"""From an experiment and one configuration to the settings of one trial, every `auto` answered.
+"""Resolves an experiment and one configuration into the settings of a trial, without any `auto`.
 
-Nothing here trains or measures: the rooms above hand in what they measured.
+Nothing here trains or measures. Measurements are arguments.
 """

@@ -1,9 +1,9 @@
-"""Other plans that train the same: of other workers, or with less memory.
+"""Other plans that train the same, with less memory or on another number of workers.
 
 A trial that ran out of memory first tries half the micro batch. Then it tries to recompute
 activations, strategies that divide whole copies among the same workers, and replicas that divide
-their stages or parts. Finally it tries ever smaller micro batches. None of these changes what is
-trained. Callers measure how much memory each of them saves.
+their stages or parts. Finally it tries smaller and smaller micro batches. The trained model stays
+the same. Measuring how much memory each change saves is left to the callers.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from workbench.training.strategies.pipeline_order import can_compute
 WAYS = ("recompute", "strategy", "shard")
 """The dimensions of a plan that may change, in addition to the division of its batch."""
 _LATER_DIVISOR = 4
-"""Divisor of a micro batch once half of it did not fit. Each attempt costs a start."""
+"""If half a micro batch did not fit, it is divided by this. Larger steps save failed starts."""
 _WHOLE_PARAMETERS = frozenset({"adafactor", "muon", "sparseadam"})
-"""Optimizers of torch that update a value by others of its parameter, which a worker may not
-hold.
+"""Optimizers of torch whose update of a value depends on other values of the same parameter. If
+parameters are cut, a worker may not hold those.
 """
 
 
@@ -42,12 +42,12 @@ def smaller_micro_batch(plan: Plan | PartialPlan, divisor: int = 2) -> PartialPl
 
     Args:
         plan: The plan that did not fit.
-        divisor: By how much the micro batch is divided at least, at least 2.
+        divisor: The micro batch is divided by at least this number, at least 2.
 
     Returns:
-        Micro batch and accumulation: the largest micro batch of at most the size over `divisor`,
-        but at least 1, that divides a worker's part of the global batch, or None if the size is 1
-        already.
+        Micro batch and accumulation. The micro batch is the largest one that is at most the current
+        size divided by `divisor`, and that divides a worker's part of the global batch. None if the
+        size is 1 already.
     """
     micro_batch, accumulation = plan.micro_batch, plan.accumulation
     if micro_batch is None or accumulation is None or micro_batch < 2:
@@ -71,8 +71,8 @@ def with_workers(
 
     Returns:
         Workers, micro batch and accumulation for the same global batch, and the unchanged axes
-        along which workers share a replica. More workers first mean less accumulation, and then a
-        smaller micro batch. None if there is no such division.
+        along which workers share a replica. More workers first reduce the accumulation, and then
+        the micro batch. None if there is no such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
     replicas, rest = divmod(num_workers, plan.workers_per_replica)
@@ -81,7 +81,8 @@ def with_workers(
     if replicas % (plan.shard or 1):
         return None
     part = global_batch // replicas
-    # If it is open, a strategy would divide the model among all workers.
+    # Axes are decided here even if they are 1. If they were open, the strategy would divide the
+    # model among all workers.
     axes = {
         axis: size for axis, size in (("stages", plan.stages), ("tensor", plan.tensor)) if size > 1
     }
@@ -99,9 +100,7 @@ def with_workers(
 
 
 def fixed_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> frozenset[str]:
-    """Return which of micro_batch and accumulation are decided for a trial.
-
-    The experiment or the search decides them.
+    """Return which of micro_batch and accumulation the experiment or the search has decided.
 
     Args:
         experiment: The experiment.
@@ -126,9 +125,9 @@ def next_way(
     Args:
         plan: The plan that did not fit.
         changeable: Which of `WAYS` may change.
-        has_blocks: Whether the model has blocks that could be computed again.
+        has_blocks: Whether the model has blocks that could be recomputed.
         tried: The changes that were tried before.
-        divides_batch: Whether the loss of a batch is that of its micro batches.
+        divides_batch: Whether the loss of a batch equals the loss of its micro batches together.
 
     Example:
         >>> plan = PartialPlan.of(workers=2, micro_batch=1, accumulation=4, strategy="ddp")
@@ -150,8 +149,8 @@ def next_way(
 def changeable_ways(experiment: Experiment, params: Mapping[str, Any]) -> frozenset[str]:
     """Return which of `WAYS` a trial may change: those that are neither written nor searched.
 
-    A strategy that cuts parameters may change what an optimizer or a hook of the user's, or an
-    optimizer that looks at whole parameters, computes: then it stays.
+    The strategy also stays if cutting parameters could change the result. That may happen with your
+    own optimizer or hook, and with optimizers that look at whole parameters.
 
     Args:
         experiment: The experiment.
@@ -190,7 +189,7 @@ def _ways(plan: PartialPlan, has_blocks: bool, *, is_divided: bool) -> Iterator[
 
 
 def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
-    """Return a change to a plan, with the usual order of tasks where stages cannot keep theirs."""
+    """Return a change to a plan, with the usual pipeline schedule if the chosen one cannot stay."""
     if can_compute(plan | way):
         return way
     return way | PartialPlan.of(pipeline_schedule=Plan.pipeline_schedule)
@@ -199,7 +198,7 @@ def _in_usual_order(plan: PartialPlan, way: PartialPlan) -> PartialPlan:
 def _saving_strategies(plan: PartialPlan) -> list[str]:
     """Return the exact strategies in which a worker holds less for the same step.
 
-    The least saving comes first.
+    The strategy that saves the least comes first.
     """
     now = plan.get("strategy")
     if not isinstance(now, str) or (plan.replicas or 1) == 1 or now not in STRATEGIES:

@@ -1,4 +1,4 @@
-"""Learning rates: how a rate follows the batch size, and its course over a training."""
+"""Learning rates: how they scale with the batch size, and their schedule over a training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
 
 ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
 _DECAYS = {**dict.fromkeys(ADAM_TYPES, (0.9, 0.999)), "rmsprop": (0.99,)}
-"""By which part optimizers keep their moving means at each step, by default."""
+"""The part of each moving mean that optimizers keep at a step, by default."""
 
 WARMUP_FRACTION = 0.05
 BASE_WARMUP_FRACTION = 0.01
-"""The warm-up of the smaller batch where none is named: a quarter of an epoch of 25 (You et al.
-
+"""The warm-up at the smaller batch if it is not given: a quarter of an epoch in 25 (You et al.
 2019).
 """
 LONGEST_WARMUP_FRACTION = 0.5
@@ -35,7 +34,7 @@ def default_lr(optimizer: str) -> float:
         optimizer: Name of a class of torch.optim, in any case.
 
     Returns:
-        0.1 for sgd, 1e-3 for Adam and its relatives, and torch's default for the few that differ.
+        0.1 for sgd, 1e-3 for Adam and its relatives, and torch's default for a few others.
     """
     return _DEFAULT_RATES.get(optimizer.lower(), 1e-3)
 
@@ -49,9 +48,9 @@ def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
         going_up: Whether the batch grows.
 
     Returns:
-        For larger batches: linear for SGD, the authors' rules for LARS and LAMB, constant for all
-        others. For smaller batches: the square root, also instead of adascale, which is not defined
-        for them.
+        For larger batches: linear for SGD, the authors' rules for LARS and LAMB, and constant for
+        all others. For smaller batches: the square root. It also replaces adascale, which is not
+        defined for them.
     """
     if rule != "auto" and (going_up or rule != "adascale"):
         return rule
@@ -71,23 +70,23 @@ def scaled_lr(
     noise_scale: float | None = None,
     decays: Sequence[float] | None = None,
 ) -> float:
-    """Carry a rate from one global batch to another, as far as the rule holds.
+    """Scale a rate from one global batch to another, as far as the rule is valid.
 
     Args:
         lr: The rate at `from_batch`.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
-        rule: How to scale; `auto` as in `rule_in_force`.
-        from_batch: Samples per step at which `lr` is meant.
+        rule: How to scale. `rule_in_force` resolves `auto`.
+        from_batch: Samples per step for which `lr` was chosen.
         to_batch: Samples per step in use.
-        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
-        decays: As in `largest_ratio`.
+        noise_scale: The gradient noise scale in samples, >= 0. Only adascale needs it.
+        decays: See `largest_ratio`.
 
     Returns:
-        The rate at `to_batch`; beyond the largest ratio for which the rule holds, the highest rate
-        that it allows.
+        The rate at `to_batch`. Beyond the largest ratio for which the rule is valid, the highest
+        rate that it allows.
 
     Raises:
-        ValueError: If adascale is in force without a noise scale.
+        ValueError: If the rule is adascale and there is no noise scale.
     """
     scaled = unlimited_lr(
         lr,
@@ -104,16 +103,16 @@ def scaled_lr(
 
 
 def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None = None) -> float:
-    """Return the largest ratio of batches for which a rule holds; infinity if nothing limits it.
+    """Return the largest ratio of batches for which a rule is valid. It may be infinite.
 
-    Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta),
-    which has to stay below 1.
+    Source: Malladi et al. 2022. With the square root rule, 1 - beta becomes ratio (1 - beta), which
+    must stay below 1.
 
     Args:
         rule: The rule in force.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
         decays: The part of each moving mean that the optimizer keeps at a step: both betas of Adam
-            and its relatives, alpha of RMSprop, or None for torch's defaults.
+            and its relatives, alpha of RMSprop. None means torch's defaults.
     """
     known = _DECAYS.get(optimizer.lower())
     if rule not in ("sqrt", "legw", "adascale") or known is None:
@@ -125,14 +124,14 @@ def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None 
 
 
 def legw_warmup(fraction: float | None, ratio: float) -> float:
-    """Return the part of a training that is warm-up at a batch that is `ratio` times larger.
+    """Return which part of a training is warm-up if the batch is `ratio` times as large.
 
-    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": as many times more epochs
-    of warm-up.
+    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": `ratio` times as many
+    epochs of warm-up.
 
     Args:
         fraction: The part at the smaller batch, from 0 to 1, or None if it is not given.
-        ratio: How many times the batch grows, >= 1.
+        ratio: Larger batch divided by smaller batch, >= 1.
     """
     base = fraction if fraction is not None else BASE_WARMUP_FRACTION
     return min(base * ratio, max(LONGEST_WARMUP_FRACTION, base))
@@ -147,7 +146,7 @@ def unlimited_lr(
     to_batch: int,
     noise_scale: float | None = None,
 ) -> float:
-    """Carry a rate from one global batch to another, even if the rule no longer holds there.
+    """Scale a rate from one global batch to another, even if the rule is no longer valid there.
 
     Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022,
     "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020,
@@ -158,16 +157,16 @@ def unlimited_lr(
     Args:
         lr: The rate at `from_batch`.
         optimizer: Name of a class of torch.optim, lars or lamb, in any case.
-        rule: How to scale; `auto` as in `rule_in_force`.
-        from_batch: Samples per step at which `lr` is meant.
+        rule: How to scale. `rule_in_force` resolves `auto`.
+        from_batch: Samples per step for which `lr` was chosen.
         to_batch: Samples per step in use.
-        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
+        noise_scale: The gradient noise scale in samples, >= 0. Only adascale needs it.
 
     Returns:
         The rate at `to_batch`.
 
     Raises:
-        ValueError: If adascale is in force without a noise scale.
+        ValueError: If the rule is adascale and there is no noise scale.
     """
     ratio = to_batch / from_batch
     rule = rule_in_force(rule, optimizer=optimizer, going_up=ratio >= 1)
@@ -185,17 +184,17 @@ def unlimited_lr(
 
 
 def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:
-    """Return the part of the peak rate that one optimizer step uses.
+    """Return the factor of the peak rate for one optimizer step.
 
-    Warm-up rises in a straight line and reaches 1 at step `warmup_steps - 1`. Cosine and linear
-    then fall and would reach 0 at `total_steps`. One-cycle follows
-    torch.optim.lr_scheduler.OneCycleLR: along half a cosine from 1/25 to 1, then down to 4e-6 at
-    the last step.
+    Warm-up rises linearly and reaches 1 at step `warmup_steps - 1`. Cosine and linear then fall,
+    and would reach 0 at `total_steps`. One-cycle is the same as
+    torch.optim.lr_scheduler.OneCycleLR: it follows half a cosine from 1/25 to 1, then falls to 4e-6
+    at the last step.
 
     Args:
-        schedule: The course after warm-up.
+        schedule: The schedule after warm-up.
         step: Number of the step, from 0.
-        total_steps: Steps of the whole training; at least 1.
+        total_steps: Steps of the whole training, at least 1.
         warmup_steps: Steps of the warm-up, from 0 to total_steps.
 
     Returns:

@@ -1,6 +1,6 @@
-"""Translates the parameters of a function or program into the words of plans, and back.
+"""Translates the parameters of your function or program into the names that plans use, and back.
 
-So the advisor can treat it like a model, with the same measurements, predictions and trainings.
+So the advisor can treat your code like a model: it measures, predicts and trains in the same way.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from workbench.experiment.plan import NAMES as PLAN_NAMES
 
 BATCH, RATE = "micro_batch", "lr"
 PREFIX = "own."
-"""Prefix of a parameter that has the name of a model's setting but means something else."""
+"""Prefix of a parameter that has the name of one of our settings but means something else."""
 _TAKEN = {*PLAN_NAMES, *Training.model_fields}
 
 
 def in_words_of_plans(experiment: Experiment) -> Experiment:
-    """Return an experiment whose batch and rate have the names of a model's settings.
+    """Return an experiment whose batch and learning rate are named like the settings of a model.
 
-    Only the micro batch of its plan can be chosen, and the workers if they are open. The same rate
-    is meant at every batch, because nothing is known about the optimizer. An experiment with a
+    Only the micro batch of its plan can be chosen, and the workers if they are open. The rate is
+    the same at every batch, because nothing is known about the optimizer. An experiment with a
     model is returned unchanged.
 
     Args:
@@ -66,10 +66,10 @@ def own_values(
     """Return the configuration that the function or program receives.
 
     Args:
-        experiment: As it was written.
-        params: A configuration in the words of plans.
+        experiment: The experiment as it was written.
+        params: A configuration with the names that plans use.
         micro_batch: Samples of a step of one worker.
-        lr: The rate.
+        lr: The learning rate.
     """
     decided = {BATCH: micro_batch, RATE: lr}
     named = {**params, **decided}
@@ -77,10 +77,10 @@ def own_values(
 
 
 def own_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return recommended settings in the words of the function or program.
+    """Return recommended settings with the parameter names of the function or program.
 
     Args:
-        experiment: As it was written.
+        experiment: The experiment as it was written.
         settings: Values by dotted path, such as `plan.micro_batch`.
     """
     advise = experiment.advise
@@ -100,7 +100,7 @@ def own_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> d
 
 
 def _names(experiment: Experiment) -> dict[str, str]:
-    """Return the parameters' own names, by those in the words of plans."""
+    """Return the parameters' own names, by the names that plans use."""
     advise = experiment.advise
     assert advise is not None
     renamed = {advise.batch: BATCH}
@@ -121,7 +121,7 @@ def _renamed(domain: Domain, names: Mapping[str, str]) -> Any:
 
 
 def _middle(domain: Domain) -> float:
-    """Return the value in the middle of a domain of numbers above 0, by their logarithms."""
+    """Return the middle of a domain of positive numbers on a logarithmic scale."""
     low, high = getattr(domain, "low", None), getattr(domain, "high", None)
     if low is not None and high is not None:
         return float(f"{math.sqrt(low * high):.3g}")

@@ -1,4 +1,4 @@
-"""The plan of one trial: fills every dimension that the experiment leaves open with its default."""
+"""The plan of one trial. Dimensions that the experiment does not decide get their defaults."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def resolve_plan(
     hardware: Hardware | None,
     params: Mapping[str, JsonValue],
 ) -> Plan:
-    """Return the plan in full.
+    """Return the complete plan of a trial.
 
     Args:
-        training: The training section, searched values in place.
+        training: The training section, with searched values in place.
         written: The decided part of the plan.
         num_train_samples: Samples to train on, or None if not known yet.
         hardware: The hardware of the workers. None means unknown, which gives the CPU defaults.
-        params: The configuration of the trial, so that errors name the field in which a value was
-            written.
+        params: The configuration of the trial, so that errors point to the field in which a value
+            was written.
 
     Raises:
-        ExperimentError: If values exclude each other; it names the dotted field.
+        ExperimentError: If values contradict each other. It has the dotted field.
     """
     written = _with_axes(written, params)
     sizes = divide_batch(training, written, num_train_samples, params)
@@ -54,7 +54,7 @@ def resolve_plan(
         if dimension.candidates is not None
     }
     if training.private is not None:
-        chosen["precision"] = "fp32"  # in which the gradients of single samples are computed
+        chosen["precision"] = "fp32"  # gradients of single samples are only computed in fp32
     chosen["strategy"] = strategy_on(str(chosen["strategy"]), sizes.workers)
     decided = PartialPlan.of(**chosen) | written | sizes
     _check_options(decided, params)
@@ -79,12 +79,12 @@ def divide_batch(
 ) -> PartialPlan:
     """Decide how an optimizer step is divided.
 
-    `workers: auto` is one replica. The values that are given among global batch, micro batch and
-    accumulation decide the others. By default accumulation is 1, and the global batch is the
-    reference batch, or the train set if that is smaller, rounded so that the parts are equal.
+    `workers: auto` means one replica. Whichever of global batch, micro batch and accumulation are
+    given decide the others. By default, accumulation is 1. The global batch is the reference batch,
+    or the training data if that is smaller, rounded so that all parts are equal.
 
     Args:
-        training: The training section, searched values in place.
+        training: The training section, with searched values in place.
         written: The decided part of the plan.
         num_train_samples: Samples to train on, or None if not known yet.
         params: The configuration of the trial.
@@ -93,8 +93,8 @@ def divide_batch(
         Workers, micro batch and accumulation.
 
     Raises:
-        ExperimentError: If the numbers exclude each other or the global batch exceeds the train
-            set.
+        ExperimentError: If the numbers contradict each other, or the global batch is larger than
+            the training data.
     """
     workers, wanted = (
         written.workers or written.workers_per_replica * max(1, written.shard),
@@ -103,7 +103,7 @@ def divide_batch(
     replicas, rest = divmod(workers, written.workers_per_replica)
     if rest or not replicas:
         raise ExperimentError(
-            f"{workers} workers cannot hold copies of a model that takes"
+            f"{workers} workers cannot hold copies of a model, because each copy needs"
             f" {written.workers_per_replica}",
             field=field_of("plan", "workers", params),
             allowed=(
@@ -124,18 +124,18 @@ def divide_batch(
     replicated = "workers" if written.workers_per_replica == 1 else "replicas"
     if wanted not in ("auto", global_batch):
         raise ExperimentError(
-            f"{wanted} samples are not micro_batch {micro_batch} x accumulation {accumulation} x "
-            f"{replicated} {replicas}",
+            f"{wanted} samples do not equal micro_batch {micro_batch} x accumulation"
+            f" {accumulation} x {replicated} {replicas}",
             field=field_of("training", "global_batch", params),
             allowed=(
                 f"{global_batch}, or another multiple of micro_batch x accumulation x {replicated}"
             ),
-            next_step="Change one of the four, or leave one of them auto.",
+            next_step="Change one of the four, or set one of them to auto.",
         )
     if num_train_samples is not None and global_batch > num_train_samples:
         blamed = ("training", "global_batch") if wanted != "auto" else ("plan", "micro_batch")
         raise ExperimentError(
-            f"a step of {global_batch} samples is larger than the train set",
+            f"a step of {global_batch} samples is larger than the training data",
             field=field_of(*blamed, params),
             allowed=f"at most {num_train_samples} samples per step",
         )
@@ -143,10 +143,10 @@ def divide_batch(
 
 
 def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> PartialPlan:
-    """Let the strategy and how it divides a model follow from each other where one of them is open.
+    """Choose the strategy by how the model is divided, or the division by the strategy.
 
     Raises:
-        ExperimentError: If they exclude each other.
+        ExperimentError: If both are decided and contradict each other.
     """
     divided = [axis for axis in BY_AXIS if (written.get(axis) or 1) != 1]
     if "strategy" not in written and divided:
@@ -154,14 +154,14 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
     elif "strategy" not in written and written.shard:
         written |= PartialPlan.of(strategy=_taking_shards()[0])
     strategy = written.get("strategy")
-    if strategy is None or strategy not in STRATEGIES:  # refused where it is loaded
+    if strategy is None or strategy not in STRATEGIES:  # loading an unknown one is an error
         return written
     own = capabilities_of(str(strategy)).axis
     for axis in divided:
         if axis != own:
             able = strategies_that(lambda can, axis=axis: can.axis == axis)
             raise ExperimentError(
-                f"{strategy} trains only with plan.{axis} 1",
+                f"{strategy} can only train with plan.{axis} 1",
                 field=field_of("plan", axis if axis in params else "strategy", params),
                 allowed=", ".join(["auto", *able]),
                 next_step=f"Choose one of these, or set plan.{axis} to 1.",
@@ -187,7 +187,7 @@ def _check_precision(
 ) -> None:
     if plan.precision == "fp16" and hardware is not None and not hardware.has_gpu:
         raise ExperimentError(
-            "a CPU does not train in fp16",
+            "a CPU cannot train in fp16",
             field=field_of("plan", "precision", params),
             allowed="fp32, bf16, auto",
         )
@@ -213,15 +213,15 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             lambda can: can.max_workers is None or can.max_workers >= plan.workers
         )
         raise ExperimentError(
-            f"{plan.workers} workers cannot train as {plan.strategy}",
+            f"the strategy {plan.strategy} cannot use {plan.workers} workers",
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
-            next_step="Choose one of these, or one worker.",
+            next_step="Choose one of these, or set plan.workers to 1.",
         )
 
 
 def _check_combination(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse values that exclude each other."""
+    """Check that no values contradict each other."""
     conflict = conflict_in(PartialPlan.of_plan(plan))
     if conflict is not None:
         raise ExperimentError(
@@ -235,40 +235,40 @@ def _check_combination(plan: Plan, params: Mapping[str, JsonValue]) -> None:
 def _taking_shards() -> list[str]:
     """Return the strategies that take shards.
 
-    The one that divides a model in no other way comes first.
+    The strategy that divides a model in no other way comes first.
     """
     able = strategies_that(lambda can: can.takes_shard)
     return sorted(able, key=lambda name: capabilities_of(name).axis is not None)
 
 
 def _check_shard(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse shards where the strategy has none, or the workers do not make whole copies."""
+    """Check that the strategy has shards, and that the workers make whole copies."""
     if plan.shard == 0 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).takes_shard:
-        problem = f"{plan.strategy} divides no parameters among some of its replicas"
+        problem = f"the strategy {plan.strategy} cannot divide parameters among some replicas"
         raise _needs_strategy(problem, "shard", params, "auto, or a number", _taking_shards())
     if plan.replicas % plan.shard:
         replicas = "workers" if plan.workers_per_replica == 1 else "replicas"
         raise ExperimentError(
-            f"{plan.replicas} {replicas} do not make whole copies of what {plan.shard} of them"
-            " divide",
+            f"{plan.replicas} {replicas} cannot be grouped by {plan.shard}, so that each group"
+            " divides a copy",
             field=field_of("plan", "shard", params),
             allowed=f"auto, or a number that divides the {replicas}",
         )
 
 
 def _check_bucket(plan: Plan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse a size of buckets where replicas exchange no gradients of whole models."""
+    """Check that replicas exchange gradients of whole models if the size of buckets is set."""
     if size_bytes(plan.bucket) is None or plan.workers == 1 or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).holds_whole_model:
         able = strategies_that(lambda can: can.holds_whole_model and can.max_workers is None)
-        problem = f"{plan.strategy} exchanges no buckets of gradients"
+        problem = f"the strategy {plan.strategy} does not exchange gradients in buckets"
         raise _needs_strategy(problem, "bucket", params, "auto, default, or a size", able)
     if plan.exchange in EXCHANGES and not exchange_capabilities(plan.exchange).is_by_bucket:
         raise ExperimentError(
-            f"the exchange {plan.exchange} sends no buckets of gradients",
+            f"the exchange {plan.exchange} does not send gradients in buckets",
             field=field_of("plan", "bucket", params),
             allowed="auto, default, or a size with another exchange",
             next_step=f"Remove it, or set plan.exchange to {USUAL}.",
@@ -283,8 +283,8 @@ def _needs_strategy(
     Args:
         problem: What the strategy cannot do.
         name: The dimension.
-        params: The configuration, which may have searched it.
-        allowed: The values that are always allowed, and those that these strategies allow.
+        params: The configuration. The dimension may be one of the searched parameters.
+        allowed: The values that are always allowed, and the values for the strategies in `able`.
         able: The strategies that have the dimension.
     """
     step = f"Remove it, or set plan.strategy to {able[0]}."
@@ -299,13 +299,13 @@ def _needs_strategy(
 
 
 def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
-    """Refuse a function of whole gradients where workers hold parts of them."""
+    """Check that workers hold whole gradients if there is a gradient hook."""
     if training.gradient_hook is None or plan.strategy not in STRATEGIES:
         return
     if not capabilities_of(plan.strategy).has_whole_step:
         able = strategies_that(lambda can: can.has_whole_step)
         raise ExperimentError(
-            f"{plan.strategy} divides the gradients that a gradient hook would change",
+            f"the strategy {plan.strategy} divides gradients, but a gradient hook needs whole ones",
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or remove training.gradient_hook.",
@@ -313,9 +313,9 @@ def _check_gradient_hook(plan: Plan, training: Training, params: Mapping[str, Js
 
 
 def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> None:
-    """Refuse options that the exchange does not have."""
+    """Check that the exchange has the options that are set."""
     exchange = str(decided.get("exchange"))
-    if exchange not in EXCHANGES:  # refused where it is loaded
+    if exchange not in EXCHANGES:  # loading an unknown one is an error
         return
     known = exchange_capabilities(exchange).options
     for name in EXCHANGE_OPTIONS:
@@ -336,7 +336,7 @@ def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> Non
 
 
 def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
-    """Reject settings that the exchange cannot be combined with."""
+    """Check that the exchange can be combined with the other settings."""
     field = field_of("plan", "exchange", params)
     able = exchange_capabilities(plan.exchange, field=field)
     if plan.exchange == USUAL:
@@ -345,28 +345,29 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
     if is_known and not capabilities_of(plan.strategy).takes_exchange:
         takes = strategies_that(lambda can: can.takes_exchange)
         raise ExperimentError(
-            f"the strategy {plan.strategy} exchanges gradients itself, so {plan.exchange} cannot",
+            f"the strategy {plan.strategy} exchanges gradients itself, so it cannot use"
+            f" {plan.exchange}",
             field=field,
             allowed=f"auto, {USUAL}, or {plan.exchange} with plan.strategy {' or '.join(takes)}",
             next_step=f"Remove it, or set plan.strategy to {takes[0]}.",
         )
     if plan.exchange_servers > plan.replicas > 1:
         raise ExperimentError(
-            f"{plan.exchange_servers} parameter servers need as many replicas, and there are"
+            f"{plan.exchange_servers} parameter servers need as many replicas, but there are only"
             f" {plan.replicas}",
             field=field_of("plan", "exchange_servers", params),
             allowed=f"at most {plan.replicas}",
         )
     if plan.precision == "fp16" and not able.scales_loss:
         raise ExperimentError(
-            f"{plan.exchange} adds the unsent part of a step to later steps, which fp16 scales"
-            " differently",
+            f"the exchange {plan.exchange} adds the unsent part of a step to a later step, and fp16"
+            " scales each step differently",
             field=field,
             next_step="Set plan.precision to bf16 or fp32, or choose another exchange.",
         )
     if training.lr_rule == "adascale" and not able.is_exact:
         raise ExperimentError(
-            "adascale follows the noise of the gradients, which is not measured with"
+            "adascale needs the noise of the gradients, which cannot be measured with the exchange"
             f" {plan.exchange}",
             field=field_of("training", "lr_rule", params),
             next_step=f"Choose another rule, or the exchange {USUAL}.",

@@ -1,7 +1,7 @@
 """The settings of one trial, from an experiment and a configuration, with every `auto` resolved.
 
-Searched names replace the fields of `training` and `plan`; all others belong to the model. The
-defaults for `auto` are documented at each function. Decisions of the advisor take precedence.
+A searched parameter replaces the field of `training` or `plan` with its name. All others belong to
+the model. Each function documents its default for `auto`. Decisions of the advisor take precedence.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class TrialSettings:
     Attributes:
         training: The training section with searched values in place. It may still hold `auto` if
             another attribute has the value.
-        plan: How it uses hardware.
+        plan: How the trial uses hardware.
         lr: Peak learning rate at the global batch in use. With adascale, the rate before the noise
             is known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
         federated: How clients train it in rounds, or None if its workers share every step. In a
-            federation the global batch of the plan counts all workers, each of which trains its own
-            client.
+            federation, the global batch of the plan counts all workers, and each worker trains its
+            own client.
     """
 
     training: Training
@@ -76,7 +76,7 @@ class TrialSettings:
         """Return the peak learning rate at the global batch in use.
 
         Args:
-            noise_scale: The gradient noise scale in samples, or None if it is not estimable (yet).
+            noise_scale: The gradient noise scale in samples, or None if it cannot be estimated yet.
         """
         return _peak_lr(self.training, self.step_batch, noise_scale)
 
@@ -88,7 +88,7 @@ class TrialSettings:
 def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Return the values of a configuration that belong to the model.
 
-    Those that the model names itself are among them.
+    These include the parameters of your own model.
 
     Args:
         experiment: The experiment.
@@ -116,7 +116,7 @@ def fitted_of(
         return _estimator_of(experiment.model, params, loads_code)
     try:
         return configure(experiment.model.name, model_values(experiment, params)).fitted
-    except ExperimentError:  # the trial will fail with it, and report it
+    except ExperimentError:  # the trial will fail with this error, and report it
         return None
 
 
@@ -127,7 +127,7 @@ def _estimator_of(
     if not is_one and loads_code:
         try:
             is_one = is_estimator(model.load(field="model"))
-        except Exception:  # user code; the trial will fail with it, and report it
+        except Exception:  # user code. The trial will fail with this error, and report it.
             return None
     if not is_one:
         return None
@@ -147,32 +147,32 @@ def resolve(
     decided: PartialPlan = _NOTHING,
     num_loaders: int = 0,
 ) -> TrialSettings:
-    """Answer every open question about one trial.
+    """Return the settings of one trial, with every `auto` resolved.
 
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
         num_train_samples: Samples to train on, or None if not known yet.
-        hardware: As in `resolve_plan`.
-        decided: Decisions about the plan, which take precedence over experiment and configuration.
+        hardware: See `resolve_plan`.
+        decided: Decisions about the plan. They take precedence over experiment and configuration.
         num_loaders: Number of processes of your own loaders, used if nothing else decides it.
 
     Returns:
         The settings.
 
     Raises:
-        ExperimentError: If settings exclude each other; it names the dotted field.
+        ExperimentError: If settings contradict each other. It has the dotted field.
     """
     training = _override(experiment.training, "training", params)
     check_schedule(training)
     check_averaging(training)
     federated = federated_with(experiment.federated, params)
     written = _override(experiment.plan, "plan", params).decided | decided
-    if num_loaders and federated is None:  # clients are too small to be read ahead
+    if num_loaders and federated is None:  # clients are too small for reading ahead
         written = PartialPlan.of(loaders=num_loaders) | written
     plan = resolve_plan(
         training,
-        # A client is trained by one worker, whose steps no other worker shares.
+        # Each client is trained by one worker alone.
         written if federated is None else written | PartialPlan.of(workers=1),
         num_train_samples=num_train_samples,
         hardware=hardware,
@@ -184,9 +184,9 @@ def resolve(
     lr = _peak_lr(training, batch, None)
     if _rule(training, batch) == "adascale" and not training.measure_noise:
         raise ExperimentError(
-            "adascale follows the noise of the gradients, which is not measured",
+            "adascale needs the noise of the gradients, which is not measured",
             field=field_of("training", "lr_rule", params),
-            next_step="Leave out measure_noise, or choose another rule.",
+            next_step="Remove training.measure_noise, or choose another rule.",
         )
     return TrialSettings(
         training=training,
@@ -207,7 +207,7 @@ def _step_batch(plan: Plan, federated: Federated | None) -> int:
 def reference_lr(training: Training) -> float:
     """Return the rate at the reference batch.
 
-    It is the rate of the experiment, or the optimizer's usual one.
+    It is the rate of the experiment, or the default of the optimizer.
     """
     if training.lr == "auto":
         return default_lr(training.optimizer)
@@ -220,10 +220,11 @@ def _rule(training: Training, global_batch: int) -> Rule:
 
 
 def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -> float:
-    """Carry the rate from the reference batch to the one in use.
+    """Scale the rate from the reference batch to the batch in use.
 
-    While adascale does not know the noise, the rate stays. Its gain is smallest at the start, when
-    the gradient is large compared with its noise, and never falls below 1.
+    As long as adascale does not know the noise, the rate stays the same. That is close: the gain of
+    adascale is smallest at the start, when gradients are large compared with their noise, and it is
+    never below 1.
     """
     lr = reference_lr(training)
     rule = _rule(training, global_batch)
@@ -248,8 +249,8 @@ def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -
 def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> float:
     """Return for how many epochs the rate rises from near 0.
 
-    `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With
-    legw, epochs of warm-up are meant at the reference batch, as the rate is.
+    `warmup_epochs: auto` means none, except for one-cycle, and if a larger batch has raised the
+    rate. With legw, the epochs of warm-up are given for the reference batch, like the rate.
     """
     given = training.warmup_epochs
     ratio = global_batch / training.reference_batch

@@ -34,10 +34,12 @@ class DefaultConfiguration:
 
 
 def default_configuration(experiment: Experiment) -> DefaultConfiguration:
-    """Return the default of every searched parameter that exists with these defaults.
+    """Return the default of every searched parameter.
+
+    A parameter that only applies to other choices than the defaults is skipped.
 
     Args:
-        experiment: The experiment. Its fixed settings stay.
+        experiment: The experiment. Its fixed settings stay as they are.
 
     Raises:
         ExperimentError: If fixed settings contradict each other.
@@ -69,7 +71,7 @@ def default_configuration(experiment: Experiment) -> DefaultConfiguration:
 def _default(
     experiment: Experiment, settings: TrialSettings | None, name: str
 ) -> Mapping[str, JsonValue]:
-    """Return the default of one parameter by its name; empty where it is not known."""
+    """Return the default of one parameter by its name, or nothing if it is not known."""
     if settings is None:
         return {}
     if name == "lr":
@@ -95,7 +97,7 @@ def _default(
 
 
 def _of_federation(settings: TrialSettings, name: str) -> dict[str, JsonValue]:
-    """Return the default of a setting of the federation; empty for an option of one."""
+    """Return the default of a setting of the federation, or nothing for an option of a setting."""
     setting = name.removeprefix(PREFIX)
     if "." in setting:
         return {}
@@ -106,7 +108,7 @@ def _of_federation(settings: TrialSettings, name: str) -> dict[str, JsonValue]:
 
 
 def _option(training: Training, setting: str, option: str) -> dict[str, JsonValue]:
-    """Return the default of an option of a setting; empty where it is not known."""
+    """Return the default of an option of a setting, or nothing if it is not known."""
     if setting == "adapter":
         return {f"{setting}.{option}": getattr(training.adapter or LowRankAdapter(), option)}
     if setting == "augment":
@@ -118,10 +120,10 @@ def _option(training: Training, setting: str, option: str) -> dict[str, JsonValu
 
 
 def configurations_to_try(experiment: Experiment) -> Iterator[tuple[str, Params]]:
-    """Yield different configurations of an experiment with descriptions, the most usual first.
+    """Yield different configurations of an experiment with descriptions, a typical one first.
 
     Args:
-        experiment: The experiment. Without a search space there is one empty configuration.
+        experiment: The experiment. Without a search space, there is one empty configuration.
     """
     space = experiment.search
     sample = space.sample(random.Random(experiment.seed))

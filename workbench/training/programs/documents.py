@@ -1,6 +1,6 @@
 """Reads numbers by name from JSON objects and rows of CSV.
 
-Other values are skipped, or kept as a word that shows why a metric is missing.
+Other values are skipped, or kept as words that show why a metric is missing.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from workbench.training.programs.printed_numbers import has_decimal_comma, numbe
 
 MAX_DEPTH = 4
 _ABSENT = ("", "NA", "<NA>", "N/A", "None", "null", "NULL")
-"""Cells of a row of CSV without a value, which are not names of columns."""
+"""Cells of a CSV row that mean a missing value. They cannot be names of columns."""
 _MAX_WORD = 80
 _LISTED = re.compile(r"\s*[\[(].*\d.*[\])]\s*", re.DOTALL)
-"""Several numbers in the place of one, as text."""
+"""Several numbers instead of one, as text."""
 
 
 class Values(dict[str, float]):
@@ -32,12 +32,12 @@ class Values(dict[str, float]):
     def __init__(
         self, numbers: Mapping[str, float] | None = None, words: Mapping[str, str] | None = None
     ) -> None:
-        """Begin with some numbers and words."""
+        """Start with some numbers and words."""
         super().__init__(numbers or {})
         self.words: dict[str, str] = dict(words or {})
 
     def merge(self, other: Values) -> None:
-        """Take in others, which win where both have a name."""
+        """Add other values. They replace values of the same name."""
         self.update(other)
         self.words |= other.words
 
@@ -62,12 +62,12 @@ class Rows:
     """Reads rows of CSV with commas, semicolons or tabs. The first row holds the column names."""
 
     def __init__(self) -> None:
-        """Begin before the names."""
+        """Start before the row of names."""
         self._names: list[str] | None = None
         self._separator = ","
 
     def read(self, line: bytes) -> Values:
-        """Return the numbers of a row by name, or none for the row of names or a torn row."""
+        """Return the numbers of a row by name. The row of names and a torn row have none."""
         text = line.decode(errors="replace").removeprefix("\ufeff")
         if self._names is None:
             self._separator = next((sign for sign in ",;\t" if sign in text), ",")
@@ -84,12 +84,12 @@ class Rows:
             name: self._number_in(cell)
             for name, cell in zip(self._names, cells, strict=True)
             if self._names.count(name)
-            == 1  # which of several columns of a name is meant is unknown
+            == 1  # if several columns have the same name, it is unclear which one is meant
         }
         return numbers_of(row, 1)
 
     def _number_in(self, cell: str) -> str:
-        """Return a cell with a decimal point. A comma is one too, unless it separates columns."""
+        """Return a cell with a decimal point instead of a comma, unless commas separate columns."""
         if self._separator == "," or not has_decimal_comma(cell):
             return cell
         return cell.replace(",", ".")
@@ -98,13 +98,13 @@ class Rows:
 def _cells_of(row: str, separator: str) -> list[str]:
     try:
         cells = next(csv.reader([row], delimiter=separator, skipinitialspace=True), [])
-    except csv.Error:  # it is torn, or not a row
+    except csv.Error:  # the row is torn, or it is not a row
         cells = row.split(separator)
     return [cell.strip() for cell in cells]
 
 
 def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Values:
-    """Return the numbers of a document, and words and lists in the place of numbers."""
+    """Return the numbers of a document, and the words and lists that replace numbers."""
     values = Values()
     for name, value in document.items():
         name = f"{prefix}{name}"
@@ -121,7 +121,7 @@ def numbers_of(document: Mapping[str, Any], depth: int, prefix: str = "") -> Val
 
 
 def _number_or_word(value: Any) -> tuple[float | None, str | None]:
-    """Return the number that a value of a document is, or a word for what it is instead."""
+    """Return a value of a document as a number, or else as a word."""
     if isinstance(value, str):
         number = number_of_text(value)
         if number is not None:

@@ -1,7 +1,7 @@
 """Follows a program from its start to its end: its process, its output, the metrics it writes.
 
-`supervisor` ends the program with all of its processes. `training.program` knows what the metrics
-mean.
+Ending the program with all of its processes is left to `supervisor`, and the meaning of metrics to
+`training.program`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FILES: dict[str, Callable[[Path], MetricFile]] = {
     "tensorboard": EventFolder,
     "wandb": WandbFolder,
 }
-"""Readers of the files that a program writes, by the kind of its metric source."""
+"""Readers of the files that a program writes, by the kind of metric source."""
 
 
 class MetricReaders:
@@ -63,7 +63,7 @@ class MetricReaders:
         """Choose the readers. Existing files are skipped if the format allows it.
 
         Args:
-            source: Where metrics are read, or None for nowhere.
+            source: Where metrics are read. None reads none.
             path: The file or folder of the source.
             reported: The file that `wb.report` writes, or None if it is not read.
             metrics: The metrics of the experiment.
@@ -90,10 +90,10 @@ class MetricReaders:
 
 
 class FollowedProgram:
-    """One start of a program.
+    """A program that is started and followed once.
 
     Attributes:
-        output: Its output.
+        output: The output of the program.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class FollowedProgram:
         tick: Callable[[], None] = lambda: None,
         should_end: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Prepare to follow it.
+        """Prepare to follow a program.
 
         Args:
             readers: The readers of its metrics.
-            output: Keeps its output.
-            take: Takes values that were written together, and their step if the format has one.
+            output: Stores its output.
+            take: Receives values that were written together, and their step if the format has one.
             tick: Called several times a second.
             should_end: Returns whether the program should end.
         """
@@ -122,7 +122,8 @@ class FollowedProgram:
         """Start the program, and read its output until all of its processes have ended.
 
         Args:
-            arguments: The program and its arguments; `python` is the interpreter that runs this.
+            arguments: The program and its arguments. `python` means the interpreter of this
+                process.
             environment: Its environment variables.
             grace_s: Seconds between the request to stop and the kill.
         """
@@ -155,7 +156,7 @@ class FollowedProgram:
                 if time.monotonic() - polled_s >= POLL_S:
                     self._poll()
                     polled_s = time.monotonic()
-                # Nothing of it is left, so that the rest can be read to its end.
+                # All of its processes have ended, so the pipes can be read to their end.
                 if process.status in ready:
                     break
                 if self._should_end():
@@ -169,10 +170,10 @@ class FollowedProgram:
     def _read(
         self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None
     ) -> bool:
-        """Take the current content of a stream, and return whether there may be more."""
+        """Read the current content of a stream, and return whether there may be more."""
         try:
             data = os.read(descriptor, READ_BYTES)
-        except OSError:  # there is nothing now, or never again
+        except OSError:  # nothing can be read now, or ever again
             return False
         if not data:
             return False
@@ -190,7 +191,7 @@ class FollowedProgram:
 
     def _poll(self, *, at_end: bool = False) -> None:
         for file in self._readers.files:
-            with contextlib.suppress(OSError):  # it is being replaced: there is another time
+            with contextlib.suppress(OSError):  # the file is being replaced. Try again next time.
                 for values, step in file.poll(at_end=at_end):
                     self._take(values, step)
         self._tick()
@@ -201,9 +202,9 @@ class ProgramEnd:
     """How a program ended.
 
     Attributes:
-        code: Its exit status, or minus the signal that killed it, or None if that is not known.
-        error: Why it could not be started, or None if it was.
-        was_killed: Whether it did not stop within the grace period.
+        code: Its exit status, or minus the signal that killed it. None if it is unknown.
+        error: Why it could not be started, or None if it was started.
+        was_killed: Whether it was killed because it did not stop within the grace period.
         left: The names of processes that outlived it and were ended.
     """
 
@@ -219,7 +220,7 @@ class ProgramProcess:
     def __init__(
         self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
     ) -> None:
-        """Start it.
+        """Start the program.
 
         Args:
             arguments: The program and its arguments.
@@ -258,14 +259,14 @@ class ProgramProcess:
         self._is_stopping = False
 
     def stop(self) -> None:
-        """Request the program to end, and have it killed where it does not end in time."""
+        """Request the program to end. If it does not end in time, the supervisor kills it."""
         if not self._is_stopping:
             self._is_stopping = True
             with contextlib.suppress(OSError):  # it has ended
                 os.write(self._control, supervisor.STOP)
 
     def end(self) -> ProgramEnd:
-        """Kill the program if it runs, wait for the end of all of it, and return how it ended."""
+        """Kill the program if it is running, wait for all of its processes, and return its end."""
         os.close(self._control)
         written = b""
         while part := os.read(self.status, 65536):
@@ -281,13 +282,13 @@ class ProgramProcess:
 
 
 class KeptOutput:
-    """The output of one attempt. This process prints it to the log of the trial."""
+    """The output of one attempt, which this process prints to the log of the trial."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Keep nothing yet.
+        """Start without output.
 
         Args:
-            max_bytes: How much of the output the log takes.
+            max_bytes: Maximum output in the log.
         """
         self._left_bytes = max_bytes
         self._num_dropped = 0
@@ -297,7 +298,7 @@ class KeptOutput:
         """The end of the standard error."""
 
     def write(self, data: bytes, *, is_error: bool) -> None:
-        """Take output.
+        """Add output.
 
         Args:
             data: The bytes.
@@ -319,18 +320,19 @@ class KeptOutput:
         return b"".join(self._parts)[-TAIL_BYTES:].decode(errors="replace")
 
     def close(self) -> None:
-        """Add the end of an output that was too long."""
+        """Write the end of the output, if it was too long for the log."""
         if self._num_dropped:
             end = b"".join(self._parts)[-min(TAIL_BYTES, self._num_dropped) :]
             dropped = format_bytes(self._num_dropped - len(end))
             _write_log(
-                f"\nworkbench: {dropped} of output are not kept here; it ends with\n".encode() + end
+                f"\nworkbench: {dropped} of output were dropped here. It ends with:\n".encode()
+                + end
             )
 
 
 def _write_log(data: bytes) -> None:
     for part in _parts_of(data):
-        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+        with contextlib.suppress(OSError):  # a full disk must not end the trial
             os.write(1, part)
 
 

@@ -1,12 +1,12 @@
-"""Serves your modules and scripts from the copy that a run keeps, as if they were in their places.
+"""Imports your modules and scripts from the copy that a run keeps, under their original paths.
 
-A kept module has its original path as `__file__`, so files next to the code still resolve. Its
-source is that of the copy, also in `inspect` and in tracebacks. If a script has changed since, the
-kept version runs. Modules that were not kept are imported from the disk.
+A kept module has its original path as `__file__`, so files next to the code can be found. Its
+source comes from the copy, also in `inspect` and in tracebacks. If a script has changed, the kept
+version runs. Modules that were not kept are imported from the disk.
 
-A worker imports this module. The archive of kept code holds a copy of it named `sitecustomize.py`.
-Every Python below the worker imports that copy when it starts, in any environment. So this file
-uses only the standard library, and the syntax of old versions.
+A worker imports this module. The archive of kept code contains a copy of it, which is called
+`sitecustomize.py`. Every Python below the worker imports that copy when it starts, in any
+environment. So this file only uses the standard library, and the syntax of old versions.
 """
 
 import marshal
@@ -47,10 +47,10 @@ STARTUP = "startup"
 
 
 def index_of(kept, tops):
-    """Return the table that a program reads when it starts, instead of looking at the files.
+    """Return the table that a program reads when it starts, so that it need not list the files.
 
     Args:
-        kept: The place of each file's copy in the folder of the kept code, by its path.
+        kept: Where the copy of each file is in the folder of the kept code, by original path.
         tops: Paths of modules that only their own finder finds, by name.
     """
     names = set()
@@ -89,7 +89,7 @@ def _read_index(folder):
 
 
 class KeptFiles:
-    """The files of a folder of kept code, by the path that they were read from."""
+    """The files of a folder of kept code, by their original paths."""
 
     def __init__(self, folder: str) -> None:
         """Read the index of a folder."""
@@ -102,7 +102,7 @@ class KeptFiles:
 
     @property
     def paths(self):
-        """The paths of the files, as they were found and without links."""
+        """The original paths of the files, and the same paths without symbolic links."""
         return [*self._kept, *self._real]
 
     def place(self, path):
@@ -116,7 +116,7 @@ class KeptFiles:
         return os.path.join(self.folder, copy)
 
     def content(self, path):
-        """Return the bytes of a file as it was kept."""
+        """Return the kept bytes of a file."""
         place = self.place(path)
         if place is None:
             raise FileNotFoundError(path)
@@ -124,7 +124,7 @@ class KeptFiles:
             return file.read()
 
     def has_changed(self, path):
-        """Return whether a kept file is another one on the disk now, or is gone."""
+        """Return whether a kept file is different on the disk now, or missing."""
         try:
             with open(path, "rb") as file:
                 return file.read() != self.content(path)
@@ -136,22 +136,22 @@ class KeptLoader(SourceFileLoader):
     """Loads one module from its copy."""
 
     def __init__(self, name, path, kept):
-        """Load the module `name`, whose original is at `path`."""
+        """Load the module `name`, whose original path is `path`."""
         super().__init__(name, path)
         self._kept = kept
 
     def get_data(self, path):
-        """Return the bytes of the copy, or of any other file."""
+        """Return the bytes of the copy. Any other file is read from the disk."""
         if self._kept.place(path) is None:
             return super().get_data(path)
         return self._kept.content(path)
 
     def path_stats(self, path):
-        """Keep Python from bytecode next to the original, which may be of another version."""
+        """Keep Python from using bytecode next to the original, which may be another version."""
         raise OSError("the bytecode of kept code is next to the copy")
 
     def get_code(self, fullname):
-        """Return the compiled module; it is compiled once for each folder of kept code."""
+        """Return the compiled module. It is compiled once for each folder of kept code."""
         tag = f"{sys.implementation.cache_tag}-{sys.flags.optimize}"
         place = f"{self._kept.place(self.path)}.{tag}.code"
         try:
@@ -166,7 +166,7 @@ class KeptLoader(SourceFileLoader):
                 file.write(marshal.dumps(code))
             os.replace(unfinished, place)
         except OSError:
-            pass  # compiled again by the next process
+            pass  # the next process compiles it again
         return code
 
     def exec_module(self, module):
@@ -175,36 +175,37 @@ class KeptLoader(SourceFileLoader):
         super().exec_module(module)
 
     def show_source(self):
-        """Keep the source for tracebacks and `inspect`, which would read that on the disk."""
+        """Give the source to tracebacks and `inspect`, which would read the file on the disk."""
         linecache = sys.modules.get("linecache")
-        if linecache is None:  # imported only where something shows source, or where it has changed
+        # Importing linecache takes time. If the file has not changed, the disk is just as good.
+        if linecache is None:
             if not self._kept.has_changed(self.path):
                 return
             import linecache
         source = decode_source(self._kept.content(self.path))
-        # Without a time of change, nothing compares it with the disk.
+        # Without a modification time, linecache does not compare it with the disk.
         linecache.cache[self.path] = (len(source), None, source.splitlines(True), self.path)
 
 
 class MainLoader(KeptLoader):
-    """Loads a script as it was kept.
+    """Loads the kept version of a script.
 
-    Python takes its path for an archive with a `__main__` in it.
+    Python treats the path of the script like an archive with a `__main__` in it.
     """
 
     def __init__(self, path, given, kept):
-        """Load the script at `path`, which the command line names `given`."""
+        """Load the script at `path`, which is written as `given` on the command line."""
         super().__init__("__main__", path, kept)
         self._given = given
 
     def get_code(self, fullname):
-        """Return code that turns `__main__` into that of a script, and runs it."""
+        """Return code that makes `__main__` look like a script's, and runs the script."""
         folder = os.path.dirname(os.path.realpath(self.path))
         sys.path[:] = [folder if entry == self._given else entry for entry in sys.path]
         return compile("__loader__.run(globals())", __file__, "exec")
 
     def run(self, variables):
-        """Run the script in the variables of its module."""
+        """Run the script with the variables of its module."""
         is_main = variables.get("__name__") == "__main__"
         loader = KeptLoader(variables["__name__"], self.path, self._kept)
         loader.show_source()
@@ -213,10 +214,10 @@ class MainLoader(KeptLoader):
         )
         if is_main:
             sys.excepthook = self._show_exception
-        exec(loader.get_code("__main__"), variables)  # what Python does with a script
+        exec(loader.get_code("__main__"), variables)  # this is how Python runs a script
 
     def _show_exception(self, kind, error, trace):
-        """Show an uncaught exception from the first line of the script on."""
+        """Show an uncaught exception, starting with the first line of the script."""
         import traceback
 
         first = trace
@@ -226,10 +227,10 @@ class MainLoader(KeptLoader):
 
 
 class KeptFinder:
-    """Finds the modules that were kept, wherever they would be found on the disk."""
+    """Finds the kept modules, at the places where they would be found on the disk."""
 
     def __init__(self, kept):
-        """Find modules of some kept files."""
+        """Find modules among some kept files."""
         self.kept = kept
         self._scripts = {}
         self._seen = os.environ.get(SEEN_VARIABLE)
@@ -271,7 +272,7 @@ class KeptFinder:
     def script_hook(self, entry):
         """Accept a script that was kept and has changed.
 
-        Python accepts an archive with a `__main__` like this.
+        Python asks path hooks whether the path of a script is an archive with a `__main__`.
         """
         path = os.path.abspath(entry)
         is_kept = self.kept.place(path) is not None
@@ -283,31 +284,31 @@ class KeptFinder:
         return ScriptEntry()
 
     def _show_that_kept_code_runs(self):
-        """Make the file by which the workbench learns that the kept code reaches this program."""
+        """Make a file that tells the workbench that this program runs kept code."""
         if self._seen:
             seen, self._seen = self._seen, None
             try:
                 open(seen, "a").close()
             except OSError:
-                return  # then the code is compared for each trial as well
+                return  # without the file, the code on the disk is compared for each trial
 
 
 class ScriptEntry:
-    """An entry of the path that contains only the `__main__` of a script; see `KeptFinder`."""
+    """An entry of the path that contains only the `__main__` of a script. See `KeptFinder`."""
 
     def find_spec(self, fullname, target=None):
         """Find nothing."""
         return None
 
     def invalidate_caches(self):
-        """Forget nothing."""
+        """Do nothing, because there are no caches."""
 
 
 def install(folder):
-    """Serve a folder of kept code, instead of the earlier one.
+    """Import from a folder of kept code, instead of an earlier one.
 
     Args:
-        folder: The folder, or None for no kept code.
+        folder: The folder. None imports everything from the disk again.
     """
     sys.meta_path[:] = [
         finder for finder in sys.meta_path if type(finder).__name__ != KeptFinder.__name__
@@ -324,7 +325,7 @@ def install(folder):
 
 
 def variables(folder, before):
-    """Return the environment variables with which every Python below this process serves a folder.
+    """Return the environment variables that let every Python below this process use a folder.
 
     Args:
         folder: The folder.
@@ -336,18 +337,18 @@ def variables(folder, before):
 
 
 def _start():
-    """Serve the kept code in a Python that has just started.
+    """Use the kept code in a Python that has just started.
 
-    Then run the `sitecustomize` that is there.
+    Then run the environment's own `sitecustomize`, if there is one.
     """
     own = os.path.dirname(os.path.abspath(__file__))
-    # A program must not find this folder when it looks for its own modules.
+    # A program must not find this folder when it searches for its modules.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != own]
     try:
         install(os.environ.get(VARIABLE))
     except Exception as error:
         sys.stderr.write(f"workbench: the kept code of the run cannot be used: {error}\n")
-        os._exit(1)  # rather than run other code without a word
+        os._exit(1)  # better than running other code silently
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)

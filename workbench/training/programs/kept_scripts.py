@@ -1,8 +1,8 @@
-"""Starts a script of another language as its run has kept it, if it has changed since.
+"""Starts the kept version of a script in another language, if the script has changed.
 
-Python imports kept code itself, see `kept_imports`. Any other interpreter reads the file in its
-command. If that has changed, the copy is put next to it for the time of the trial, so that paths
-relative to the script still resolve.
+Python imports kept code by itself, see `kept_imports`. Any other interpreter reads the file in its
+command. If the file has changed, the copy is put next to it during the trial, so that paths
+relative to the script still work.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from workbench.foundation.errors import RunError
 from workbench.training.programs.kept_imports import VARIABLE, KeptFiles
 
 _ISOLATED = re.compile(r"-[A-Za-z]*[IES][A-Za-z]*")
-"""Options with which Python ignores its environment variables, and so the kept code."""
+"""Options that make Python ignore its environment variables, and so the kept code."""
 
 
 @contextlib.contextmanager
 def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
-    """Give the arguments of a command, with kept scripts for those that have changed.
+    """Give the arguments of a command, with the kept versions of scripts that have changed.
 
     Args:
         arguments: The program and its arguments.
@@ -47,7 +47,7 @@ def kept_scripts(arguments: Sequence[str]) -> Iterator[list[str]]:
 
 
 def served_by_name(arguments: Sequence[str]) -> set[str]:
-    """Return the arguments that `kept_scripts` replaces where scripts have changed.
+    """Return the arguments that `kept_scripts` replaces if scripts have changed.
 
     Args:
         arguments: The program and its arguments.
@@ -68,7 +68,7 @@ def _placed(argument: str, kept: KeptFiles, written: list[Path]) -> str:
         copy.chmod(0o755)
     except OSError as error:
         raise RunError(
-            f"{path.name} has changed since the run started, and the kept version cannot be put"
+            f"{path.name} has changed since the run started, and the kept version cannot be written"
             f" next to it: {error.strerror}",
             next_step="Continue the run with --code current, or restore the file.",
         ) from error

@@ -1,8 +1,8 @@
 """Finds the error that ended a program in its output: the exception, not the last line.
 
 After the exception, programs print hints, links and goodbyes. The errors of Python, R, C++, Java,
-Node, Rust, Go and Julia are recognised. For any other program it is the last line that is more than
-a hint.
+Node, Rust, Go and Julia are recognised. For any other program, the last line that is not a hint is
+taken for the error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRACEBACK = re.compile(
 _NOT_THE_END = re.compile(
     r"Exception ignored |--- Logging error ---|Exception in thread|Error in atexit|Error in sys\."
 )
-"""Lines before the traceback of an exception that did not end the program."""
+"""Lines above the traceback of an exception that did not end the program."""
 _MEMBER = re.compile(
     r"^ *\+-\+-+ 1 -+\n(?: *\|(?: Traceback| Exception Group|  ).*\n)*? *\|"
     r" (?P<text>(?!Traceback)\S.*)$",
@@ -36,7 +36,9 @@ _CHAIN = re.compile(
 _PASSED_ON = re.compile(
     r"^(?:[\w.]*\.)?(?:ChildFailedError|CalledProcessError|ProcessRaisedException)\b"
 )
-"""Exceptions by which launchers pass on that a process of theirs failed, which printed its own."""
+"""Exceptions of launchers which only say that one of their processes failed. That process has
+printed its own exception.
+"""
 _HINT = re.compile(
     r"Set the environment variable HYDRA_FULL_ERROR|For further information visit"
     r"|Compile with `?TORCH_USE_CUDA_DSA|CUDA kernel errors might be|For debugging consider passing"
@@ -77,7 +79,7 @@ def last_error(printed: str) -> str:
     r"""Return the error that ended a program: its type and its message, or its last line.
 
     Args:
-        printed: Its stderr, or the end of it. Escapes and line ends of terminals are allowed.
+        printed: The stderr of the program, or the end of it. Terminal escapes are allowed.
 
     Returns:
         At most `MAX_CHARS` characters. The first line says what failed. "" if nothing was printed.
@@ -98,10 +100,10 @@ def last_traceback(printed: str) -> str | None:
     """Return the traceback of `last_error`, with the exceptions it was raised from.
 
     Args:
-        printed: As in `last_error`.
+        printed: See `last_error`.
 
     Returns:
-        The text from its first line on, or None if Python printed none.
+        The text from the first line of the traceback on. None if Python has printed no traceback.
     """
     text = _RANK.sub("", printed[-_MAX_READ_CHARS:])
     blocks = _tracebacks(text)
@@ -113,7 +115,7 @@ def last_traceback(printed: str) -> str | None:
 def _tracebacks(text: str) -> list[tuple[int, str]]:
     """Return the start of each traceback that may have ended the program, and its last exception.
 
-    Exceptions that were raised from each other are one.
+    Exceptions that were raised from each other count as one.
     """
     headers = [
         header
@@ -177,7 +179,7 @@ def _r(text: str) -> tuple[int, str]:
 def _node(text: str) -> tuple[int, str]:
     """Return what Node printed above the calls.
 
-    Its message is the paragraph above the first of them.
+    The message is the paragraph above the first call.
     """
     first = _first_call(text)
     if first < 0:
@@ -187,7 +189,7 @@ def _node(text: str) -> tuple[int, str]:
 
 
 def _first_call(text: str) -> int:
-    """Return where the calls of the last error of Node start, or -1 without any."""
+    """Return where the calls of the last error of Node start, or -1 if there are none."""
     calls = [match.start() for match in _NODE_CALL.finditer(text)]
     while len(calls) > 1 and "\n" not in text[calls[-2] + 1 : calls[-1]]:
         calls.pop()
@@ -212,7 +214,7 @@ def _julia(text: str) -> tuple[int, str]:
 
 
 def _above(text: str, pattern: re.Pattern[str], calls: str) -> tuple[int, str]:
-    """Return the last line of a pattern above the calls, or nothing if there are no calls."""
+    """Return the last line above the calls that matches a pattern. Without calls, nothing."""
     matches = list(pattern.finditer(text, 0, max(0, text.rfind(calls))))
     if not matches:
         return -1, ""
@@ -231,7 +233,7 @@ _FINDERS: tuple[Callable[[str], tuple[int, str]], ...] = (
 
 
 def _last_line(text: str) -> str:
-    """Return the last line that is more than a hint."""
+    """Return the last line that is not a hint."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [number for number, line in enumerate(lines) if not _HINT.match(line)]
     if not telling:

@@ -1,8 +1,8 @@
 """Decides which words of a printed line are the name of a metric.
 
-Prose has words and numbers as well. So values without a sign count only if one of the names is a
-usual metric. Words before it, such as `best` or `train`, belong to it. `printed_metrics` finds
-names and numbers in a line.
+Prose has words and numbers as well. So values without a sign such as `=` only count if one of the
+names is a usual metric. Words before the name, such as `best` or `train`, belong to it. Finding
+names and numbers in a line is left to `printed_metrics`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Return the words of a text: long tables of them are read as running text."""
+    """Return the words of a text. Long tables of words are easier to read as text."""
     return tuple(text.split())
 
 
@@ -29,7 +29,7 @@ _OF_ANOTHER = _words(
     "baseline chance dummy highest initial lowest max maximum min minimum old prev previous "
     "random target"
 )
-"""Words before the number of a metric that is not the current one."""
+"""Words before a value that is not the current value of a metric."""
 _QUALIFIERS = frozenset(
     (
         *_SPLITS,
@@ -46,7 +46,7 @@ _SCOPE = re.compile(
 )
 _LABEL = re.compile(r"(?<![\w./-])([^\W\d_](?:[\w'/-]*\w)?) $")
 _MAX_BEFORE = 40
-"""How many characters the qualifiers before a name may have."""
+"""Maximum length of the qualifiers before a name."""
 _PROSE = frozenset(
     _words(
         "a an after and are as at before by for from had has have in into is of on or out over per "
@@ -56,7 +56,7 @@ _PROSE = frozenset(
 
 
 def has_metric_name(text: str) -> bool:
-    """Return whether a text has the name of a usual metric, without which nothing is read here."""
+    """Return whether a text has the name of a usual metric. If not, nothing in it is read."""
     return not _NAMES.isdisjoint(_WORDS.findall(text.lower())) or "mAP" in text
 
 
@@ -74,7 +74,7 @@ def is_metric(name: str) -> bool:
 
 
 def is_count(name: str) -> bool:
-    """Return whether a name, such as `epoch` or `global_step`, is of something that is counted."""
+    """Return whether a name is a count, such as `epoch` or `global_step`."""
     return name.lower().rpartition("_")[2] in COUNTED
 
 
@@ -93,7 +93,7 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
         >>> name_with_qualifiers("best val loss: 0.1", 9, "loss")
         'best_val_loss'
     """
-    # Most names, quickly.
+    # A quick check, because most names have no qualifiers.
     if not text[max(0, place - _MAX_BEFORE) : place].lower().endswith(_ENDINGS):
         return name
     match = _BEFORE.search(text, max(0, place - _MAX_BEFORE), place)
@@ -104,16 +104,16 @@ def name_with_qualifiers(text: str, place: int, name: str) -> str:
 
 
 def label_before(text: str, place: int) -> str:
-    """Return the word before a name, which says whose number it is.
+    """Return the word before a name, which says what the number belongs to.
 
-    Lines that have several values of the name need it.
+    It is needed if a line has several values of the same name.
 
     Args:
         text: A line.
         place: The start of the name in it.
 
     Returns:
-        The word, or "" if there is none, or if it is prose.
+        The word. "" if there is none, or if it is prose.
 
     Example:
         >>> from workbench.training.programs.metric_names import label_before
@@ -135,7 +135,7 @@ def training_scope(text: str) -> str:
         ('train', '')
     """
     match = _SCOPE.match(text)
-    if match is None or "%|" in text:  # a progress bar has a name as well
+    if match is None or "%|" in text:  # the word is the title of a progress bar
         return ""
     return match[1]
 
@@ -143,8 +143,8 @@ def training_scope(text: str) -> str:
 def with_training_named(names: Sequence[str], training: str = "") -> list[str]:
     """Return the names of a line, with a prefix for metrics of the training part.
 
-    Metrics after a training metric belong to training as well. In `train loss: 0.5 acc: 0.8` the
-    accuracy is not that of the validation data, which another line may show.
+    Metrics after a training metric also belong to training. In `train loss: 0.5 acc: 0.8`, the
+    accuracy does not belong to the validation data. Another line may show that.
 
     Args:
         names: The names in their order, with their qualifiers.

@@ -1,12 +1,17 @@
-"""Metrics in printed lines: every notation that is read, in the order of `read_line`.
+"""Reads metrics in printed lines.
 
-A JSON object; a mapping of mappings at the end of a line; pairs with a sign, `name=value` or
-`name: value`; pairs with only space in between, `epoch 3 loss 0.1`; fields, `name value | name
-value`; words instead of a number. A new notation is one more function here. `metric_names` knows
-which words are names, `printed_numbers` which text is a number.
+These notations are read, in the order of `read_line`:
 
-Lines are bytes, because programs print anything. Output that is not understood is ignored, never an
-error.
+- a JSON object
+- a mapping of mappings at the end of a line
+- pairs with a sign: `name=value` or `name: value`
+- pairs with only space in between: `epoch 3 loss 0.1`
+- fields: `name value | name value`
+- words instead of a number
+
+To add a notation, add a function here. Which words are names is left to `metric_names`, and which
+text is a number to `printed_numbers`. Lines are bytes, because programs print anything. Output that
+is not understood is ignored. It is never an error.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ from workbench.training.programs.printed_numbers import (
 
 Reader = Callable[[bytes], Values]
 MAX_LINE_BYTES = 65536
-"""The most that is kept of a line."""
+"""Longer lines are cut."""
 _PAIR = re.compile(
     rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({WRITTEN})(?:%|ms|s|x)?{NOT_INSIDE}",
     re.IGNORECASE,
@@ -60,7 +65,7 @@ _CHANGE = re.compile(
 )
 """The old value of a change."""
 _OF_BEST = re.compile(r"\bbest(?: [a-z]+){0,3} ?: *(?=[^\W\d]|[{(\[]|$)[^;|]*$", re.IGNORECASE)
-"""Start of a part of a line that is about the best values so far."""
+"""The start of a part of a line with the best values so far."""
 _OPTUNA_BEST = re.compile(r"\bBest is trial \d+ with value:")
 _ENDS = re.compile(rb"[\r\n]+")
 _CONTINUED = (b"{", b"[", b"(", b",", b":")
@@ -68,7 +73,7 @@ _CONTINUED = (b"{", b"[", b"(", b",", b":")
 _CLOSES = (b"}", b"]", b")")
 _QUOTED = re.compile(rb"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
 _MAX_BLOCK = 500
-"""The most lines of a mapping that are read as one."""
+"""Maximum number of lines of a mapping that are read as one line."""
 _BARE = re.compile(rf"(?<![\w'\"])([-+]?(?:nan|inf)|{NOT_READ})(?![\w'\"])")
 """Values that Python prints within a mapping but does not read as literals."""
 _AN_OBJECT = "an array or another object"
@@ -86,7 +91,7 @@ _SEPARATOR = re.compile(
     r"|\b\d{4}-\d\d-\d\d\b|\b\d\d:\d\d(?::\d\d)?(?:[.,]\d+)?\b"
 )
 _IN_BRACKETS = re.compile(r"\s*[\[(][\s\d/.,:%eE+-]*(?:ms|s)?[\])]")
-"""A position, a time, or the mean of the values so far."""
+"""Brackets with a position, a time, or the mean of the values so far."""
 _NAME_PATTERN = r"[^\W\d](?:[\w./@-]*\w)?"
 _SPACED_PAIR = re.compile(
     rf"\s*({_NAME_PATTERN}(?: {_NAME_PATTERN})?)\s+({NUMBER})( ?%|ms|s|x)?(?![\w:/@]|,\d|\.\d|-\d)",
@@ -95,7 +100,7 @@ _SPACED_PAIR = re.compile(
 
 
 def may_have_metrics(data: bytes) -> bool:
-    """Return whether `read_line` may find something in a text, which is quickly checked."""
+    """Return whether `read_line` may find something in a text. This is a quick check."""
     return any(sign in data for sign in _SIGNS) or _NUMBER_AT_END.search(data) is not None
 
 
@@ -106,11 +111,11 @@ class Lines:
     """
 
     def __init__(self, is_of_interest: Callable[[bytes], bool] | None = None) -> None:
-        """Begin before the first byte.
+        """Start before the first byte.
 
         Args:
-            is_of_interest: Returns whether some text has lines of interest, or None if all lines
-                are.
+            is_of_interest: Returns whether a text has lines of interest. None means that all lines
+                are of interest.
         """
         self._rest = b""
         self._is_of_interest = is_of_interest
@@ -127,7 +132,7 @@ class Lines:
         is_skipped = self._is_of_interest is not None and not (
             self._block or self._is_of_interest(data)
         )
-        if is_skipped:  # gigabytes of other text
+        if is_skipped:  # a program may print gigabytes of other text
             self._rest = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :][:MAX_LINE_BYTES]
             return []
         *lines, self._rest = _ENDS.split(data)
@@ -140,7 +145,7 @@ class Lines:
     def _with_blocks(self, line: bytes) -> list[bytes]:
         """Return the lines that can be read now.
 
-        A mapping that is printed on several lines is one line.
+        A mapping that is printed on several lines becomes one line.
         """
         if not self._block and not (line.lstrip()[:1] == b"{" and _num_open(line) > 0):
             return [line]
@@ -176,7 +181,7 @@ class Lines:
 
 
 def _num_open(text: bytes) -> int:
-    """Return how many brackets of a text are not closed, without those in quotes."""
+    """Return how many brackets of a text are not closed. Brackets in quotes do not count."""
     bare = _QUOTED.sub(b"", text)
     return sum(map(bare.count, (b"{", b"[", b"("))) - sum(map(bare.count, _CLOSES))
 
@@ -184,15 +189,15 @@ def _num_open(text: bytes) -> int:
 def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
-    A name of two words is joined by an underscore if only a space follows it. Before a sign, that
-    happens only if the first word is one such as `train` or `best`. `3,3` is 3.3 as the value of a
-    metric, or in a line with such a value; elsewhere it is a list, as in `kernel=3,3`. A value that
-    a library prints as one number is that number, as in `tensor(0.25, device='cuda:0')`. A word
-    instead of the number of a metric is kept.
+    A name of two words is joined by an underscore if only a space follows it. Before a sign, the
+    first word must be one such as `train` or `best`. `3,3` means 3.3 if it is the value of a
+    metric, or in a line with such a value. Elsewhere it is a list, as in `kernel=3,3`. If a library
+    prints one number in its own form, such as `tensor(0.25, device='cuda:0')`, the number is read.
+    If a metric has a word instead of a number, the word is kept.
 
     Args:
         line: The line.
-        metrics: Further names that are metrics, such as the objective.
+        metrics: Further names of metrics, such as the objective.
 
     Example:
         >>> from workbench.training.programs.printed_metrics import read_line
@@ -206,7 +211,7 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
     text = _text_of(line)
     if text.startswith("{"):
         if not text.endswith("}"):
-            return Values()  # half a line, of a program that was killed
+            return Values()  # an incomplete line of a program that was killed
         document = read_json(line)
         kept = _without_booleans(document, metrics)
         if document or kept.words:
@@ -234,7 +239,7 @@ def read_line(line: bytes, metrics: Collection[str] = ()) -> Values:
 
 
 def _with_present_values(text: str) -> str:
-    """Return a line in which a change, such as `0.5 --> 0.4`, is its new value."""
+    """Return a line in which each change, such as `0.5 --> 0.4`, is replaced by its new value."""
     if ">" in text or "\u2192" in text:
         text = _CHANGE.sub("", text)
     if "Best is" in text:
@@ -243,9 +248,9 @@ def _with_present_values(text: str) -> str:
 
 
 def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
-    """Return a line without a mapping of mappings that ends it, and its values.
+    """Return a line without a mapping of mappings at its end, and the values of that mapping.
 
-    Their names have dots.
+    The names have dots.
     """
     start = text.find("{")
     if start < 0 or text.count("{") < 2 or not text.endswith("}"):
@@ -264,9 +269,9 @@ def _without_nested(text: str, metrics: Container[str]) -> tuple[str, Values]:
 
 
 def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple[str, str, str]]:
-    """Return the final names of pairs, the written names, and their numbers.
+    """Return the final names of pairs, their written names, and their numbers.
 
-    If a line has several values of one name, a word before the name becomes a part of it.
+    If a line has several values of one name, the word before the name becomes part of it.
     """
     names = [name_with_qualifiers(text, match.start(), match[2]) for match in matches]
     if "est" in text:
@@ -291,7 +296,7 @@ def _named(text: str, matches: list[re.Match[str]], training: str) -> list[tuple
 def _without_lists(
     written: list[tuple[str, str, str]], metrics: Container[str]
 ) -> list[tuple[str, str, str]]:
-    """Return names and numbers without decimal commas, unless a metric has one as well."""
+    """Return names and numbers. Decimal commas only count if a metric also has one."""
     doubtful = [name for name, _, number in written if has_decimal_comma(number)]
     if not doubtful or any(name in metrics or is_metric(name) for name in doubtful):
         return written
@@ -302,21 +307,23 @@ class _SpacedPair(NamedTuple):
     name: str
     value: float
     is_whole: bool
-    """Whether it is written as a whole number, as counts are."""
+    """Whether the number is written as a whole number, like a count."""
 
 
 def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str, float]:
     """Return the pairs with only space in between, and the progress.
 
     Args:
-        text: A line, without its pairs that have signs.
-        has_others: Whether it has such pairs, to which the progress belongs.
+        text: A line without its pairs that have signs.
+        has_others: Whether the line has pairs with signs, to which the progress belongs.
         training: The result of `training_scope` for the line.
 
     Example:
-        >>> from workbench.training.programs.metric_names import read_spaced >>> read_spaced("Epoch
-        [3/10] loss 0.25 acc 98", has_others=False) {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0} >>>
-        read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False) {}
+        >>> from workbench.training.programs.printed_metrics import read_spaced
+        >>> read_spaced("Epoch [3/10] loss 0.25 acc 98", has_others=False)
+        {'Epoch': 3.0, 'loss': 0.25, 'acc': 98.0}
+        >>> read_spaced("step 3 of 10, loaded 500 images in 3 s", has_others=False)
+        {}
     """
     has_name = has_metric_name(text)
     if not (has_name or has_others):
@@ -338,7 +345,7 @@ def read_spaced(text: str, *, has_others: bool, training: str = "") -> dict[str,
 
 
 def _spaced_pairs_of(part: str) -> list[_SpacedPair]:
-    """Return the pairs of a part that consists only of pairs; otherwise none."""
+    """Return the pairs of a part, or none if the part has anything else."""
     pairs: list[_SpacedPair] = []
     part = part.rstrip()
     place = _after_brackets(part, 0)
@@ -375,7 +382,7 @@ def _fields(text: str, metrics: Container[str], training: str) -> dict[str, floa
 
 
 def _words_for(text: str, metrics: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the metrics that have something else than a number, with that."""
+    """Return the metrics that have something other than a number, each with its word."""
     if not any(name in text or name.replace("_", " ") in text for name in metrics):
         return []
     text = _PAIR.sub(lambda match: match[0] if number_of(match[3]) is None else "|", text)
@@ -406,7 +413,7 @@ def _word_pattern(metrics: frozenset[str]) -> re.Pattern[str]:
 def _without_booleans(values: Values, metrics: Container[str]) -> Values:
     """Return the values of a printed mapping, with booleans as words.
 
-    A list does not become a word, because many programs finally print the history of a metric.
+    A list does not become a word, because many programs print the history of a metric at the end.
     """
     booleans = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
     words = values.words | booleans
@@ -431,7 +438,7 @@ def pattern_reader(patterns: tuple[str, ...]) -> Reader:
             if (match := pattern.search(text)) is None:
                 continue
             numbers = numbers_of(match.groupdict(), 1)
-            # The pattern may have matched half of the output of a library.
+            # A pattern may match only a part of a library's form of a number.
             if len(numbers) < len(match.groupdict()):
                 match = pattern.search(with_plain_values(text))
                 if match is not None:

@@ -1,11 +1,11 @@
-"""Numbers in text, as programs and libraries print them.
+"""Reads numbers in text, as programs and libraries print them.
 
-Plain, with separators between thousands, or with a decimal comma. Text that may mean two numbers,
-such as `1,234`, is not read, because users notice a missing value but not a wrong one. Values of
+Numbers are plain, have separators between thousands, or have a decimal comma. Ambiguous text such
+as `1,234` is not read, because users notice a missing value but not a wrong one. Values of
 libraries, such as `np.float64(0.25)` or `tensor(0.25, device='cuda:0')`, are replaced by their
-number, or by a sign if they are not one number. Otherwise their parts, such as `cuda:0`, would pass
-for metrics. Words instead of a number, such as `None`, are reported. `printed_metrics` knows which
-numbers of a line belong to which names.
+number, or by a sign if they are not a single number. Otherwise their parts, such as `cuda:0`, would
+look like metrics. Words instead of a number, such as `None`, are reported. Which number belongs to
+which name is left to `printed_metrics`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NUMBER = (
 )
 """The pattern of a number as Python writes it."""
 COUNT = rf"(?:{GROUPED_DIGITS}|\d+)"
-"""The pattern of a whole number, of which commas may separate thousands."""
+"""The pattern of a whole number. Commas may separate thousands."""
 _BETWEEN = ",'\u2019\u00a0\u202f"
-"""Separators between digits, other than a dot. The last two are blanks that do not end a line."""
+"""Separators between digits, other than a dot. The last two are non-breaking spaces."""
 WRITTEN = (
     r"[-+]?[1-9]\d{0,2}(?: \d{3})+(?:[.,]\d+)?(?=\s*(?:$|[|,;)\]]|[^\W\d][\w./-]*\s*[=:]))"
     rf"|[-+]?\d+(?:[.{_BETWEEN}]\d+)*[{_BETWEEN}]\d+(?:\.\d+)?\.?(?:[eE][-+]?\d+)?"
     rf"|{NUMBER}"
 )
-"""The pattern of what `number_of` is to judge."""
+"""The pattern of text that `number_of` can read."""
 _IMAGINARY = r"[-+](?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?[ij]\b"
 _POWER = r"\^|\*[*^]|\s?[*\u00d7\u00b7]\s?10"
 _DATE = r"(?:-\d|[/.]\d+[/.]\d)"
@@ -41,12 +41,12 @@ _DOTS = re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3}){2,},\d+")
 _DECIMAL_COMMA = re.compile(r"[-+]?(?![1-9]\d{0,2},\d{3}(?!\d))\d+,\d+(?:[eE][-+]?\d+)?")
 _LIST = re.compile(r"(?![-+]?[1-9]\d{0,2}\.\d{3},\d+$)([-+]?\d+\.\d+),\d")
 NOT_READ = "\u2026"
-"""The sign for a value that is not one number."""
+"""The sign for a value that is not a single number."""
 _NUMBERS = (
     r"(?:b?float\d*(?:_\w+)?|bfloat16|longdouble|half|single|double|u?int\d*|u?byte|u?short|u?intc|u?longlong|"
     r"u?long|intp|uintp|bool_?|complex\d*|clongdouble|str_|mpf|Decimal|Fraction|Float|Integer)"
 )
-"""Types of numbers that print their name before the value."""
+"""Types of numbers that print their type before the value."""
 _ARRAYS = (
     r"(?:tensor|Tensor|EagerTensor|Parameter|Variable|MaskedTensor|DTensor|DeviceArray|ArrayImpl|Array|array|"
     r"asarray|masked_array|matrix|ndarray|Series|Index)"
@@ -55,7 +55,7 @@ _OTHERS = (
     r"(?:timedelta64|datetime64|timedelta|datetime|date|Timestamp|Timedelta|Period|device|dtype|Size|slice|"
     r"PosixPath|WindowsPath|CudaDevice|CpuDevice|TpuDevice)"
 )
-"""Objects that print numbers within their brackets that are not their value."""
+"""Objects that print numbers in brackets which are not their value."""
 _OPENS = re.compile(
     rf"(?<![\w.])(?:[A-Za-z_]\w*\.)*(?:(?P<number>{_NUMBERS})|{_ARRAYS}|(?P<other>{_OTHERS}))\("
 )
@@ -69,13 +69,13 @@ _DEVICE = re.compile(
 _END_OF_ARRAY = re.compile(
     r"^\s+(?:fill_value|mask)=[^\s,)]*\)?|(?<=\])(?:,\s*\w+=[^\s,)]+)+\)|^\s*\w+=[^\s,)]+\)$"
 )
-"""How the print of an array of several lines ends."""
+"""The end of a printed array of several lines."""
 _NOT_FINITE = re.compile(r"(-?)1\.#(QNAN|SNAN|IND|INF)\d*\b")
-"""How Microsoft's C prints numbers that are not finite."""
+"""Infinite numbers and NaN, as Microsoft's C library prints them."""
 _END_OF_SERIES = re.compile(r"^(?:Name: .*, )?(?:Length: \d+, )?dtype: \S+$")
-"""How the print of a column of pandas ends."""
+"""The end of a printed column of pandas."""
 _R_TEXT = re.compile(r'\s*\[\d+\]\s+"([^"]*)"\s*')
-"""A text that R prints."""
+"""A string, as R prints it."""
 _SINGLE = re.compile(r"[\s\[(]*([^\s\[\](),]*)[\s\])]*")
 _ONE_NUMBER = re.compile(NUMBER, re.IGNORECASE)
 _FRACTION = re.compile(r"(-?\d+)\s*,\s*(\d+)")
@@ -90,7 +90,7 @@ _WORD = re.compile(WORD)
 
 
 def number_of(text: str, *, is_count: bool = False) -> float | None:
-    """Return the number that a text means, or None if it may mean another one.
+    """Return the number that a text means, or None if it is ambiguous.
 
     Args:
         text: A match of `WRITTEN`.
@@ -111,9 +111,9 @@ def number_of(text: str, *, is_count: bool = False) -> float | None:
 
 
 def number_of_text(text: str) -> float | None:
-    """Return the number that a whole text is, also as a library prints it.
+    """Return a text as a number, or None if it is not a number.
 
-    None where it is not one.
+    Numbers in the form of a library are read as well.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import number_of_text
@@ -132,9 +132,9 @@ def number_of_text(text: str) -> float | None:
 
 
 def has_decimal_comma(text: str) -> bool:
-    """Return whether a text is read as a number with a decimal comma.
+    """Return whether a text is a number with a decimal comma.
 
-    `3,3` may also be a list of two.
+    `3,3` may also be a list of two numbers.
 
     Example:
         >>> has_decimal_comma("3,3"), has_decimal_comma("1,234.5")
@@ -144,9 +144,7 @@ def has_decimal_comma(text: str) -> bool:
 
 
 def word_of(text: str) -> str | None:
-    """Return the word or the value that a whole text is in the place of a number.
-
-    None for any other text.
+    """Return a text if it is a word or a value that may replace a number, or else None.
 
     Example:
         >>> from workbench.training.programs.printed_numbers import word_of
@@ -176,7 +174,7 @@ def with_plain_values(text: str) -> str:
         text = _END_OF_SERIES.sub(NOT_READ, text)
     if "<tf." in text:
         text = _TENSORFLOW.sub(lambda match: _number_in(match[1], is_closed=True) or NOT_READ, text)
-    if _CALL.search(text) is not None:  # these checks cost little, and most lines have none of it
+    if _CALL.search(text) is not None:  # a quick check, because most lines have no such value
         text = _without_calls(text)
     if ")" in text and "=" in text:
         text = _END_OF_ARRAY.sub(NOT_READ, text)
@@ -194,7 +192,7 @@ def _with_separators(text: str) -> float | None:
         return float(text.replace(",", "."))
     if _BLANKS.fullmatch(text):
         return float(re.sub(r"['\u2019\u00a0\u202f]", "", text).replace(",", "."))
-    first = _LIST.match(text)  # the first of several numbers with dots counts
+    first = _LIST.match(text)  # of several numbers with dots, the first one counts
     if not first:
         return None
     return float(first[1])
@@ -218,9 +216,9 @@ def _without_calls(text: str) -> str:
 
 
 def _end_of_call(text: str, place: int) -> int:
-    """Return where the bracket closes that was opened before a place.
+    """Return the end of a bracket that was opened before a place.
 
-    The end of the line if it does not.
+    If it is never closed, this is the end of the line.
     """
     depth = 1
     for index in range(place, len(text)):
@@ -234,10 +232,7 @@ def _end_of_call(text: str, place: int) -> int:
 
 
 def _number_in(content: str, *, is_closed: bool) -> str | None:
-    """Return the number of which alone a printed value consists, as text.
-
-    None where there is no such one.
-    """
+    """Return the number in a printed value as text, or None if it is not a single number."""
     if not is_closed or _MASKED.search(content):
         return None
     if (match := _FRACTION.fullmatch(content)) is not None and int(match[2]):

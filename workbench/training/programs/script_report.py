@@ -1,8 +1,8 @@
-"""`report`, which a program may call instead of printing metrics. Outside of a run it does nothing.
+"""`report`, which a program may call instead of printing metrics.
 
-Numbers are written as lines of a file. Pictures, tables and texts are files in a folder next to it.
-The process that follows the program reads both. In a train function it is the function's own
-`report`.
+Outside of a run, it does nothing. Numbers are written as lines of a file. Pictures, tables and
+texts become files in a folder next to it. The process that follows the program reads both. In a
+train function, `report` is the same as the function's argument.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
     """Let `report` call another function in this thread, as long as the context is open.
 
     Args:
-        receiver: Takes the metrics by name, and returns whether the trial should stop.
+        receiver: Receives the metrics by name, and returns whether the trial should stop.
     """
     token = _receiver.set(receiver)
     try:
@@ -43,9 +43,9 @@ def reports_go_to(receiver: Callable[..., bool]) -> Iterator[None]:
 
 
 def report(**metrics: Any) -> bool:
-    """Report metrics of the trial of this program.
+    """Report metrics of the trial that this program runs.
 
-    In a train function it does the same as the argument `report`. Outside of a run, and in all
+    In a train function, it does the same as the argument `report`. Outside of a run, and in all
     workers of a program except the first, it does nothing.
 
     Args:
@@ -55,8 +55,8 @@ def report(**metrics: Any) -> bool:
             it is an objective.
 
     Returns:
-        Whether a train function should return soon. Always False in a program, which is ended by
-        SIGTERM.
+        Whether a train function should return soon. In a program it is always False, because
+        programs are stopped by SIGTERM.
 
     Example:
         >>> wb.report(epoch=1, val_loss=0.25)
@@ -68,7 +68,7 @@ def report(**metrics: Any) -> bool:
     if path is None:
         return False
     reported = sort_values(metrics)
-    # JSON tells them apart, and so does the reader.
+    # Booleans stay booleans in JSON, so the reader can tell them from numbers.
     numbers = {**reported.numbers, **reported.booleans}
     if numbers:
         _append(path, json.dumps(numbers).encode() + b"\n")
@@ -91,7 +91,8 @@ class Attached:
     """An attachment of a report, or why it cannot be kept."""
 
     name: str
-    found: Attachment | str
+    content: Attachment | str
+    """The attachment, or why it cannot be kept."""
     values: Mapping[str, float]
     """The numbers of the same report."""
     why_no_result: str = "it is not a number"
@@ -105,7 +106,7 @@ def write_attached(
     values: Mapping[str, Any],
     why_no_result: str,
 ) -> None:
-    """Hand over an attachment.
+    """Write an attachment for the process that follows the program.
 
     Args:
         reported: The file of the program's reports. The folder is next to it.
@@ -142,7 +143,7 @@ def read_attached(reported: Path) -> Iterator[Attached]:
             path.unlink()
             yield _parse(content)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # a program wrote it that is not ours
+            continue  # something other than `write_attached` has written it
 
 
 def _parse(content: bytes) -> Attached:

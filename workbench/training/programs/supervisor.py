@@ -1,7 +1,7 @@
 """A small process between a worker and the program of a trial, which leaves no process behind.
 
-It is run as a file, with the standard library only, so that it starts within milliseconds. It
-adopts every process that the program starts, even if its parent has ended or it has left the
+It is run as a file, with only the standard library, so that it starts within milliseconds. It
+adopts every process that the program starts, even if its parent has ended, or if it has left the
 program's process group. It ends all of them when the worker asks for it, when the program has
 ended, and when the worker dies.
 """
@@ -20,12 +20,12 @@ import time
 STOP = b"s"
 """The worker writes this to stop the program. Closing the pipe kills it."""
 LEFT_BEHIND_S = 1.0
-"""How long processes that outlive the program may take to end on request."""
+"""How long processes that outlive the program may take to end before they are killed."""
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(control: int, status: int, grace_s: float, arguments: list[str]) -> None:
-    """Run a program until it ends or has to.
+    """Run a program until it ends or must be stopped.
 
     Args:
         control: File descriptor of the worker's requests.
@@ -54,7 +54,7 @@ def main(control: int, status: int, grace_s: float, arguments: list[str]) -> Non
 
 
 def _watch(pid: int, control: int, woken: int, grace_s: float) -> tuple[int | None, bool]:
-    """Wait until the program ends or must be killed; return its code, and whether to kill it."""
+    """Wait until the program ends or must be killed. Return its code, and whether to kill it."""
     deadline_s: float | None = None
     while True:
         code = _reap(pid)
@@ -85,7 +85,7 @@ def _note_signal(number: int, _frame: object) -> None:
 
 
 def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tuple[int, str | None]:
-    """Start the program in a new session; return its process id, or why it could not be started."""
+    """Start the program in a new session. Return its process id, or why it could not start."""
     result, failed = os.pipe()
     parent = os.getpid()
     pid = os.fork()
@@ -118,15 +118,16 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
 
 
 def _prctl(libc: ctypes.CDLL, option: int, value: int) -> None:
-    # Not Linux: processes that leave the process group are not found.
+    # Only Linux has it. On other systems, processes that leave the process group are not found.
     with contextlib.suppress(AttributeError):
         libc.prctl(option, value, 0, 0, 0)
 
 
 def _reap(pid: int) -> int | None:
-    """Take note of processes that have ended.
+    """Reap processes that have ended.
 
-    Return the code of the program if it is among them.
+    Returns:
+        The code of the program if it is one of them, or else None.
     """
     code = None
     with contextlib.suppress(ChildProcessError):

@@ -1,4 +1,4 @@
-"""The files by which wandb and the workbench exchange metrics, and the configuration of a trial.
+"""The files through which wandb and the workbench exchange metrics and configurations.
 
 Metrics are read from the file that wandb keeps for a run without a connection. It is a log of
 LevelDB: blocks of 32 KiB with records, which may be cut across blocks. Each record is a protocol
@@ -71,7 +71,7 @@ class _Log:
         place = 0
         while True:
             left = _BLOCK - (self._offset + place) % _BLOCK
-            if left < _RECORD_HEADER:  # the end of a block that holds no record
+            if left < _RECORD_HEADER:  # padding at the end of a block
                 if place + left > len(data):
                     break
                 place += left
@@ -93,7 +93,7 @@ class _Log:
 
 
 def _history(record: bytes) -> Values:
-    """Return the numbers of a history record, or none for other records."""
+    """Return the numbers of a history record. Other records have none."""
     history = Values()
     try:
         for number, content in fields_of(record):
@@ -109,7 +109,7 @@ def _history(record: bytes) -> Values:
 def _item(item: bytes) -> Values:
     """Return one value by its name.
 
-    Field 1 is its key, 2 the parts of a nested one, 16 its JSON.
+    Field 1 is the key, field 2 has the parts of a nested key, and field 16 is the value as JSON.
     """
     key, nested, written = "", [], b"null"
     for number, content in fields_of(item):
@@ -125,7 +125,7 @@ def _item(item: bytes) -> Values:
 
 
 def _without_own(values: Values) -> Values:
-    """Return values without those that wandb adds itself."""
+    """Return values without the values that wandb adds by itself."""
     return Values(
         {name: value for name, value in values.items() if not name.startswith("_")},
         {name: word for name, word in values.words.items() if not name.startswith("_")},
@@ -133,10 +133,10 @@ def _without_own(values: Values) -> Values:
 
 
 def wandb_configuration(params: Mapping[str, JsonValue]) -> str:
-    """Return the content of the file.
+    """Return the content of the file with the configuration.
 
     Args:
-        params: Values by name; nested parameters as mappings.
+        params: Values by name. Nested parameters are mappings.
 
     Example:
         >>> from workbench.training.programs.wandb_files import wandb_configuration
@@ -152,10 +152,7 @@ def wandb_configuration(params: Mapping[str, JsonValue]) -> str:
 
 
 def _written(value: JsonValue) -> str:
-    """Return a value as JSON that is also YAML 1.1.
-
-    There a number with an exponent needs a point.
-    """
+    """Return a value as JSON that is also YAML 1.1. There, 1e-05 needs a point: 1.0e-05."""
     if isinstance(value, dict):
         parts = (f"{json.dumps(name)}: {_written(part)}" for name, part in value.items())
         return f"{{{', '.join(parts)}}}"

@@ -1,7 +1,7 @@
-"""Metrics in files that a program writes while it runs: lines, and event files of TensorBoard.
+"""Reads metrics in files that a program writes while it runs: lines, and TensorBoard event files.
 
-A file that exists when the program starts was written by an earlier attempt or by another program.
-Its old content does not count. Event files are parsed here, without TensorFlow or TensorBoard.
+If a file exists before the program starts, an earlier attempt or another program has written it. So
+its old content does not count. Event files are parsed here, without TensorFlow or TensorBoard.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_RECORD = 2**26
 
 
 class MetricFile(Protocol):
-    """A place that grows while a program runs."""
+    """A file or folder that grows while a program runs."""
 
     def poll(self, *, at_end: bool = False) -> Iterator[Found]:
         """Yield the values that were written since the last call.
@@ -38,14 +38,14 @@ class MetricFile(Protocol):
 
 
 class LineFile:
-    """A file of lines that grows, or is written again."""
+    """A file of lines that grows, or is rewritten."""
 
     def __init__(self, path: Path, new_reader: Callable[[], Callable[[bytes], Values]]) -> None:
-        """Begin at its end.
+        """Start at the end of the file.
 
         Args:
-            path: The file; it need not exist yet.
-            new_reader: Returns a function that reads the lines of one file, from its first one.
+            path: The file. It need not exist yet.
+            new_reader: Returns a function that reads the lines of a file, starting with the first.
         """
         self._path, self._new_reader = path, new_reader
         self._read = new_reader()
@@ -79,7 +79,7 @@ class LineFile:
             size = self._path.stat().st_size
         except OSError:
             return
-        # Bytes that are written in the meantime wait for the next call, so that a call ends.
+        # Bytes that are written in the meantime wait for the next call, or this might never end.
         while new := self._next_part():
             yield new
             if self._offset >= size:
@@ -107,7 +107,7 @@ class LineFile:
         return new
 
     def _begin_again(self) -> None:
-        """Follow a file that was written again. It contains the earlier rows as well."""
+        """Follow a file that was rewritten. It contains the earlier rows as well."""
         self._read, self._lines = self._new_reader(), Lines()
         self._offset, self._mark = 0, b""
         self._num_to_skip = self._num_taken
@@ -147,14 +147,14 @@ class EventFolder:
                     yield values, step
 
     def _new_records(self, path: Path) -> Iterator[bytes]:
-        """Yield the records that are complete: a length, its checksum, the content, and its own.
+        """Yield the complete records: length, checksum of the length, content, checksum of it.
 
-        One that is too large to be a number, such as a picture or a graph, is passed over.
+        A record that is too large for a number, such as a picture or a graph, is skipped.
         """
         offset = self._offsets.get(path, 0)
         try:
             file = path.open("rb")
-        except OSError:  # it was removed since it was listed
+        except OSError:  # it has been removed since it was listed
             return
         with file:
             size = os.fstat(file.fileno()).st_size
@@ -183,7 +183,7 @@ def scalars_of(record: bytes) -> tuple[int, Values]:
                 for inner, value in fields_of(content):
                     if inner == 1 and isinstance(value, bytes):
                         values |= _scalar(value)
-    except (ValueError, IndexError, struct.error):  # not an event
+    except (ValueError, IndexError, struct.error):  # it is not an event
         return 0, Values()
     return step, values
 
@@ -191,7 +191,7 @@ def scalars_of(record: bytes) -> tuple[int, Values]:
 def _scalar(value: bytes) -> Values:
     """Return the scalar of a `Summary.Value`.
 
-    Field 1 is its tag, 2 its number, 8 a tensor instead of it.
+    Field 1 is the tag, field 2 the number. Field 8 is a tensor instead of the number.
     """
     tag, number = "", None
     for field, content in fields_of(value):
@@ -221,7 +221,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a protocol buffer: numbers for varints, bytes for everything else.
 
     Raises:
-        ValueError: If it is not one.
+        ValueError: If it is not a protocol buffer.
         IndexError: If it is torn.
     """
     place = 0

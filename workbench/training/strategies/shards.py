@@ -187,16 +187,16 @@ class TensorsOfParts(Mapping[Any, Any]):
     """Tensors that are assembled when they are looked up, so that only one at a time is whole."""
 
     def __init__(self, loaders: Mapping[Any, Callable[[], Any]]) -> None:
-        self._found = dict(loaders)
+        self._loaders = dict(loaders)
 
     def __getitem__(self, name: Any) -> Any:
-        return self._found[name]()
+        return self._loaders[name]()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._found)
+        return iter(self._loaders)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._loaders)
 
 
 def state_of(parts: list[StateParts]) -> dict[str, Any]:
