@@ -13,6 +13,8 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.tables import PACKAGES
+
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
 
@@ -27,6 +29,8 @@ class Subject:
         extra: The extra of `pyproject.toml` that has the rivals.
         optional: Rivals that are left out where they cannot be installed.
         environment: A folder for rivals that need an environment of their own, and what it has.
+        files: Distributions of that environment that only hold files, so nothing that they need is
+            installed.
     """
 
     about: str
@@ -34,12 +38,28 @@ class Subject:
     extra: str = ""
     optional: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 SUBJECTS = {
     "advisor": Subject(
         "predict and choose from public measurements, beside rivals (two minutes)",
         ("advisor_step_time", "advisor_plans", "advisor_batch", "advisor_budget"),
+    ),
+    "automl": Subject(
+        "models for public tables beside AutoGluon, FLAML and others (nine hours, in parts)",
+        ("automl_tables",),
+        environment=(
+            ".tables",
+            "autogluon.tabular[catboost,fastai,lightgbm,xgboost]",
+            "flaml",
+            "graphviz",
+            "matplotlib",
+            "plotly",
+            "six",
+            "torch",
+        ),
+        files=PACKAGES,
     ),
     "choice": Subject(
         "advise on small tasks, beside brute force, Ray Tune and Lightning (an hour)",
@@ -123,6 +143,7 @@ ALL = (
     "serving",
     "live_view",
     "automl",
+    "automl_small",
     "compression",
     "federated_rounds",
     "tiers",
@@ -165,6 +186,8 @@ def install(subject: Subject) -> None:
             venv.create(ROOT / folder, with_pip=True)
             if not _pip(ROOT / folder / "bin" / "python", *packages):
                 print(f"{packages[0]} cannot be installed here, so it is left out")
+            if subject.files:
+                _pip(ROOT / folder / "bin" / "python", "--no-deps", *subject.files)
 
 
 def _pip(python: str | Path, *packages: str, check: bool = False) -> bool:

@@ -2,8 +2,8 @@
 
 `wb.automl` beside FLAML and plain scikit-learn, on the same rows in the same time.
 
-Run `python -m tests.benchmarks.automl [--quick] [--time S] [--seeds N] [--task NAME]`; about an
-hour on two cores, which should do nothing else. Data ships with scikit-learn (digits as images,
+Run `python -m tests.benchmarks.automl_small [--quick] [--time S] [--seeds N] [--task NAME]`;
+about an hour on two cores, which should do nothing else. Data ships with scikit-learn (digits as images,
 breast_cancer, wine, diabetes) or with Python (docstrings of its standard library, by the package
 that they come from).
 
@@ -97,7 +97,8 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 
 def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] | None:
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
-    from workbench.runs.automl.preparation import divide, fold
+    from workbench.data.splits import split_indices
+    from workbench.runs.automl.preparation import VALIDATION_FRACTION, divide
     from workbench.runs.automl.scores import scores_of
     from workbench.runs.automl.task_detection import read_problem, take
 
@@ -105,7 +106,10 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
     question = read_problem((samples, targets))
     rest, test = divide(question, seed)
     classes = question.targets[rest] if question.class_names else None
-    validation = np.isin(np.arange(len(rest)), fold(len(rest), 1, seed, classes)[0])
+    parts = split_indices(
+        len(rest), validation_fraction=VALIDATION_FRACTION, seed=seed, classes=classes
+    )
+    validation = np.isin(np.arange(len(rest)), parts[1])
     samples = np.asarray(question.samples)
     if question.kind == "texts":
         samples = samples.astype(str)
@@ -155,7 +159,14 @@ def measure_in_a_process_of_its_own(
 ) -> dict[str, Any]:
     """Run ours with a home and a store that nobody else uses."""
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
-        command = [sys.executable, "-m", "tests.benchmarks.automl", "--ours", "--time", str(time_s)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.automl_small",
+            "--ours",
+            "--time",
+            str(time_s),
+        ]
         command += [
             "--seeds",
             str(num_seeds),
