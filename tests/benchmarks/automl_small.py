@@ -3,9 +3,9 @@
 `wb.automl` beside FLAML and plain scikit-learn, on the same rows in the same time.
 
 Run `python -m tests.benchmarks.automl_small [--quick] [--time S] [--seeds N] [--task NAME]`;
-about an hour on two cores, which should do nothing else. Data ships with scikit-learn (digits as images,
-breast_cancer, wine, diabetes) or with Python (docstrings of its standard library, by the package
-that they come from).
+about an hour on two cores, which should do nothing else. Data ships with scikit-learn (digits as
+images, breast_cancer, wine, diabetes) or with Python (docstrings of its standard library, by the
+package that they come from).
 
 For each seed `automl` sets a fifth of the samples aside; everybody is tested on exactly these and
 may use all others as they like. All get the same wall-clock time and two cores. Scikit-learn takes
