@@ -132,17 +132,17 @@ def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
     lines = [line.strip() for line in (streams.err if as_json else streams.out).splitlines()]
     assert [line[line.index("candidate") :] for line in lines] == [
         (
-            "candidate   1  mlp            loss 1.2500, accuracy 0.5000  (best so far) "
+            "candidate   1  mlp            validation: loss 1.2500, accuracy 0.5000  (best so far) "
             " forest_num_trees=5"
         ),
         (
-            "candidate   2  forest         loss 1.2500, accuracy 0.5000  set aside after 1 of 3"
-            " folds  num_trees=5"
+            "candidate   2  forest         validation: loss 1.2500, accuracy 0.5000  set aside"
+            " after 1 of 3 folds  num_trees=5"
         ),
         "candidate   3  mlp            failed: ValueError: too",
         (
-            "candidate   4  forest         loss 3.2500, accuracy 0.5000  cut short after 1 of 3"
-            " folds  num_trees=5"
+            "candidate   4  forest         validation: loss 3.2500, accuracy 0.5000  cut short"
+            " after 1 of 3 folds  num_trees=5"
         ),
     ]
 
@@ -150,8 +150,10 @@ def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
 def test_a_candidate_of_few_folds_is_the_best_only_where_none_has_all() -> None:
     tried = candidates_of(History.of(EXPERIMENT, events()))
     easy = replace(tried[3], values={"loss": 0.01})
-    assert describe_best([*tried[:3], easy]) == "best loss 1.25 (mlp)"
-    assert describe_best([tried[2], easy]) == "best loss 0.01 (forest) after 1 of 3 folds"
+    assert describe_best([*tried[:3], easy]) == "best validation loss 1.25 (mlp)"
+    assert (
+        describe_best([tried[2], easy]) == "best validation loss 0.01 (forest) after 1 of 3 folds"
+    )
     assert describe_best([tried[2]]) is None
 
 
@@ -218,5 +220,5 @@ def test_candidates_are_ordered_by_what_is_optimised() -> None:
     tried = candidates_of(History.of(experiment, events()))
     better = replace(tried[0], values={"loss": 9.0, "accuracy": 0.75})
     assert better.loss < tried[0].loss
-    assert describe_best([tried[0], better]) == "best accuracy 0.75 (mlp)"
+    assert describe_best([tried[0], better]) == "best validation accuracy 0.75 (mlp)"
     assert "accuracy 0.7500, loss 9.0000" in better.line(is_best=False)

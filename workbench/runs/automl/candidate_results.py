@@ -98,7 +98,7 @@ class CandidateResult:
             for name, label in names.items()
             if name in self.values
         ]
-        parts.append(", ".join(scores) or "no score yet")
+        parts.append(f"validation: {', '.join(scores)}" if scores else "no score yet")
         if self.state != "complete":
             whole = f"{self.num_folds} of {self.of_folds} folds"
             after = "in the first fold"
@@ -240,7 +240,7 @@ def describe_best(candidates: list[CandidateResult]) -> str | None:
     if best.state != "complete":
         folds = f" after {best.num_folds} of {best.of_folds} folds"
     value = best.values.get(best.optimised, math.nan)
-    return f"best {best.optimised_label} {value:.4g} ({best.family}){folds}"
+    return f"best validation {best.optimised_label} {value:.4g} ({best.family}){folds}"
 
 
 def describe_cut_short(history: History) -> str | None:

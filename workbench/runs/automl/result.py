@@ -33,7 +33,8 @@ from workbench.runs.automl.model_selection import (
 )
 from workbench.runs.automl.preparation import HeldOut, LearningData, unpack
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
-from workbench.runs.automl.scores import scores_of
+from workbench.runs.automl.row_roles import blocks_in
+from workbench.runs.automl.scores import score_intervals, scores_of
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import as_samples, read_labelled
 from workbench.runs.notebook_output import linked, output_forms
@@ -141,8 +142,10 @@ class AutoML:
 
         The result comes first, then the models from the best on, then the guess.
 
-        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the
-        result and the guess have test scores: choosing by test scores would make them worthless.
+        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Columns
+        with `val_` are scores on the rows by which models are chosen, so the best ones are better
+        than on new rows. Only the result and the guess have test scores: choosing by test scores
+        would make them worthless.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -200,10 +203,42 @@ class AutoML:
         """
         if data is None:
             return {name.removeprefix("test_"): value for name, value in self._test.items()}
+        samples, targets = self._labelled(data, target)
+        return self._scores(self._predicted(samples, "data"), targets)
+
+    def _labelled(self, data: Any, target: str | None) -> tuple[Any, np.ndarray]:
         interpreter = self._held_out.interpreter
         name = target if isinstance(data, tuple) else target or interpreter.target_name
-        samples, targets = read_labelled(data, name, interpreter.labels)
-        return self._scores(self._predicted(samples, "data"), targets)
+        return read_labelled(data, name, interpreter.labels)
+
+    def intervals(
+        self, data: Any = None, target: str | None = None
+    ) -> dict[str, tuple[float, float]]:
+        """Return the interval of each score that holds its true value with 90 % certainty.
+
+        If rows belong to groups or follow in time, the interval is wider, because such rows are no
+        independent evidence.
+
+        Args:
+            data: As in `score`.
+            target: As in `score`.
+
+        Returns:
+            The low and the high end by score. A score is missing if there are too few samples.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If the samples cannot be read.
+        """
+        metric = metric_of(self.run.experiment)
+        roles = self._held_out.roles
+        if data is None:
+            predicted, targets, blocks = self._ending()[1], self._held_out.targets, roles.blocks
+        else:
+            samples, targets = self._labelled(data, target)
+            predicted = self._predicted(samples, "data")
+            blocks = blocks_in(samples, roles)
+        return score_intervals(predicted, targets, self._task, metric, blocks=blocks)
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -344,7 +379,8 @@ class AutoML:
             "num_compared": len(chosen.candidates),
             "test": self.score(),
             "baseline": self.baseline,
-            "split": {"group": self._held_out.roles.group, "time": self._held_out.roles.time},
+            "intervals": {name: list(ends) for name, ends in self.intervals().items()},
+            "split": self._split,
             "num_samples": dict(zip(("learning", "test"), self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
@@ -402,6 +438,15 @@ class AutoML:
     @property
     def _task(self) -> Task:
         return self._held_out.interpreter.task
+
+    @property
+    def _split(self) -> dict[str, Any]:
+        """The columns that decided which samples are tested, and the number of test groups."""
+        roles = self._held_out.roles
+        num_groups = None
+        if roles.group is not None and roles.blocks.groups is not None:
+            num_groups = len(np.unique(roles.blocks.groups))
+        return {"group": roles.group, "time": roles.time, "num_test_groups": num_groups}
 
     @property
     def _label(self) -> str:

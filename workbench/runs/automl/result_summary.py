@@ -18,6 +18,7 @@ from workbench.runs.automl.candidate_results import (
     describe_cut_short,
 )
 from workbench.runs.automl.held_out_analysis import describe_analysis
+from workbench.runs.automl.score_intervals import FEW_SAMPLES
 from workbench.runs.automl.scores import is_better
 from workbench.store.history import History
 from workbench.store.history.certainty import describe_rate
@@ -60,7 +61,7 @@ def summary_lines(
     if result.get("metric"):
         optimised = f", optimised for {result['metric']}"
     num_tested = num_samples["test"]
-    sureness = _sureness(metric, value, num_tested)
+    sureness = _sureness(result, metric, value)
     lines = [
         f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
@@ -92,15 +93,28 @@ def _described_split(split: Mapping[str, Any]) -> str:
     return f", split {' and '.join(parts)}" if parts else ""
 
 
-def _sureness(metric: str, value: float, num_samples: int) -> str:
-    """Return the interval of a score that is a share of samples, to be appended.
-
-    "" for another score.
-    """
+def _sureness(result: Mapping[str, Any], metric: str, value: float) -> str:
+    """Return the interval of the main score and what it is rough by, to be appended."""
+    num_samples = int(result["num_samples"]["test"])
+    if "intervals" in result:
+        return _described_interval(result, metric, num_samples)
     declaration = declaration_of(metric)
     if declaration is None or not declaration.is_rate or not num_samples:
         return ""
     return f", {describe_rate(value, num_samples)}"
+
+
+def _described_interval(result: Mapping[str, Any], metric: str, num_samples: int) -> str:
+    split = result.get("split") or {}
+    text = ""
+    if (num_groups := split.get("num_test_groups")) is not None:
+        text += f" ({num_groups} different `{split['group']}`)"
+    ends = result["intervals"].get(metric)
+    if ends is not None:
+        text += f", between {ends[0]:.4g} and {ends[1]:.4g} with 90 % certainty"
+    if num_samples < FEW_SAMPLES:
+        text += ". With so few samples the score is rough"
+    return text
 
 
 def _notes_of_perfection(result: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,6 +128,22 @@ def find_row_roles(
         )
     notes: tuple[str, ...] = tuple(why for why in (why_group, why_time) if why)
     return RowRoles(blocks, group, time, notes)
+
+
+def blocks_in(samples: Any, roles: RowRoles) -> RowBlocks:
+    """Return which of other samples belong together, as far as they have the columns that say so.
+
+    Args:
+        samples: Samples as they were given.
+        roles: The columns.
+    """
+    names = set(map(str, getattr(samples, "columns", ())))
+    groups = times = None
+    if roles.group in names:
+        groups = _codes(column_of(samples, roles.group))
+    if roles.time in names:
+        times = _given_times(column_of(samples, roles.time), roles.time)
+    return RowBlocks(groups, times)
 
 
 def with_copies(blocks: RowBlocks, samples: pd.DataFrame) -> tuple[RowBlocks, int]:

@@ -5,23 +5,20 @@ Pure functions of arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.data.row_splits import RowBlocks
 from workbench.experiment.goals import Goal, sign_of
 from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
+from workbench.runs.automl.score_intervals import Scale, Score, interval_of, parts_of
 from workbench.runs.automl.targets import Task
 
-"""Takes (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
-# others.
 _MIN_PROBABILITY = 1e-7
-Score = Callable[[np.ndarray, np.ndarray], float]
-"""Of (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
 
 
 def _log_loss(predicted: np.ndarray, targets: np.ndarray) -> float:
@@ -70,11 +67,13 @@ class Measure:
         score: Measures predictions.
         goal: In which direction it is better.
         objective: The metric that trials report of it, to compare them.
+        scale: How it is distributed, as `interval_of` reads it.
     """
 
     score: Score
     goal: Goal
     objective: str
+    scale: Scale
 
     @property
     def objective_goal(self) -> Goal:
@@ -96,17 +95,19 @@ class Measure:
 
 METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
-        "log_loss": Measure(_log_loss, "minimize", "val_loss"),
-        "accuracy": Measure(_accuracy, "maximize", "val_accuracy"),
-        "balanced_accuracy": Measure(_of_classes(recall), "maximize", "val_balanced_accuracy"),
-        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1"),
-        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc"),
+        "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
+        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share"),
+        "balanced_accuracy": Measure(
+            _of_classes(recall), "maximize", "val_balanced_accuracy", "share"
+        ),
+        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share"),
+        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share"),
     },
     "regression": {
-        "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error"),
-        "mae": Measure(_mae, "minimize", "val_mean_absolute_error"),
+        "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "error"),
+        "mae": Measure(_mae, "minimize", "val_mean_absolute_error", "error"),
         # It orders the models of one fold as their squared error does.
-        "r2": Measure(_r2, "maximize", "val_loss"),
+        "r2": Measure(_r2, "maximize", "val_loss", "explained"),
     },
 }
 _SHOWN: dict[Task, tuple[str, ...]] = {
@@ -166,9 +167,41 @@ def scores_of(
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, which comes first, or None for the default.
     """
+    return {
+        name: METRICS[task][name].score(predicted, targets) for name in _shown_names(task, metric)
+    }
+
+
+def score_intervals(
+    predicted: np.ndarray,
+    targets: np.ndarray,
+    task: Task,
+    metric: str | None = None,
+    *,
+    blocks: RowBlocks,
+) -> dict[str, tuple[float, float]]:
+    """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
+
+    Args:
+        predicted: (samples, classes) probabilities, or (samples, 1) numbers.
+        targets: Class numbers, or numbers.
+        task: Whether classes or numbers are predicted.
+        metric: The optimised metric, or None for the default.
+        blocks: Which samples belong together, and their times.
+    """
+    parts = parts_of(len(targets), blocks)
+    intervals = {}
+    for name in _shown_names(task, metric):
+        measure = METRICS[task][name]
+        found = interval_of(measure.score, predicted, targets, scale=measure.scale, parts=parts)
+        if found is not None:
+            intervals[name] = found
+    return intervals
+
+
+def _shown_names(task: Task, metric: str | None) -> tuple[str, ...]:
     first = () if metric is None else (metric,)
-    names = (*first, *(name for name in _SHOWN[task] if name not in first))
-    return {name: METRICS[task][name].score(predicted, targets) for name in names}
+    return (*first, *(name for name in _SHOWN[task] if name not in first))
 
 
 def is_better(name: str, task: Task, value: float, other: float) -> bool:

@@ -1,0 +1,138 @@
+"""The intervals of scores hold the true score about as often as they say.
+
+Test sets are drawn from models whose true scores come from a large sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from workbench.data.row_splits import RowBlocks
+from workbench.runs.automl.score_intervals import interval_of, parts_of
+from workbench.runs.automl.scores import METRICS
+from workbench.runs.automl.targets import Task
+
+Drawn = tuple[np.ndarray, np.ndarray, RowBlocks]
+TASKS: tuple[Task, ...] = ("classification", "regression")
+
+
+def effects(random: np.random.Generator, blocks: RowBlocks, num_rows: int) -> np.ndarray:
+    """Return what neighbours in time or in a group have in common, with variance 1."""
+    if blocks.groups is not None:
+        return random.normal(size=blocks.groups.max() + 1)[blocks.groups]
+    noise = random.normal(size=num_rows)
+    if blocks.times is None:
+        return noise
+    for row in range(1, num_rows):
+        noise[row] = 0.7 * noise[row - 1] + 0.51**0.5 * noise[row]
+    return noise
+
+
+def blocks_of(random: np.random.Generator, kind: str, num_rows: int) -> RowBlocks:
+    if kind == "groups":
+        groups = np.repeat(np.arange(num_rows), random.integers(1, 8, num_rows))[:num_rows]
+        return RowBlocks(np.unique(groups, return_inverse=True)[1])
+    return RowBlocks(None, np.arange(float(num_rows)) if kind == "times" else None)
+
+
+def draw(random: np.random.Generator, task: Task, kind: str, num_rows: int) -> Drawn:
+    blocks = blocks_of(random, kind, num_rows)
+    common = effects(random, blocks, num_rows)
+    noise = 0.6**0.5 * common + 0.4**0.5 * random.normal(size=num_rows)
+    if task == "regression":
+        signal = random.normal(size=num_rows)
+        return signal[:, None], signal + 0.7 * noise, blocks
+    classes = (random.random(num_rows) < 0.35).astype(int)
+    score = 1.4 * (classes - 0.5) + noise - 0.6
+    probability = 1 / (1 + np.exp(-1.4 * score))
+    return np.stack([1 - probability, probability], axis=1), classes, blocks
+
+
+def coverage(task: Task, kind: str, num_rows: int, num_sets: int, names: list[str]) -> list[float]:
+    random = np.random.default_rng(num_rows)
+    large = [draw(random, task, kind, 20_000) for _ in range(4)]
+    held = dict.fromkeys(names, 0)
+    truth = {
+        name: np.mean([METRICS[task][name].score(*drawn[:2]) for drawn in large]) for name in names
+    }
+    for _ in range(num_sets):
+        predicted, targets, blocks = draw(random, task, kind, num_rows)
+        parts = parts_of(num_rows, blocks)
+        for name in names:
+            measure = METRICS[task][name]
+            ends = interval_of(measure.score, predicted, targets, scale=measure.scale, parts=parts)
+            assert ends is not None
+            assert ends[0] <= measure.score(predicted, targets) <= ends[1]
+            held[name] += ends[0] <= truth[name] <= ends[1]
+    return [number / num_sets for number in held.values()]
+
+
+@pytest.mark.parametrize("kind", ["rows", "groups", "times"])
+def test_an_interval_holds_the_true_score(kind):
+    for found in coverage("regression", kind, 80, 60, ["rmse"]):
+        assert 0.75 <= found <= 1.0
+    for found in coverage("classification", kind, 80, 60, ["accuracy"]):
+        assert 0.75 <= found <= 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [60, 300, 2000])
+@pytest.mark.parametrize("kind", ["rows", "groups", "times"])
+@pytest.mark.parametrize("task", TASKS)
+def test_intervals_of_all_scores_hold_the_true_score_in_80_to_97_percent(task, kind, num_rows):
+    names = list(METRICS[task])
+    for name, found in zip(names, coverage(task, kind, num_rows, 300, names), strict=True):
+        # Three standard errors of 300 sets around the bounds.
+        assert 0.78 <= found <= 0.985, name
+
+
+def test_rows_of_one_group_are_no_independent_evidence():
+    random = np.random.default_rng(0)
+    right = np.repeat(random.random(12) < 0.7, 20)
+    predicted = np.stack([1.0 - right, right], axis=1).astype(float)
+    targets = np.ones(240, dtype=int)
+
+    def width(blocks: RowBlocks) -> float:
+        low, high = interval_of(
+            METRICS["classification"]["accuracy"].score,
+            predicted,
+            targets,
+            scale="share",
+            parts=parts_of(240, blocks),
+        ) or (0.0, 0.0)
+        return high - low
+
+    assert width(RowBlocks(np.arange(240) // 20)) > 3 * width(RowBlocks())
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_a_test_without_a_mistake_does_not_prove_a_perfect_model(value):
+    predicted = np.tile([value, 1.0 - value], (30, 1))
+    low, high = interval_of(
+        METRICS["classification"]["accuracy"].score,
+        predicted,
+        np.zeros(30, dtype=int),
+        scale="share",
+        parts=parts_of(30, RowBlocks()),
+    ) or (0.0, 0.0)
+    assert high - low == pytest.approx(0.085, abs=0.02)
+    assert low == value or high == value
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "blocks"), [(1, RowBlocks()), (9, RowBlocks(np.zeros(9, dtype=int)))]
+)
+def test_one_part_says_nothing_about_the_spread(num_rows, blocks):
+    assert parts_of(num_rows, blocks) is None
+
+
+def test_a_score_that_is_not_defined_has_no_interval():
+    score: Callable[[np.ndarray, np.ndarray], float] = METRICS["regression"]["r2"].score
+    same = np.ones(20)
+    found = interval_of(
+        score, same[:, None], same, scale="explained", parts=parts_of(20, RowBlocks())
+    )
+    assert found is None
