@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,10 @@ from workbench.cli.parameters import (
     TABLE,
     TARGET,
     TASK,
+    TEST,
     TIME,
     TIME_COLUMN,
+    VALIDATION,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
     DROP(is_repeatable=True),
     GROUP_COLUMN,
     TIME_COLUMN,
+    TEST,
+    VALIDATION,
     SEED(default=0),
     NAME,
     DETACH,
@@ -66,6 +71,8 @@ def automl(
     drop: tuple[str, ...],
     group_column: str | None,
     time_column: str | None,
+    test: Path | None,
+    validation: Path | None,
     seed: int,
     name: str | None,
     detach: bool,
@@ -101,6 +108,8 @@ def automl(
         drop=drop,
         group_column=group_column,
         time_column=time_column,
+        test=test,
+        validation=validation,
         seed=seed,
         name=name,
         store=open_store(),

@@ -258,6 +258,15 @@ TIME_COLUMN = _option(
     _TEXT,
     "COLUMN|none",
 )
+TEST = _option(
+    "--test", "Test on the rows of this table. By default a fifth is held out.", _PATH, "TABLE"
+)
+VALIDATION = _option(
+    "--validation",
+    "Choose by the rows of this table. By default some rows are held out.",
+    _PATH,
+    "TABLE",
+)
 METRIC = of_argument(arguments.METRIC)
 SIZE = _option("--size", "Combine at most this many trials.", _COUNT)
 CONSTRAINTS = of_argument(arguments.CONSTRAINTS)

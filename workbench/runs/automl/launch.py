@@ -35,6 +35,8 @@ def automl(
     drop: Sequence[str] = (),
     group_column: str | None = None,
     time_column: str | None = None,
+    test: Any = None,
+    validation: Any = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -66,6 +68,8 @@ def automl(
         time_column: The column that says when a row was measured. The last rows are tested, and the
             last ones before them are used to choose. By default it is detected. "none" draws rows
             at random.
+        test: Samples to test on, as `data` with targets. By default a fifth is held out.
+        validation: Samples to choose by, as `data` with targets. By default some are held out.
         seed: Seed of the split into train, validation and test, and of everything random in the
             run.
         name: Name of the run, or None to name it after the data.
@@ -97,6 +101,8 @@ def automl(
         drop=drop,
         group_column=group_column,
         time_column=time_column,
+        test=test,
+        validation=validation,
         seed=seed,
         name=name,
         store=store,
@@ -123,6 +129,8 @@ def create(
     drop: Sequence[str] = (),
     group_column: str | None = None,
     time_column: str | None = None,
+    test: Any = None,
+    validation: Any = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -160,6 +168,8 @@ def create(
         drop=tuple(drop),
         group_column=group_column,
         time_column=time_column,
+        test=test,
+        validation=validation,
     )
     check_metric(metric, problem.task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]

@@ -23,7 +23,7 @@ from workbench.foundation.errors import DataError, RunError
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import Problem, take
+from workbench.runs.automl.task_detection import LEARNING, TEST, VALIDATION, Problem, take
 
 VALIDATION_FRACTION = 0.2
 # Maximum number of learning samples for a number of folds: with few samples the choice needs
@@ -148,6 +148,7 @@ class HeldOut:
         num_samples: Number of learning and of test samples.
         notes: What the user should know about the data.
         roles: Which test samples belong together, and the columns that say so.
+        own_parts: The parts that the user gave: "test", "validation", both or none.
     """
 
     interpreter: Interpreter
@@ -157,6 +158,7 @@ class HeldOut:
     num_samples: tuple[int, int]
     notes: tuple[str, ...]
     roles: RowRoles = field(default_factory=RowRoles)
+    own_parts: tuple[str, ...] = ()
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -178,9 +180,17 @@ def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
     classes = None
     if problem.task == "classification":
         classes = problem.targets
-    learning, test = hold_out(
-        len(problem), TEST_FRACTION, seed, classes=classes, blocks=problem.roles.blocks
-    )
+    parts = problem.parts
+    if parts is None:
+        parts = np.zeros(len(problem), dtype=np.int8)
+    free = np.flatnonzero(parts == LEARNING)
+    test = np.flatnonzero(parts == TEST)
+    if not len(test):
+        free_classes = None if classes is None else classes[free]
+        blocks = problem.roles.blocks.take(free)
+        places = hold_out(len(free), TEST_FRACTION, seed, classes=free_classes, blocks=blocks)
+        free, test = (free[part] for part in places)
+    learning = np.sort(np.concatenate([free, np.flatnonzero(parts == VALIDATION)]))
     if classes is not None and len(np.unique(classes[learning])) < 2:
         raise _too_uniform(problem, "left to learn from")
     return learning, test
@@ -227,7 +237,7 @@ def prepare(
     targets = problem.targets[learning]
     made = _encode_folds(problem, learning, 1, seed)
     num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))
-    if num_folds > 1:
+    if num_folds > 1 and "validation" not in _own_parts(problem):
         made = _encode_folds(problem, learning, num_folds, seed)
     interpreter = Interpreter(
         problem.kind,
@@ -248,9 +258,17 @@ def prepare(
         (len(learning), len(test)),
         problem.notes,
         replace(problem.roles, blocks=problem.roles.blocks.take(test)),
+        _own_parts(problem),
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
+
+
+def _own_parts(problem: Problem) -> tuple[str, ...]:
+    parts = () if problem.parts is None else problem.parts
+    return tuple(
+        name for part, name in ((TEST, "test"), (VALIDATION, "validation")) if part in parts
+    )
 
 
 def _encode_folds(
@@ -258,14 +276,19 @@ def _encode_folds(
 ) -> list[tuple[Fold, Reader]]:
     samples, targets = take(problem.samples, learning), problem.targets[learning]
     classes = targets if problem.task == "classification" else None
-    folds = folds_of(
-        len(targets),
-        num_folds,
-        seed,
-        fraction=VALIDATION_FRACTION,
-        classes=classes,
-        blocks=problem.roles.blocks.take(learning),
-    )
+    if "validation" in _own_parts(problem):
+        assert problem.parts is not None
+        of_user = problem.parts[learning] == VALIDATION
+        folds = [(np.flatnonzero(~of_user), np.flatnonzero(of_user))]
+    else:
+        folds = folds_of(
+            len(targets),
+            num_folds,
+            seed,
+            fraction=VALIDATION_FRACTION,
+            classes=classes,
+            blocks=problem.roles.blocks.take(learning),
+        )
     if classes is not None and any(len(np.unique(classes[train])) < 2 for train, _ in folds):
         raise _too_uniform(problem, "in the train part of a fold")
     return [_encode(problem, samples, targets, train, validation) for train, validation in folds]

@@ -446,7 +446,12 @@ class AutoML:
         num_groups = None
         if roles.group is not None and roles.blocks.groups is not None:
             num_groups = len(np.unique(roles.blocks.groups))
-        return {"group": roles.group, "time": roles.time, "num_test_groups": num_groups}
+        return {
+            "group": roles.group,
+            "time": roles.time,
+            "num_test_groups": num_groups,
+            "own_parts": list(self._held_out.own_parts),
+        }
 
     @property
     def _label(self) -> str:

@@ -56,6 +56,8 @@ def summary_lines(
     how = "a fifth of them held out for validation"
     if folds > 1:
         how = f"in {folds} folds"
+    if "validation" in (result.get("split") or {}).get("own_parts", ()):
+        how = "your validation samples among them"
     how += _described_split(result.get("split") or {})
     optimised = ""
     if result.get("metric"):

@@ -27,6 +27,7 @@ from workbench.data.table_files import check_columns, column_of, read_noted_tabl
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
+from workbench.foundation.table_columns import absent_columns
 from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
 from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
 from workbench.runs.automl.targets import Task, check_finite, check_targets, numbers_of
@@ -34,6 +35,8 @@ from workbench.runs.automl.targets import Task, check_finite, check_targets, num
 if TYPE_CHECKING:
     import pandas as pd
 
+LEARNING, VALIDATION, TEST = 0, 1, 2
+_PURPOSES = {"validation": "validate on", "test": "test on"}
 MIN_SAMPLES = 20
 MIN_PER_CLASS = 3
 # A class that is this many times rarer than the most frequent one is reported.
@@ -61,6 +64,7 @@ class Problem:
         text_columns: The columns of a table that texts are read from.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         roles: Which rows belong together, and their times.
+        parts: LEARNING, VALIDATION or TEST for each sample if the user divided them, or None.
     """
 
     kind: SampleKind
@@ -75,6 +79,7 @@ class Problem:
     text_columns: tuple[str, ...] = ()
     target_unit: str = ""
     roles: RowRoles = field(default_factory=RowRoles)
+    parts: np.ndarray | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -88,6 +93,8 @@ def read_problem(
     drop: Sequence[str] = (),
     group_column: str | None = None,
     time_column: str | None = None,
+    test: Any = None,
+    validation: Any = None,
 ) -> Problem:
     """Read data and detect its task.
 
@@ -102,6 +109,8 @@ def read_problem(
             independent, or None to look for one.
         time_column: The column that says when a row was measured, "none" if time does not matter,
             or None to look for one.
+        test: The samples to test on, with targets, or None to hold some out. As `data`.
+        validation: The samples to choose by, with targets, or None to hold some out. As `data`.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
@@ -114,16 +123,23 @@ def read_problem(
         raise DataError(
             f"there are {len(samples)} samples and {len(targets)} targets", field="data"
         )
+    own = {VALIDATION: ("validation", validation), TEST: ("test", test)}
+    samples, targets, parts = _with_own_parts(
+        kind, samples, targets, own, target=target or name, unneeded=drop
+    )
     targets = targets.infer_objects()  # numbers next to gaps may come as objects
     check_finite(targets)
     written = targets
     targets = read_targets(targets, task)
+    if parts is not None:
+        parts = parts[targets.notna().to_numpy()]
     samples, targets, dropped = _drop_without_target(samples, targets)
+    num_learning = len(targets) if parts is None else int((parts == LEARNING).sum())
     notes = list(converted)
     if dropped:
         notes.append(f"{dropped} samples without a target are not used")
-    if len(targets) < MIN_SAMPLES:
-        problem = f"{len(targets)} samples with a target are too few to train, validate and test on"
+    if num_learning < MIN_SAMPLES:
+        problem = f"{num_learning} samples with a target are too few to train, validate and test on"
         if dropped:
             problem += f" ({dropped} have none)"
         raise DataError(
@@ -145,7 +161,7 @@ def read_problem(
     samples = _without(kind, samples, drop, name, group=roles.group)
     kind, samples, usable = _usable(kind, samples)
     roles, of_copies = _together(kind, samples, roles)
-    notes += of_copies
+    notes += of_copies + _notes_of_overlap(roles, parts)
     wanted = task or (
         "classification" if detect_task(targets) == "classification" else "regression"
     )
@@ -168,6 +184,7 @@ def read_problem(
             usable.names if usable.are_texts else (),
             "" if form is None else form.unit,
             roles=roles,
+            parts=parts,
         )
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))
@@ -175,6 +192,8 @@ def read_problem(
     if len(kept) < len(targets):
         samples = take(samples, kept)
         roles = replace(roles, blocks=roles.blocks.take(kept))
+        parts = None if parts is None else parts[kept]
+    _check_classes_of_parts(classes, parts, class_names)
     notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
     notes += usable.notes
@@ -191,7 +210,106 @@ def read_problem(
         usable.text_forms,
         usable.names if usable.are_texts else (),
         roles=roles,
+        parts=parts,
     )
+
+
+def _with_own_parts(
+    kind: SampleKind,
+    samples: Any,
+    targets: pd.Series,
+    own: Mapping[int, tuple[str, Any]],
+    *,
+    target: str | None,
+    unneeded: Sequence[str],
+) -> tuple[Any, pd.Series, np.ndarray | None]:
+    """Append the samples that the user gave to validate or to test on.
+
+    Returns:
+        All samples, their targets, and the part of each. None if there are no such samples.
+    """
+    import pandas as pd
+
+    all_samples, all_targets, parts = [samples], [targets], [np.zeros(len(targets), dtype=np.int8)]
+    for part, (name, data) in own.items():
+        if data is None:
+            continue
+        try:
+            more, values, _, _ = _take_apart(data, None if isinstance(data, tuple) else target)
+            more_kind, more = _samples_of(more)
+            _check_like(kind, samples, more_kind, more, unneeded)
+            if values.isna().all():
+                raise DataError("no sample has a target", next_step="Add targets.")
+        except (DataError, ArgumentError) as error:
+            raise error.about(name) from error
+        if kind == "table":
+            more = more.reindex(columns=samples.columns)
+        all_samples.append(more)
+        all_targets.append(values)
+        parts.append(np.full(len(values), part, dtype=np.int8))
+    if len(parts) == 1:
+        return samples, targets, None
+    joined: Any
+    if kind == "table":
+        joined = _as_frame(pd.concat(all_samples, ignore_index=True)).table
+    else:
+        joined = np.concatenate(all_samples)
+    joined_targets = pd.concat(all_targets, ignore_index=True).rename(targets.name)
+    return joined, joined_targets, np.concatenate(parts)
+
+
+def _check_like(
+    kind: SampleKind, samples: Any, more_kind: SampleKind, more: Any, unneeded: Sequence[str]
+) -> None:
+    """Reject samples of another kind or shape, and tables that lack columns."""
+    if more_kind != kind:
+        raise DataError(f"these are {more_kind}, but the samples to learn from are {kind}")
+    if kind == "table":
+        needed = [name for name in samples.columns if name not in unneeded]
+        absent = [name for name in needed if name not in more.columns]
+        if absent:
+            raise absent_columns(absent, needed)
+    elif kind == "images" and more.shape[1:] != samples.shape[1:]:
+        raise DataError(
+            f"images of shape {more.shape[1:]} were given",
+            allowed=f"the shape of those to learn from, {samples.shape[1:]}",
+        )
+
+
+def _check_classes_of_parts(
+    classes: np.ndarray, parts: np.ndarray | None, class_names: Sequence[str]
+) -> None:
+    """Reject classes that occur only in samples to validate or to test on."""
+    if parts is None:
+        return
+    for part, name in ((VALIDATION, "validation"), (TEST, "test")):
+        unknown = np.setdiff1d(classes[parts == part], classes[parts == LEARNING])
+        if len(unknown):
+            raise DataError(
+                f"no sample to learn from is of the class {class_names[unknown[0]]!r}",
+                field=name,
+                next_step="Add some to the data, or remove this class.",
+            )
+
+
+def _notes_of_overlap(roles: RowRoles, parts: np.ndarray | None) -> list[str]:
+    """Return notes on rows that the user put on both sides of a split."""
+    groups = roles.blocks.groups
+    if parts is None or groups is None:
+        return []
+    notes = []
+    for part, name, effect in (
+        (VALIDATION, "validation", "so the choice may be wrong"),
+        (TEST, "test", "so the score is too good"),
+    ):
+        num_shared = int(np.isin(groups[parts == part], groups[parts < part]).sum())
+        if num_shared:
+            what = "are copies of rows" if roles.group is None else f"share their `{roles.group}`"
+            other = "to learn from" if roles.group is None else "with rows to learn from"
+            notes.append(
+                f"{format_count(num_shared, 'row')} to {_PURPOSES[name]} {what} {other}, {effect}"
+            )
+    return notes
 
 
 def _roles(
