@@ -90,7 +90,7 @@ def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
     assert "0: trial 3 diverged (sent to team) (not sent to mail: TimeoutError)" in " ".join(
         out.split()
     )
-    assert "1: the run waits; by now: a trial has workers" in " ".join(out.split())
+    assert "1: the run waits (cleared: a trial has workers)" in " ".join(out.split())
     shown = shell.json("show", run_id)["alerts"]
     assert [(alert["message"], alert["cleared"]) for alert in shown] == [
         ("trial 3 diverged", False),
@@ -120,7 +120,7 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
         wait_until(lambda: store.run(lost).state == "lost")
         assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was notified\n")
         assert [post["message"] for post in server.posted] == [
-            "the driver, process 4711 on somewhere, is gone; resume the run to continue it"
+            "the driver, process 4711 on somewhere, is gone. Resume the run to continue it"
         ]
         wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
         assert shell.json("alerts", "--lost") == {"run_ids": [], "notified": []}

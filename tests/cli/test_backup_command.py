@@ -25,7 +25,7 @@ def test_a_store_is_backed_up_restored_and_shown_by_doctor(
     assert run_command(["backup", "--to", folder, "--store", store_path]) == 0
     assert capsys.readouterr().out.startswith("backed up 1 run with ")
     assert run_command(["backup", "--to", folder, "--store", store_path]) == 2
-    assert "holds an earlier backup" in capsys.readouterr().err
+    assert "contains an earlier backup" in capsys.readouterr().err
     assert run_command(["backup", "--to", folder, "--store", store_path, "--force", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["path"], made["store"]) == (folder, store_path)

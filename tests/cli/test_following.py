@@ -170,7 +170,7 @@ def test_a_run_that_another_shell_stores_meanwhile_is_followed_like_one_that_was
     monkeypatch.setattr(runs, "find_same_run", lambda *_, **__: None)
     code, _, err = shell("sweep", str(shell.folder / "y.yaml"), "--run-id", "same", "--detach")
     assert code != 0
-    assert "run same exists already" in err
+    assert "run same already exists" in err
 
 
 def test_a_command_for_a_lost_run_states_when_it_is_carried_out(shell: Shell) -> None:

@@ -150,7 +150,7 @@ def test_a_store_that_the_environment_names_by_mistake_is_refused_and_not_create
     assert code == 1
     assert f"there is no store at {missing} (from WORKBENCH_STORE)" in err
     assert str(shell.folder / "store.sqlite") in err
-    assert "A sweep that is started there creates it" in err
+    assert "The first sweep that uses it creates it" in err
     with pytest.raises(StoreError, match="from WORKBENCH_STORE"):
         workbench.attach("last")
     assert not missing.exists()

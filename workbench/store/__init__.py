@@ -1,1 +1,1 @@
-"""What is kept of runs: the database, the history that its events tell, alerts and loggers."""
+"""Everything that is stored about runs: the database, histories, alerts and loggers."""

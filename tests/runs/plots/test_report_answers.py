@@ -18,7 +18,7 @@ EVENTS = [*trial(0, 1.0), *trial(1, 0.42, drop=0.003), *trial(2, 0.3, drop=0.02)
 def test_the_report_states_the_verdict_and_what_lost() -> None:
     page = report_html(EXPERIMENT, EVENTS)
     assert "trial 1 is recommended" in page
-    assert "2 points less, and 0.5 are allowed" in page
+    assert "2 points less, but the limit is 0.5" in page
     assert "What was tried and is not recommended" in page
 
 

@@ -64,7 +64,7 @@ def test_without_a_file_there_are_no_settings(
             r"alerts\.0\.within: 'soon' is not a duration",
         ),
         ("alerts: [{on: earthquake}]", r"alerts\.0\.on: unknown or missing"),
-        ("sinks: {jupyter: {kind: command, command: [x]}}", r"sinks\.jupyter: exists already"),
+        ("sinks: {jupyter: {kind: command, command: [x]}}", r"sinks\.jupyter: already exists"),
         ("sinks: {'a b': {kind: command, command: [x]}}", r"sinks\.a b: not a valid name"),
         ("sinks: {a: {kind: webhook, url: 'ftp://s3cret'}}", r"sinks\.a\.url: not a web address"),
         (
@@ -81,7 +81,10 @@ def test_without_a_file_there_are_no_settings(
             r"alerts\.0\.to: JupyterLab shows alerts of runs, .*; allowed: none",
         ),
         ("alerts: [{on: drift, within: 1h}]", r"alerts\.0\.within: unknown key"),
-        ("# nothing yet", r"settings\.yaml is empty; allowed: sinks and alerts; \{\} for neither$"),
+        (
+            "# nothing yet",
+            r"is empty; allowed: sinks and alerts, or \{\} for neither$",
+        ),
         (
             (
                 "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password:"

@@ -145,7 +145,7 @@ def test_a_run_of_which_nothing_came_is_told_as_a_warning() -> None:
     told.happens(RunStateChanged(state="complete", reason="trials"))
     assert (told.said[0].level, told.said[0].message) == (
         "warning",
-        "the run is complete: trials; no trial is, 2 failed",
+        "the run is complete: trials. No trial completed, and 2 failed",
     )
 
 
@@ -158,7 +158,7 @@ def test_where_two_rules_look_for_the_same_all_their_sinks_are_told_once() -> No
 def test_a_driver_that_was_gone_is_told_by_the_next_one_and_one_that_ended_its_run_is_not() -> None:
     told = Told({"on": "run_ended", "states": ["lost"]})
     told.is_driven_anew()
-    said = "the driver, process 7 on here, was gone; another driver continues"
+    said = "the driver, process 7 on here, was gone. Another driver continues"
     assert told.happens(driver(8), RunStateChanged(state="running")) == [said]
     told.happens(RunStateChanged(state="stopped", reason="person"))
     told.is_driven_anew()
@@ -172,7 +172,7 @@ def test_a_driver_that_is_gone_is_told_by_whoever_notices_it_first_and_by_nobody
     told.stored += [said]
     assert (
         told.said[-1].message
-        == "the driver, process 7 on here, is gone; resume the run to continue it"
+        == "the driver, process 7 on here, is gone. Resume the run to continue it"
     )
     told.is_driven_anew()
     assert told.alerts.lose(9.0) == []

@@ -146,7 +146,7 @@ def test_a_command_that_fails_hangs_or_is_not_there_is_told(
     monkeypatch.setattr(Command, "timeout_s", 0.5)
     for command, said in {
         (sys.executable, "-c", "raise SystemExit(3)"): "it ended with exit code 3",
-        ("sh", "-c", "sleep 60 & wait"): "it was killed because it had not ended after 500 ms",
+        ("sh", "-c", "sleep 60 & wait"): "it was killed because it was still running after 500 ms",
         ("no-such-program",): "no-such-program cannot be started: No such file or directory",
     }.items():
         with pytest.raises(SinkError) as caught:
@@ -192,7 +192,7 @@ def test_a_sink_that_hangs_holds_up_neither_the_run_nor_other_sinks(
     outcomes = delivery.close(timeout_s=1)
     assert [told.sink for told in outcomes if told.sent] == ["quick"]
     given_up = [told for told in outcomes if not told.sent]
-    assert {told.message for told in given_up} == {"dropped: 3 others are waiting for it"}
+    assert {told.message for told in given_up} == {"dropped because 3 others are waiting"}
     assert 6 <= len(given_up) <= 7, "the others are told by the next driver"
 
 

@@ -254,7 +254,7 @@ def test_nothing_is_overwritten_unless_it_is_allowed(
 ) -> None:
     run_id = record(store, experiment)
     back_up(store, tmp_path / "backup")
-    with pytest.raises(ArgumentError, match="holds an earlier backup"):
+    with pytest.raises(ArgumentError, match="contains an earlier backup"):
         back_up(store, tmp_path / "backup")
     (tmp_path / "else").mkdir()
     (tmp_path / "else" / "thesis.tex").write_text("")
@@ -269,7 +269,7 @@ def test_nothing_is_overwritten_unless_it_is_allowed(
     restore(tmp_path / "backup", target)
     target.artifacts_of(run_id).write("trials/00000/log.txt", b"changed")
     target.artifacts_of(run_id).write("other.txt", b"new")
-    with pytest.raises(StoreError, match="2 runs of the backup already"):
+    with pytest.raises(StoreError, match="already has 2 runs of the backup"):
         restore(tmp_path / "backup", target)
     restore(tmp_path / "backup", target, force=True)
     for each in (run_id, other):
@@ -292,7 +292,7 @@ def test_files_of_another_store_in_the_same_place_are_not_overwritten(
             assert content(other, run_id) == content(store, run_id)
         store.artifacts_of(run_id).write("trials/00000/log.txt", b"longer by now")
         with Store.open(str(tmp_path / "third.sqlite"), tmp_path / "files") as third:
-            with pytest.raises(ArgumentError, match="is not the file of the backup"):
+            with pytest.raises(ArgumentError, match="differs from the file in the backup"):
                 restore(tmp_path / "backup", third)
             assert third.runs() == []
 

@@ -92,7 +92,7 @@ def _mounted_read_only(path: Path) -> Iterator[None]:
 def test_newer_schema_is_refused(url: str) -> None:
     Store.open(url).close()
     execute(url, "UPDATE workbench_schema SET version_num = '9999'")
-    with pytest.raises(StoreError, match="has schema 9999, newer than this version's") as caught:
+    with pytest.raises(StoreError, match="has schema 9999, which is newer than") as caught:
         Store.open(url)
     assert "Update the workbench" in str(caught.value)
 
@@ -113,7 +113,7 @@ def test_database_of_another_program_is_left_alone(url: str) -> None:
             "mysql://me@host/name",
             "'mysql' is not a supported kind .*; allowed: the path .*, or postgresql",
         ),
-        ("://", "does not name a store"),
+        ("://", "is not the address of a store"),
     ],
 )
 def test_store_that_cannot_be_meant_is_refused(given: str, message: str) -> None:
@@ -270,7 +270,7 @@ def test_events_that_are_gone_are_missed_by_their_writer(
             with pytest.raises(StoreUnavailableError):
                 writer.append(Noted(level="info", message="refused"))
             with pytest.raises(
-                StoreError, match=r"has lost events of run .* ends at event 1, and 3 were stored"
+                StoreError, match=r"has lost events of run .* last one is 1, but 3 were stored"
             ):
                 writer.append(Noted(level="info", message="refused"))
 

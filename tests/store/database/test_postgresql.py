@@ -176,9 +176,7 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
 ) -> None:
     postgresql.execute(database, "CREATE ROLE guest LOGIN PASSWORD 'guest'")
     try:
-        with pytest.raises(
-            StoreError, match=r"does not have the permission .*GRANT CREATE ON SCHEMA"
-        ):
+        with pytest.raises(StoreError, match=r"does not have permission .*GRANT CREATE ON SCHEMA"):
             Store.open(f"postgresql://guest:guest@{address}/{database}")
     finally:
         postgresql.execute(database, "DROP ROLE guest")
@@ -200,7 +198,7 @@ def test_user_who_may_not_create_tables_is_told_what_is_needed(
         (
             "ALTER DATABASE HERE ALLOW_CONNECTIONS false",
             StoreUnavailableError,
-            "refuses the connection now",
+            "rejects connections now",
         ),
         ("REVOKE CONNECT ON DATABASE HERE FROM PUBLIC", StoreError, "GRANT CONNECT ON DATABASE"),
         ("ALTER ROLE GUEST NOLOGIN", StoreError, "does not allow this user"),
@@ -313,7 +311,7 @@ def test_a_certificate_that_is_not_trusted_is_named(authority: Path, url: str) -
 
 
 def test_a_server_without_tls_is_named_where_it_is_required(url: str) -> None:
-    with pytest.raises(StoreError, match="no encrypted connection can be made"):
+    with pytest.raises(StoreError, match="an encrypted connection is not possible"):
         Store.open(f"{url}?sslmode=require")
 
 
@@ -372,7 +370,7 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
         (
             'FATAL:  database "x" is not currently accepting connections',
             StoreUnavailableError,
-            "refuses",
+            "rejects",
         ),
         (
             (
@@ -403,7 +401,7 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
         (
             "FATAL:  zu viele Verbindungen von Rolle »app«",
             StoreUnavailableError,
-            "refuses the connection",
+            "rejects connections",
         ),
         (
             "FATAL:  Passwort-Authentifizierung für Benutzer »a« fehlgeschlagen",
@@ -413,7 +411,7 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
         (
             "FATAL:  Datenbank »runs« existiert nicht",
             StoreUnavailableError,
-            "refuses the connection now",
+            "rejects connections now",
         ),
     ],
 )

@@ -257,7 +257,7 @@ def test_run_id_that_is_no_folder_name_is_refused(store: Store) -> None:
 
 def test_run_id_is_given_once(store: Store) -> None:
     store.create_run(make_experiment(), run_id="mine")
-    with pytest.raises(StoreError, match="exists already"):
+    with pytest.raises(StoreError, match="already exists"):
         store.create_run(make_experiment(), run_id="mine")
 
 

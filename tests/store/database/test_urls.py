@@ -52,7 +52,7 @@ def test_a_url_without_a_driver_gets_ours_and_is_shown_as_it_was_written() -> No
     "given", ["postgresql://me:secret@host:port/runs", "postgres ql://me:secret@host/runs"]
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(given: str) -> None:
-    with pytest.raises(StoreError, match="does not name a store") as caught:
+    with pytest.raises(StoreError, match="is not the address of a store") as caught:
         resolve_url(given)
     assert "secret" not in str(caught.value)
 

@@ -82,10 +82,10 @@ def test_of_configurations_trained_once_the_lead_and_the_cost_of_knowing_more_ar
     assert (
         describe_luck(history_of([[0.1], [0.5], [0.25], [0.2]]))
         == "It leads the second best, 0.25, by 0.25. Each configuration was trained once, so this"
-        " may be luck: confirm.best=3 would train the best 3 again, with at most 12 trainings"
+        " may be luck. confirm.best=3 would train the best 3 again, with at most 12 trainings"
     )
     assert (describe_luck(history_of([[0.5], [0.5]])) or "").startswith(
-        "The second best has 0.5, too. "
+        "The second best also has 0.5. "
     )
     lowest = history_of(
         [[1.0], [0.25], [0.75]], objectives=[{"metric": "score", "goal": "minimize"}]
@@ -126,8 +126,8 @@ def test_the_expected_value_rests_on_the_trainings_after_the_choice() -> None:
     assert (found.low, found.high) == pytest.approx((0.6 - half, 0.6 + half), rel=1e-5)
     assert (
         found.describe()
-        == "Expect score 0.6 (0.2465 to 0.9535), the mean of 2 trainings after it was chosen; "
-        "at least 82 % sure that it is better than the other one that was trained again"
+        == "Expect score 0.6 (0.2465 to 0.9535), the mean of 2 trainings after it was chosen. "
+        "It is better than the other one that was trained again with at least 82 % certainty"
     )
 
 
@@ -142,8 +142,8 @@ def test_without_noise_nothing_is_corrected() -> None:
     assert (found.expected, found.low, found.high, found.chance) == (0.5, 0.5, 0.5, 1.0)
     assert (
         found.describe()
-        == "score 0.5 does not depend on the seed; at least 99 % sure that it is better than the"
-        " other one"
+        == "score 0.5 does not depend on the seed. It is better than the other one with at least"
+        " 99 % certainty"
     )
 
 
@@ -313,8 +313,8 @@ def test_an_accuracy_comes_with_its_samples_its_interval_and_that_they_chose_it(
     assert describe_evidence(measured_history([1.0, 0.9, 0.8])) == [
         "val_accuracy 1 on 360 validation samples: between 0.989 and 1 with 95 % certainty",
         (
-            "The same samples chose it among 3, so expect a somewhat worse score on new data, and"
-            " no test samples say by how much"
+            "It was the best of 3 on the same samples, so expect a somewhat worse score on new"
+            " data. Test samples would show how much worse"
         ),
     ]
 
@@ -324,8 +324,8 @@ def test_the_score_on_data_that_chose_nothing_stands_next_to_it() -> None:
         [1.0, 0.9], tested={"test_accuracy": 0.975, "test_loss": 0.1}, num_test=360
     )
     assert describe_evidence(tested)[1:] == [
-        "On 360 test samples, which chose nothing, test_accuracy is 0.975: between 0.953 and 0.987"
-        " with 95 % certainty"
+        "On 360 test samples, which were not used to choose it, test_accuracy is 0.975: between"
+        " 0.953 and 0.987 with 95 % certainty"
     ]
 
 
@@ -368,8 +368,8 @@ def test_a_function_says_itself_on_how_many_samples_it_measures() -> None:
     ) == [
         "val_accuracy 0.96 on 50 validation samples: between 0.865 and 0.989 with 95 % certainty",
         (
-            "On 200 test samples, which chose nothing, test_accuracy is 0.9: between 0.85 and 0.935"
-            " with 95 % certainty"
+            "On 200 test samples, which were not used to choose it, test_accuracy is 0.9: between"
+            " 0.85 and 0.935 with 95 % certainty"
         ),
     ]
     percent = measured_history(

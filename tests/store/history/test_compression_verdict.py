@@ -84,16 +84,16 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
     assert found.recommended.number == 2
     assert (
         found.words
-        == "0.42 (0.41 to 0.43) of the base's latency and 25% of its size, 0.3 points less: trial 2"
-        " is recommended instead of trial 3 of digits-1"
+        == "trial 2 is recommended instead of trial 3 of digits-1: 0.42 (0.41 to 0.43) of the"
+        " base's latency and 25% of its size, 0.3 points less"
     )
     assert found.lost == {
         0: "not faster: 1 of the base's latency",
         1: "not faster: 2.3 of the base's latency",
-        3: "2 points less, and 0.5 are allowed",
+        3: "2 points less, but the limit is 0.5",
         4: "not the fastest: 0.6 of the base's latency",
-        5: "1.91 MiB, and 488 KiB are allowed",
-        6: "8 ms a call, and 5 are allowed",
+        5: "1.91 MiB, but the limit is 488 KiB",
+        6: "8 ms per call, but the limit is 5 ms",
     }
 
 
@@ -103,9 +103,7 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
 def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ...]) -> None:
     found = verdict(*events)
     assert found.recommended is None
-    assert found.words.startswith(
-        "keep trial 3 of digits-1 as it is: no trial is faster within the limits"
-    )
+    assert found.words.startswith("keep trial 3 of digits-1: no trial is faster within the limits")
 
 
 def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misses() -> None:
@@ -113,11 +111,11 @@ def test_where_nothing_is_recommended_the_nearest_names_the_limits_that_it_misse
     as_it_is[0] = as_it_is[0].model_copy(update={"params": {"quantiser": "none"}})
     slower, larger = trial(1, 1.2), trial(2, 0.5, size_bytes=600_000, drop=0.01)
     assert verdict(as_it_is, slower, larger).words.endswith(
-        "; of those tried, trial 2 comes nearest: 1 points less, and 0.5 are allowed; "
-        "586 KiB, and 488 KiB are allowed"
+        ". Trial 2 comes nearest: 1 points less, but the limit is 0.5; "
+        "586 KiB, but the limit is 488 KiB"
     )
     assert verdict(as_it_is, slower).words.endswith(
-        "; of those tried, trial 1 comes nearest: not faster: 1.2 of the base's latency"
+        ". Trial 1 comes nearest: not faster: 1.2 of the base's latency"
     )
     assert verdict(as_it_is).words.endswith("within the limits")
 

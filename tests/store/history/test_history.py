@@ -249,10 +249,10 @@ def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
     history.apply(ResizeMeasured(**found, restart_s=6.0, saving_s=14.0))
     assert (
         grown.resizes[0].describe()
-        == "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s; the restart took 6 s, it ends 14 s"
-        " earlier (expected: 23.4 s earlier)"
+        == "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s. The restart took 6 s, and the trial"
+        " ends 14 s earlier (expected: 23.4 s earlier)"
     )
     [told] = history.to_json()["trials"][0]["resizes"]
     assert (told["expected_saving_s"], told["measured"]["saving_s"]) == (23.4, 14.0)
     history.apply(ResizeMeasured(**found, restart_s=25.0, saving_s=-5.0))
-    assert "it ends 5 s later" in grown.resizes[0].describe()
+    assert "the trial ends 5 s later" in grown.resizes[0].describe()

@@ -69,14 +69,15 @@ def judge(*trials: list[Event]) -> list[Verdict]:
 
 def test_the_report_states_the_verdict_where_it_shows_the_time() -> None:
     page = report_html(EXPERIMENT, trial_events(0, 0.3))
-    assert "75% of each step of trial 0 waits for data" in page.partition("Where the time went")[2]
-    assert "waits for data" not in report_html(EXPERIMENT, trial_events(0, 0.0))
+    waits = "trial 0 spends 75% of each step waiting for data"
+    assert waits in page.partition("Where the time went")[2]
+    assert "waiting for data" not in report_html(EXPERIMENT, trial_events(0, 0.0))
 
 
 def test_a_run_that_waits_for_data_names_the_trial_and_the_loaders_that_would_hide_it() -> None:
     (verdict,) = judge(trial_events(0, 0.05), trial_events(1, 0.3))
     assert verdict.text.startswith(
-        "75% of each step of trial 1 waits for data: set plan.loaders to 3 (or auto)"
+        "trial 1 spends 75% of each step waiting for data. Set plan.loaders to 3 (or auto)"
     )
     assert verdict.trial == 1
     assert verdict.next_step is not None
@@ -86,7 +87,7 @@ def test_a_run_that_waits_for_data_names_the_trial_and_the_loaders_that_would_hi
 def test_more_loaders_are_named_where_some_do_not_suffice() -> None:
     (verdict,) = judge(trial_events(0, 0.1, loaders=2))
     assert (
-        "50% of each step of trial 0 waits for data with 2 loaders: set plan.loaders to 4"
+        "trial 0 spends 50% of each step waiting for data with 2 loaders. Set plan.loaders to 4"
         in verdict.text
     )
 
@@ -103,9 +104,7 @@ def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
     (verdict,) = judge(
         *(trial_events(number, 0.0, start_s=20.0, train_s=10.0) for number in range(4))
     )
-    assert verdict.text.startswith(
-        "67% of the time of trials passed before their first step, 20 s each"
-    )
+    assert verdict.text.startswith("trials spent 67% of their time starting up (20 s each)")
     assert (
         judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4)))
         == []
@@ -159,7 +158,7 @@ def _chosen_in(seconds: float, trial: list[Event]) -> list[Event]:
 
 def test_workers_that_wait_for_proposals_are_a_verdict_from_a_tenth_of_their_time_on() -> None:
     (verdict,) = judge(*(_chosen_in(10.0, trial_events(number, 0.0)) for number in range(3)))
-    assert verdict.text.startswith("workers waited for proposals 14% of their time, 30 s in all")
+    assert verdict.text.startswith("workers spent 14% of their time waiting for proposals (30 s)")
     assert verdict.next_step is not None
     assert judge(*(_chosen_in(2.0, trial_events(number, 0.0)) for number in range(9))) == [], "3 %"
     assert (
@@ -177,7 +176,7 @@ def test_a_machine_is_only_left_out_where_there_is_another(
         for event in late_trial(0, 1, 2.0)
     ]
     (verdict,) = judge(events)
-    assert ("leave that machine out" in verdict.text) is is_offered
+    assert ("exclude that machine" in verdict.text) is is_offered
 
 
 _SAMPLERS = {"auto": True, "tpe": True, "random": False, "grid": False, "qmc": False, "pbt": False}
@@ -198,7 +197,7 @@ def test_random_proposals_are_offered_only_where_they_could_take_the_place_of_ot
     trials = [_chosen_in(10.0, trial_events(number, 0.0)) for number in range(3)]
     history = History.of(_experiment(sampler), [event for trial in trials for event in trial])
     (verdict,) = verdicts_of(history)
-    assert verdict.text.startswith("workers waited for proposals 14% of their time")
+    assert verdict.text.startswith("workers spent 14% of their time waiting for proposals")
     assert (verdict.next_step is not None) is _SAMPLERS[sampler]
 
 
@@ -241,6 +240,6 @@ def test_no_hint_is_one_that_cannot_be_followed(
     )
 
     assert "random" not in text or _SAMPLERS[sampler]
-    assert "fewer at once" not in text or at_once
-    assert "leave that machine out" not in text or len(set(hosts)) > 1
+    assert "fewer trials at once" not in text or at_once
+    assert "exclude that machine" not in text or len(set(hosts)) > 1
     assert "plan.loaders" not in text or num_cpus > len(hosts)

@@ -1,9 +1,9 @@
-"""Alerts: evaluates the rules of a run, raises one alert per cause, and sends alerts to sinks.
+"""Alerts: evaluate the rules of a run, raise one alert per cause, and send alerts to sinks.
 
 `Alerts` is a projection of a run's events, like its history. An alert is an event, so a reader of
-the events knows which alerts have been raised. `Delivery` sends them to sinks in the background;
-the run never waits for it. Rules are defined in `workbench.experiment`. The driver receives events,
-reads nodes and acts on alerts, and servers of models report drift.
+the events knows which alerts have been raised. `Delivery` sends them to sinks in the background, so
+the run never waits for a sink. Rules are defined in `workbench.experiment`. The driver feeds events
+and the readings of nodes, and acts on alerts. Model servers report drift.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sink `command`: a program is run for each alert."""
+"""The sink `command`: runs a program for each alert."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ class Command(Sink):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            problem = (
-                f"it was killed because it had not ended after {format_duration(self.timeout_s)}"
-            )
+            limit = format_duration(self.timeout_s)
+            problem = f"it was killed because it was still running after {limit}"
             raise SinkError(problem, may_pass=False) from None
         if process.returncode:
             raise SinkError(f"it ended with exit code {process.returncode}", may_pass=False)

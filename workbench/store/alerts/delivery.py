@@ -1,8 +1,8 @@
-"""Delivers alerts to sinks in the background, with one thread per sink.
+"""Deliver alerts to sinks in the background, with one thread per sink.
 
-So no sink delays another one, or the run. The outcome of each delivery is kept until the driver
-fetches it. Alerts without an outcome when a process ends are sent again by the next process: at
-least once, not exactly once.
+A slow sink therefore delays neither the run nor another sink. The outcome of each delivery is kept
+until the driver fetches it. If a process ends before an outcome is known, the next process sends
+the alert again: delivery is at least once, not exactly once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workbench.store.alerts.sinks import Sink, SinkError, send
 logger = logging.getLogger(__name__)
 
 WAITS_S: tuple[float, ...] = (1.0, 5.0, 20.0)
-"""Seconds to wait before each further attempt."""
+"""Seconds to wait before each retry."""
 MAX_WAITING = 100
-"""Maximum number of alerts that wait for one sink. Further ones are dropped."""
+"""Maximum number of alerts that wait for one sink. More are dropped."""
 
 
 def payload_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
@@ -48,11 +48,11 @@ class Delivery:
     def __init__(
         self, sinks: Mapping[str, Sink], *, waits_s: Sequence[float] | None = None
     ) -> None:
-        """Prepare to deliver to `sinks`. No thread is started before there is an alert.
+        """Prepare to deliver to `sinks`. Threads start with the first alert.
 
         Args:
             sinks: The sinks by name.
-            waits_s: Seconds to wait before each further attempt; None for `WAITS_S`.
+            waits_s: Seconds to wait before each retry. None means `WAITS_S`.
         """
         self._sinks = dict(sinks)
         self._waits_s = WAITS_S if waits_s is None else tuple(waits_s)
@@ -91,7 +91,7 @@ class Delivery:
                 self._num_open += 1
         except queue.Full:
             self._outcomes.put(
-                self._answer(number, sink, f"dropped: {MAX_WAITING} others are waiting for it")
+                self._answer(number, sink, f"dropped because {MAX_WAITING} others are waiting")
             )
 
     def outcomes(self) -> list[AlertDelivered]:
@@ -102,7 +102,7 @@ class Delivery:
         return outcomes
 
     def close(self, timeout_s: float) -> list[AlertDelivered]:
-        """Wait for deliveries under way, and return their outcomes.
+        """Wait for running deliveries, and return their outcomes.
 
         Args:
             timeout_s: Seconds to wait at most.
@@ -127,7 +127,7 @@ class Delivery:
                 self._changed.notify_all()
 
     def _try(self, sink: Sink, alert: Mapping[str, Any]) -> str | None:
-        """Send an alert, with retries; return why it could not be sent, or None."""
+        """Send an alert with retries, and return why it could not be sent, or None."""
         for wait_s in (*self._waits_s, None):
             try:
                 send(sink, alert)
@@ -135,9 +135,8 @@ class Delivery:
                 if wait_s is None or not error.may_pass or self._closing.wait(wait_s):
                     return error.problem
             except Exception as error:
-                return type(
-                    error
-                ).__name__  # its message may hold secrets, which must not be stored
+                # Its message may contain secrets, which must not be stored.
+                return type(error).__name__
             else:
                 return None
         return None

@@ -1,9 +1,9 @@
-"""Decides when rules raise alerts, from a run's events, readings of nodes, and the clock.
+"""Decide when rules raise alerts, from a run's events, readings of nodes, and the clock.
 
 A rule raises one alert for each cause. A cause that can pass (silence, a wait, heat, a full disk, a
-lost GPU) is cleared when it has passed, and may raise another alert. A cause that cannot pass (a
-trial that diverged, an end) raises only one. Alerts are stored as events with their cause, so a
-projection of the stored events continues exactly where another one stopped.
+lost GPU) is cleared when it has passed, and can then raise another alert. A cause that cannot pass
+(a trial that diverged, an end) raises only one. Alerts are stored as events together with their
+cause, so another process that reads the events continues exactly where the last one stopped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from workbench.store.alerts.settings import JUPYTER
 
 @dataclass(frozen=True)
 class GpuReading:
-    """One GPU: whether it is still present, and its temperature where it reports one."""
+    """One GPU: whether it is still present, and its temperature if it reports one."""
 
     uuid: str
     state: Literal["well", "lost"] = "well"
@@ -93,6 +93,8 @@ class ServedReading:
 
 COOLER_C = 5.0
 EMPTIER = 0.02
+# An alert about heat or a disk is cleared only this far below its limit. Values that hover around
+# the limit would raise an alert again and again.
 _RULE: TypeAdapter[SettingsRule] = TypeAdapter(SettingsRule)
 _PROGRESS = frozenset(
     {
@@ -117,18 +119,18 @@ AlertEvent = AlertRaised | AlertCleared
 
 
 class Alerts:
-    """The rules of one run, the alerts that they have raised, and those that they raise next."""
+    """The rules of one run, and the alerts that they have raised or raise next."""
 
     def __init__(self) -> None:
         """Start before the first event, without rules."""
         self.rules: dict[str, SettingsRule] = {}
         self.undelivered: dict[tuple[int, str], AlertRaised] = {}
-        """Alerts that were not delivered yet, by number and sink."""
+        """Alerts that are not delivered yet, by number and sink."""
         self.excluded_nodes: set[str] = set()
         self.to_stop: dict[int, str] = {}
-        """Trials that a rule stops, and why."""
+        """Trials that a rule stops, with the reason."""
         self.to_retry: dict[int, AlertRaised] = {}
-        """Trials whose attempt a rule ends."""
+        """Trials whose current attempt a rule ends."""
         self._num_raised = 0
         self._reported: dict[tuple[str, str], int] = {}
         self._num_of_rule: Counter[str] = Counter()
@@ -196,7 +198,7 @@ class Alerts:
             events: The events, oldest first.
 
         Returns:
-            The events, each followed by the alerts that it raises or clears: to be stored together.
+            The events, each followed by the alerts that it raises or clears. Store them together.
         """
         stored: list[Event] = []
         for event in events:
@@ -210,7 +212,7 @@ class Alerts:
         return stored
 
     def tick(self, now_unix_s: float) -> list[AlertEvent]:
-        """Return the alerts raised because time has passed; they are applied."""
+        """Apply and return the alerts that are raised because time has passed."""
         alerts: list[AlertEvent | None] = []
         if self._state != "running":
             return []
@@ -234,13 +236,11 @@ class Alerts:
     def read(
         self, reading: NodeReading | ServedReading, now_unix_s: float | None = None
     ) -> list[AlertEvent]:
-        """Return the alerts that the reading of a node or a served model raises or clears.
-
-        They are applied.
+        """Apply and return the alerts that a reading raises or clears.
 
         Args:
             reading: The reading.
-            now_unix_s: When it was read, in seconds since 1970; None for now.
+            now_unix_s: When it was read, in seconds since 1970. None means now.
         """
         now_unix_s = steady_unix_s() if now_unix_s is None else now_unix_s
         alerts: list[AlertEvent] = []
@@ -259,12 +259,12 @@ class Alerts:
         return alerts
 
     def lose(self, now_unix_s: float) -> list[AlertEvent]:
-        """Return the alerts raised because the driver is gone; they are applied."""
+        """Apply and return the alerts that are raised because the driver is gone."""
         if self._state not in ("running", "stopping"):
             return []
         rules = [(key, rule) for key, rule in self.rules.items() if isinstance(rule, RunEnded)]
         alerts = [
-            self._raise_lost(key, rule, -1, "is gone; resume the run to continue it", now_unix_s)
+            self._raise_lost(key, rule, -1, "is gone. Resume the run to continue it", now_unix_s)
             for key, rule in rules
             if "lost" in rule.states
         ]
@@ -294,7 +294,8 @@ class Alerts:
                 level = _LEVELS[event.state]
                 num_failed = self._num_ended["failed"]
                 if event.state == "complete" and num_failed and not self._num_ended["complete"]:
-                    text, level = f"{text}; no trial is, {num_failed} failed", "warning"
+                    text = f"{text}. No trial completed, and {num_failed} failed"
+                    level = "warning"
                 cause = f"{event.state} under driver {len(self._drivers)}"
                 return self._raise(key, rule, cause, level, text, now_unix_s=event.time_unix_s)
             case RunEnded(), DriverStarted() if (
@@ -303,7 +304,7 @@ class Alerts:
                 if "lost" not in rule.states:
                     return None
                 return self._raise_lost(
-                    key, rule, -2, "was gone; another driver continues", event.time_unix_s
+                    key, rule, -2, "was gone. Another driver continues", event.time_unix_s
                 )
             case Diverged(), TrialEnded(reason="diverged"):
                 text = f"trial {event.trial} diverged: {event.message or 'its loss is not finite'}"
@@ -359,7 +360,7 @@ class Alerts:
         node: str | None = None,
         action: AlertAction = "notify",
     ) -> AlertRaised | None:
-        """Raise an alert, unless it was raised already or the rule has reached its limit."""
+        """Raise an alert, unless it is already raised or the rule has reached its limit."""
         num_raised = self._num_of_rule[key]
         if (key, cause) in self._reported or num_raised >= rule.at_most:
             return None
@@ -428,9 +429,7 @@ _HANDLERS: dict[type[Event], Callable[[Alerts, Any], None]] = {
 
 
 def _joined(rules: Iterable[SettingsRule]) -> dict[str, SettingsRule]:
-    """Return rules by key; rules of the experiment and the settings with the same conditions share
-    sinks.
-    """
+    """Return the rules by key. Rules with the same conditions become one, with all sinks."""
     joined: dict[str, SettingsRule] = {}
     for rule in rules:
         before = joined.get(rule_key(rule))
@@ -448,7 +447,7 @@ def rule_key(rule: SettingsRule) -> str:
 def _judge(
     rule: SettingsRule, reading: NodeReading | ServedReading
 ) -> Iterator[tuple[str, AlertLevel, bool, bool, str]]:
-    """Yield what a rule finds: cause, level, whether it is present or has passed, message."""
+    """Yield the findings of a rule: cause, level, is present, has passed, message."""
     match rule, reading:
         case Drift(), ServedReading():
             names, rows = (

@@ -1,6 +1,6 @@
-"""Notifies the sinks of lost runs, because a driver that is gone cannot do it.
+"""Notify the sinks of lost runs, because a driver that is gone cannot do it.
 
-Nobody may ever resume such a run.
+A run may also stay lost, because nobody has to resume it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.store.database import RunRow, Store
 PATIENCE_S = 60.0
 """How long sinks may take for one run."""
 LEASE_TIMEOUT_S = 2.0
-"""The process that sends holds the run's lease for this long, so that no second one sends."""
+"""The sending process holds the run's lease for this long, so that no other process sends."""
 _EVENTS = (
     "alerts_armed",
     "alert_raised",
@@ -32,13 +32,13 @@ _EVENTS = (
 
 
 def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
-    """Raise the alerts of lost runs that have such a rule, once, and notify their sinks.
+    """Raise the alerts of lost runs that have a rule for it, once, and notify their sinks.
 
     Args:
-        store: The store of the runs. The sinks are those of the calling user.
+        store: The store of the runs. The sinks come from the calling user's settings.
 
     Returns:
-        The outcomes by run. Runs whose sinks were notified before are missing.
+        The outcomes by run, without runs whose sinks were notified earlier.
 
     Raises:
         ExperimentError: If the settings cannot be read.
@@ -66,7 +66,7 @@ def _notify(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivere
         owner_host=socket.gethostname(),
         lease_timeout_s=LEASE_TIMEOUT_S,
     ) as writer:
-        alerts = _read(store, row.run_id)  # by now nobody else writes
+        alerts = _read(store, row.run_id)  # read again: under the lease, nobody else writes
         raised = alerts.lose(time.time())
         writer.append(*raised)
         delivery = Delivery(settings.sinks)

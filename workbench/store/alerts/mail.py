@@ -1,4 +1,4 @@
-"""The sink `email`: each alert is sent as a mail."""
+"""The sink `email`: sends each alert as a mail."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Email(Sink):
     def describe(self, error: Exception) -> str:
         """Describe a failure without the server's words, which often repeat the message."""
         if isinstance(error, smtplib.SMTPResponseException):
-            return f"the server refused with code {error.smtp_code}"
+            return f"the server rejected it with code {error.smtp_code}"
         return super().describe(error)
 
     def may_pass(self, error: Exception) -> bool:

@@ -1,10 +1,8 @@
 """The settings of a user: sinks by name, and alert rules for all of their runs and served models.
 
-They are one YAML file in the user's configuration folder, or at WORKBENCH_SETTINGS. It is read on
-the machine of a run's driver, or of a server of models. Experiments and the store hold no secrets:
-a password is given as the environment variable or the file that holds it.
-
-    sinks:
+The settings are a YAML file in the user's configuration folder, or the file in WORKBENCH_SETTINGS.
+It is read on the machine of a run's driver or of a model server. Experiments and the store never
+contain secrets: for a password, you give the environment variable or the file that contains it.
 
     sinks:
       team: {kind: webhook, url: {file: ~/.config/workbench/team.url}}
@@ -12,6 +10,7 @@ a password is given as the environment variable or the file that holds it.
         {kind: email, host: smtp.example.org, sender: me@example.org, recipients: [me@example.org],
         user: me, password: {env: SMTP_PASSWORD}}
       desk: {kind: command, command: [notify-send, Workbench]}
+
     alerts:
       - {on: run_ended, states: [failed, lost], to: [team]}
       - {on: drift}
@@ -51,7 +50,7 @@ class Settings(BaseModel):
     def _check_names(self) -> Self:
         for name in self.sinks:
             if name == JUPYTER or not _NAME.fullmatch(name):
-                problem = "exists already" if name == JUPYTER else "not a valid name of a sink"
+                problem = "already exists" if name == JUPYTER else "not a valid name for a sink"
                 raise ExperimentError(
                     problem, field=f"sinks.{name}", allowed="letters, digits, _ and -"
                 )
@@ -59,9 +58,9 @@ class Settings(BaseModel):
         for index, rule in enumerate(self.alerts):
             if isinstance(rule, Drift) and JUPYTER in (rule.to or ()):
                 raise ExperimentError(
-                    "JupyterLab shows alerts of runs, and not of served models",
+                    "JupyterLab shows alerts of runs, but not of served models",
                     field=f"alerts.{index}.to",
-                    allowed=list(self.sinks) or "none: the settings name no sink",
+                    allowed=list(self.sinks) or "none: the settings define no sink",
                 )
         return self
 
@@ -88,19 +87,19 @@ class Settings(BaseModel):
         )
 
     def problems(self) -> dict[str, str]:
-        """Return, by name of the sink, why alerts cannot be sent to it: a secret is missing."""
-        found: dict[str, str] = {}
+        """Return why alerts cannot be sent to a sink, by its name: a secret is missing."""
+        problems: dict[str, str] = {}
         for name, sink in self.sinks.items():
             try:
                 for secret in sink.secrets:
                     secret.read()
             except ExperimentError as error:
-                found[name] = str(error)
-        return found
+                problems[name] = str(error)
+        return problems
 
 
 def check_sinks(rules: tuple[SettingsRule, ...], names: tuple[str, ...]) -> None:
-    """Check that the sinks that rules name exist.
+    """Check that the sinks of rules exist.
 
     Raises:
         ExperimentError: If one does not.
@@ -113,7 +112,7 @@ def check_sinks(rules: tuple[SettingsRule, ...], names: tuple[str, ...]) -> None
                     field=f"alerts.{index}.to",
                     allowed=names,
                     next_step=(
-                        f"Define it under sinks in {settings_path()}; for a run on a cluster, in"
+                        f"Define it under sinks in {settings_path()}. For a run on a cluster, use"
                         " the settings there."
                     ),
                 )
@@ -121,15 +120,15 @@ def check_sinks(rules: tuple[SettingsRule, ...], names: tuple[str, ...]) -> None
 
 def settings_path() -> Path:
     """Return the path of the settings, whether or not the file exists."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given).expanduser()
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen).expanduser()
     import platformdirs
 
     return platformdirs.user_config_path("workbench", appauthor=False) / "settings.yaml"
 
 
 def read_settings() -> Settings:
-    """Return the settings of the user of this process; empty ones if there is no file.
+    """Return the settings of the user of this process. They are empty if there is no file.
 
     Raises:
         ExperimentError: If they cannot be read, or are invalid.
@@ -137,7 +136,7 @@ def read_settings() -> Settings:
     path = settings_path()
     if not path.exists() and not os.environ.get(VARIABLE):
         return Settings()
-    document = read_yaml_file(path, holds="sinks and alerts; {} for neither")
+    document = read_yaml_file(path, holds="sinks and alerts, or {} for neither")
     try:
         return Settings(**document)
     except ValidationError as error:

@@ -1,8 +1,8 @@
-"""The common part of all sinks: typed options, with secrets, and one method that sends an alert.
+"""The common part of all sinks: typed options with secrets, and one method that sends an alert.
 
 A new sink is a subclass in its own file and a line in `SINKS`, or an entry point of the group
 `workbench.sinks` in another package. It declares its options as fields and overrides `send`.
-Settings are checked against the fields, and failures are reported without secrets. The delivery
+Settings are checked against these fields, and failures are reported without secrets. `delivery`
 decides when to retry.
 """
 
@@ -42,7 +42,7 @@ class SinkError(WorkbenchError):
         """Describe the problem.
 
         Args:
-            problem: What went wrong, without secrets: it is stored.
+            problem: What went wrong. It is stored, so it must not contain secrets.
             may_pass: Whether another attempt may succeed.
         """
         super().__init__(problem)
@@ -50,12 +50,14 @@ class SinkError(WorkbenchError):
 
 
 class Secret(BaseModel):
-    """The place of a secret, instead of the secret."""
+    """The place of a secret, instead of the secret itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    env: str | None = Field(default=None, description="The environment variable that holds it.")
-    file: str | None = Field(default=None, description="The file that holds it, and nothing else.")
+    env: str | None = Field(default=None, description="The environment variable that contains it.")
+    file: str | None = Field(
+        default=None, description="The file that contains it and nothing else."
+    )
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -92,7 +94,7 @@ class Sink(BaseModel, ABC):
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """The secrets among the options, those inside lists and mappings included."""
+        """The secrets among the options, including those inside lists and mappings."""
         return tuple(_secrets_in(getattr(self, name) for name in type(self).model_fields))
 
     @abstractmethod
@@ -100,7 +102,7 @@ class Sink(BaseModel, ABC):
         """Send one alert.
 
         Args:
-            alert: Plain values; `text` is the alert in one line.
+            alert: Plain values. `text` is the alert in one line.
 
         Raises:
             SinkError: If it cannot be sent and the reason is known. Other exceptions are reported
@@ -126,7 +128,7 @@ def send(sink: Sink, alert: Alert) -> None:
 
     Args:
         sink: The sink.
-        alert: Plain values; `text` is the alert in one line.
+        alert: Plain values. `text` is the alert in one line.
 
     Raises:
         SinkError: If it cannot be sent.
@@ -168,4 +170,4 @@ def _secrets_in(values: Iterable[Any]) -> Iterator[Secret]:
 
 
 AnySink = Annotated[InstanceOf[Sink], BeforeValidator(_of_its_kind)]
-"""A sink of any registered kind, for settings that hold them."""
+"""A sink of any registered kind, as a field of settings."""

@@ -1,4 +1,4 @@
-"""The sink `webhook`: each alert is posted as JSON to a web address."""
+"""The sink `webhook`: posts each alert as JSON to a web address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_url(url: str) -> str:
     """Return a web address.
 
     Raises:
-        ExperimentError: If it is not one. The address may hold a secret, so it is not repeated.
+        ExperimentError: If it is not a web address. It may contain a secret, so it is not repeated.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -42,7 +42,8 @@ class Webhook(Sink):
         headers = {"Content-Type": "application/json", "User-Agent": "workbench"}
         headers |= {name: reveal(value) for name, value in self.headers.items()}
         request = urllib.request.Request(url, json.dumps(alert).encode(), headers, method="POST")
-        # No handler that follows redirects, opens files or speaks FTP.
+        # Without the handlers that follow redirects, open files or use FTP: a redirect could send
+        # the alert and its headers to another host.
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler,

@@ -1,9 +1,9 @@
-"""The store: runs, their events and commands, in SQLite by default, or in PostgreSQL.
+"""The store: runs, their events and commands, in SQLite or in PostgreSQL.
 
-One process writes the events of a run: the one that holds its lease, which ends when its heartbeat
-does. At the same time any number of processes may read, and any process may write commands.
-Everything that is shown was stored here first. Bytes too large for a row are in the run's folder,
-of which this package knows only embedded objects.
+Only the process that holds the lease of a run writes its events. The lease ends when its heartbeat
+stops. At the same time, any number of processes can read, and any process can write commands.
+Everything is stored here before it is shown. Data that is too large for a row is in the run's
+folder. This package reads only the embedded objects there.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Backs a store up with the files of its runs, and restores it, even into another kind of database.
+"""Back up a store and the files of its runs, and restore it, even into another kind of database.
 
-A backup is a folder: `store.sqlite`, whichever kind the store is, `artifacts/`, and `backup.json`,
-which lists every file with its hash. It is written next to its place and gets its name when it is
-complete. So half a backup never looks like one, and an interrupted one is continued.
+A backup is a folder with `store.sqlite` (whichever kind the store is), `artifacts/`, and
+`backup.json`, which lists every file with its hash. The folder gets its name only when it is
+complete, so an incomplete backup is never mistaken for a backup, and an interrupted one can be
+continued.
 
-Runs may be active at the same time. Their rows are read in one transaction, so each run is kept up
-to some event. Files are copied before and after that, so a file of an event is in the backup even
-if it was deleted right afterwards.
+Runs may be active at the same time. Their rows are read in one transaction, so each run is complete
+up to some event. Files are copied before and after that. A file of an event is therefore in the
+backup even if it was deleted soon afterwards.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _KEYS = {"format", "created_unix_s", "store", "runs", "files"}
 _CHUNK_ROWS = 10_000
 _CHUNK_BYTES = 2**20
 _HALF_WRITTEN = re.compile(r"^\..+\.[0-9a-f]{32}$|^\.probe-|^\.unfinished-")
-"""Files that get their name only when they are complete."""
+"""Names of files that are not complete yet."""
 _DRIVEN = ("running", "stopping", "waiting")
 Progress = Callable[[str], None]
 
@@ -67,7 +68,7 @@ class Backup:
     num_bytes: int
 
     def describe(self) -> str:
-        """Return its content in words."""
+        """Describe the content in words."""
         num_events = format_count(sum(self.last_seqs.values()), "event")
         files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.num_bytes)}"
         return f"{format_count(len(self.last_seqs), 'run')} with {num_events}, and {files}"
@@ -76,16 +77,17 @@ class Backup:
 def back_up(
     store: Store, folder: Path, *, force: bool = False, progress: Progress = lambda _line: None
 ) -> Backup:
-    """Back a store up, even if runs are active.
+    """Back up a store, even while runs are active.
 
     Args:
         store: The store.
-        folder: The backup's folder, which must not exist, or be empty.
+        folder: The backup's folder. It must be empty or not exist.
         force: Replace an earlier backup there, after the new one is complete.
         progress: Called with the current step.
 
     Raises:
-        ArgumentError: If the folder holds something else, or another process backs up to it.
+        ArgumentError: If the folder contains something else, or another process writes a backup to
+            it.
         StoreError: If the store cannot be read.
         ArtifactsError: If the files of a run cannot be read.
     """
@@ -99,7 +101,7 @@ def back_up(
         copier.copy([row.run_id for row in store.runs()])
         progress("copying the store")
         last_seqs = _copy_store(store.database, unfinished / STORE_NAME)
-        copier.copy([*last_seqs])  # with what was written meanwhile
+        copier.copy([*last_seqs])  # again, for files that were written meanwhile
         files = copier.finish({*last_seqs})
         files[STORE_NAME] = _digest(unfinished / STORE_NAME)
         document = {
@@ -141,16 +143,16 @@ def restore(
     """Add the runs of a backup to a store, which may be another kind of database.
 
     A run that was active in the backup is lost in the store, and can be resumed. Everything is
-    checked before anything is written, and the runs appear together, after their files.
+    checked before anything is written. The runs appear together, after their files are restored.
 
     Args:
         folder: The backup.
         store: The store to restore into.
-        force: Replace runs that the store has already.
+        force: Replace runs that the store already has.
         progress: Called with the current step.
 
     Raises:
-        ArgumentError: If the folder is not a backup, or files of it are missing or have changed.
+        ArgumentError: If the folder is not a backup, or some of its files are missing or changed.
         StoreError: If the store has some of the runs, or cannot be written.
         ArtifactsError: If files cannot be written.
     """
@@ -164,22 +166,23 @@ def restore(
     if driven:
         raise StoreError(
             f"{store.place} has {format_count(len(driven), 'active run')} that the backup also"
-            f" holds: {_some(driven)}",
+            f" contains: {_some(driven)}",
             next_step="Stop them, or choose another store with --store.",
         )
     if present and not force:
         raise StoreError(
-            f"{store.place} has {format_count(len(present), 'run')} of the backup already:"
+            f"{store.place} already has {format_count(len(present), 'run')} of the backup:"
             f" {_some(present)}",
             field="store",
-            next_step="Name another store with --store, or replace them with --force.",
+            next_step="Choose another store with --store, or replace them with --force.",
         )
     if not force:
         _refuse_other_files(document["files"], store)
-    with tempfile.TemporaryDirectory() as beside:
-        copied = Path(beside, STORE_NAME)
+    with tempfile.TemporaryDirectory() as scratch:
+        # Opening a store may update its schema, so a copy is opened and the backup stays unchanged.
+        copied = Path(scratch, STORE_NAME)
         shutil.copyfile(folder / STORE_NAME, copied)
-        source = connect(sa.make_url(f"sqlite:///{copied}"))  # a copy, as opening may change it
+        source = connect(sa.make_url(f"sqlite:///{copied}"))
         try:
             for number, name in enumerate(sorted(document["files"]), 1):
                 if name != STORE_NAME:
@@ -195,10 +198,10 @@ def restore(
 
 
 def last_backup(place: str) -> Backup | None:
-    """Return the last backup of a store that was made by this user here; None where there is none.
+    """Return this user's last backup of a store on this machine, or None.
 
     Args:
-        place: Where the store is, as it is shown.
+        place: The place of the store, as it is shown.
     """
     try:
         entry = json.loads(_record().read_text(encoding="utf-8")).get(place)
@@ -215,7 +218,7 @@ def last_backup(place: str) -> Backup | None:
 class _Copier:
     """Copies the files of runs into a backup.
 
-    Those that were copied before and have not changed stay.
+    Files that are already copied and have not changed are not copied again.
     """
 
     def __init__(self, store: Store, folder: Path, progress: Progress) -> None:
@@ -229,7 +232,7 @@ class _Copier:
             self._progress(f"copying the files of run {number:,} of {len(run_ids):,}")
             place = self._store.artifacts.below(run_id)
             self._copy_place(place, PurePosixPath(FILES_FOLDER, run_id))
-            if not place.is_local:  # logs are appended to, so they lie on this machine
+            if not place.is_local:  # logs grow by appending, so they are on this machine
                 working = open_artifacts(place.working_folder)
                 self._copy_place(working, PurePosixPath(LOGS_FOLDER, run_id))
 
@@ -241,9 +244,8 @@ class _Copier:
             target = self._folder / kept
             if self._stamps.get(kept) == stamp:
                 continue
-            if kept not in self._stamps and _has_stamp(
-                target, stamp
-            ):  # by a backup that was interrupted
+            if kept not in self._stamps and _has_stamp(target, stamp):
+                # A backup that was interrupted has copied it.
                 self._known[kept] = _digest(target)
             elif (digest := _copy_file(place, name, target, stamp)) is not None:
                 self._known[kept] = digest
@@ -252,8 +254,10 @@ class _Copier:
             self._stamps[kept] = stamp
 
     def finish(self, run_ids: set[str]) -> dict[str, list[Any]]:
-        """Remove what belongs to no run of the backup, and return hash and size of the files by
-        name.
+        """Remove files that belong to no run of the backup, and return the others.
+
+        Returns:
+            The hash and size of each file, by its name.
         """
         kept = {
             name: entry
@@ -271,10 +275,7 @@ class _Copier:
 def _copy_file(
     place: Artifacts, name: str, target: Path, stamp: tuple[int, int]
 ) -> list[Any] | None:
-    """Copy a file and return the hash and the size of the copy.
-
-    None if it was deleted meanwhile.
-    """
+    """Copy a file, and return the hash and size of the copy, or None if the file is gone."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = target.with_name(f".{target.name[:100]}.copying")
     digest, size = hashlib.sha256(), 0
@@ -288,7 +289,7 @@ def _copy_file(
     except FileNotFoundError:
         temporary.unlink(missing_ok=True)
         return None
-    if size == stamp[0]:  # else it was written to meanwhile, and is copied again
+    if size == stamp[0]:  # otherwise it was written meanwhile, and is copied again
         os.utime(temporary, ns=(stamp[1], stamp[1]))
     temporary.replace(target)
     return [digest.hexdigest(), size]
@@ -307,9 +308,7 @@ def _digest(path: Path) -> list[Any]:
 
 
 def _copy_store(database: Database, target: Path) -> dict[str, int]:
-    """Write all rows as they are at one moment to a file of SQLite, and return the last event of
-    each run.
-    """
+    """Write a consistent copy of all rows to a SQLite file, and return each run's last event."""
     for path in (
         target,
         *(target.with_name(target.name + ending) for ending in ("-wal", "-shm", ".lock")),
@@ -338,12 +337,12 @@ def _copy_store(database: Database, target: Path) -> dict[str, int]:
     with contextlib.closing(sqlite3.connect(target)) as copy:
         copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         newest = f"SELECT max(seq) FROM {events.name} WHERE run_key = {runs.name}.key"
-        found = copy.execute(
+        last_seqs = copy.execute(
             f"SELECT run_id, coalesce(({newest}), 0) FROM {runs.name} ORDER BY key"
         ).fetchall()
     for ending in ("-wal", "-shm", ".lock"):
         target.with_name(target.name + ending).unlink(missing_ok=True)
-    return dict(found)
+    return dict(last_seqs)
 
 
 # Reading.
@@ -366,12 +365,12 @@ def _insert_all(source: Database, target: Database, *, replaced: list[str]) -> N
 
 
 def _insert_rows(source: Connection, target: Connection, *, frees: bool = False) -> None:
-    """Copy every run with its rows. It gets another key if the target has runs already.
+    """Copy every run with its rows. A run gets another key if the target already has runs.
 
     Args:
         source: The connection to read from.
         target: The connection to write to.
-        frees: Whether to drop the leases of the copied runs, which no process drives.
+        frees: Whether to drop the leases of the copied runs, because no process drives them.
     """
     for row in source.execute(sa.select(runs).order_by(runs.c.key)).mappings().all():
         values = {name: value for name, value in row.items() if name != "key"}
@@ -383,7 +382,7 @@ def _insert_rows(source: Connection, target: Connection, *, frees: bool = False)
                 "owner_process": None,
             }
             if row["state"] in _DRIVEN and row["heartbeat_unix_s"] is not None:
-                values["lease_timeout_s"] = 0.0  # it is lost at once, so that it can be resumed
+                values["lease_timeout_s"] = 0.0  # lost at once, so that it can be resumed
         key = target.execute(runs.insert().values(**values)).inserted_primary_key
         assert key is not None
         for table in _tables_of_runs():
@@ -399,7 +398,7 @@ def _tables_of_runs() -> list[sa.Table]:
 
 
 def _place_of(name: str, store: Store) -> tuple[Artifacts, str]:
-    """Return where a file of a backup belongs: the place of its run, and its name there."""
+    """Return where a file of a backup belongs: the place of its run and its name there."""
     top, run_id, *rest = PurePosixPath(name).parts
     place = store.artifacts.below(run_id)
     if top == LOGS_FOLDER and not place.is_local:
@@ -408,7 +407,7 @@ def _place_of(name: str, store: Store) -> tuple[Artifacts, str]:
 
 
 def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
-    """Refuse to overwrite files of runs that the store does not know, unless they are the same.
+    """Raise an error before other files of the same names would be overwritten.
 
     Another store may keep its files in the same place.
     """
@@ -425,17 +424,17 @@ def _refuse_other_files(files: dict[str, list[Any]], store: Store) -> None:
         with place.as_file(own) as path:
             if sizes[own] != size or _digest(path)[0] != digest:
                 raise ArgumentError(
-                    f"{place}/{own} exists and is not the file of the backup",
+                    f"{place}/{own} exists and differs from the file in the backup",
                     field="store",
                     next_step=(
-                        "Name another place by WORKBENCH_ARTIFACTS, or replace the files with"
+                        "Set WORKBENCH_ARTIFACTS to another place, or replace the files with"
                         " --force."
                     ),
                 )
 
 
 def _delete_other_files(files: dict[str, list[Any]], store: Store, run_id: str) -> None:
-    """Delete the files of a replaced run that the backup does not hold."""
+    """Delete the files of a replaced run that are not in the backup."""
     place = store.artifacts.below(run_id)
     for name in place.sizes():
         if f"{FILES_FOLDER}/{run_id}/{name}" not in files:
@@ -454,13 +453,13 @@ def _restore_file(folder: Path, name: str, store: Store) -> None:
 
 
 def _verify(folder: Path, files: dict[str, list[Any]]) -> None:
-    """Refuse a backup of which a file is missing or has changed."""
+    """Raise an error if a file of the backup is missing or has changed."""
     wrong = []
     for name, entry in files.items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise ArgumentError(
-                f"{folder / MANIFEST} names {name!r}, which lies outside of the backup"
+                f"{folder / MANIFEST} lists {name!r}, which is outside of the backup"
             )
         try:
             if _digest(folder / name) != list(entry):
@@ -486,7 +485,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if document["format"] == _FORMAT and not _has_all_hashes(document["files"]):
             raise ValueError
     except FileNotFoundError as error:
-        hint = "Name the folder that `workbench backup --to` wrote."
+        hint = "Give the folder that `workbench backup --to` wrote."
         if unfinished.is_dir():
             hint = "That backup was interrupted: repeat it."
         raise ArgumentError(
@@ -498,7 +497,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         ) from error
     if document["format"] != _FORMAT:
         raise ArgumentError(
-            f"{folder} is a backup of format {document['format']}, and this version reads"
+            f"{folder} is a backup of format {document['format']}, but this version reads format"
             f" {_FORMAT}",
             next_step="Update the workbench.",
         )
@@ -518,11 +517,11 @@ def _check_target(folder: Path, *, force: bool) -> None:
     is_backup = (folder / MANIFEST).is_file()
     if force and is_backup:
         return
-    what, next_step = "exists and is not an earlier backup", "Name another folder."
+    problem, next_step = "exists and is not an earlier backup", "Choose another folder."
     if is_backup:
-        what = "holds an earlier backup"
-        next_step = "Name another folder, or replace that backup with --force."
-    raise ArgumentError(f"{folder} {what}", field="--to", next_step=next_step)
+        problem = "contains an earlier backup"
+        next_step = "Choose another folder, or replace that backup with --force."
+    raise ArgumentError(f"{folder} {problem}", field="--to", next_step=next_step)
 
 
 def _replace(unfinished: Path, folder: Path) -> None:
@@ -547,7 +546,7 @@ def _only_one(folder: Path) -> Iterator[None]:
             lock.unlink(missing_ok=True)
     except filelock.Timeout as error:
         raise ArgumentError(
-            f"another process backs up to {folder}",
+            f"another process is writing a backup to {folder}",
             field="--to",
             next_step="Wait until it has ended.",
         ) from error
@@ -561,7 +560,7 @@ def _written(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreUnavailableError(
             f"the backup cannot be written to {folder}: {error.strerror or error}",
-            next_step="Check the disk and its free space, and repeat the command: it continues.",
+            next_step="Check the disk and its free space, then repeat the command to continue.",
         ) from error
 
 

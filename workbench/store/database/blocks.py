@@ -1,6 +1,7 @@
-"""Blocks: stretches of the events of a run, stored a second time in a form that is read quickly.
+"""Blocks: ranges of a run's events, stored a second time in a form that is read quickly.
 
-Here a block is only bytes. The events stay the truth: if a block is missing, they are read instead.
+To this module a block is only bytes. The events are always kept: if a block is missing, they are
+read instead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from workbench.store.database.tables import blocks
 
 
 class Block(NamedTuple):
-    """A stretch of events."""
+    """A range of events."""
 
     first_seq: int
     last_seq: int
@@ -24,11 +25,11 @@ class Block(NamedTuple):
 
 
 def keep_block(writer: RunWriter, block: Block) -> None:
-    """Store a block behind those that there are.
+    """Store a block after the existing ones.
 
     Args:
         writer: The writer of the run.
-        block: Covers events that are stored.
+        block: The block. Its events must be stored already.
     """
 
     def work(connection: Connection, run_key: int) -> None:
@@ -43,7 +44,7 @@ def read_block(store: Store, run_id: str, after: int) -> Block | None:
     Args:
         store: The store.
         run_id: The run.
-        after: The number of the event; 0 for the start of the run.
+        after: The number of the event, or 0 for the start of the run.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -58,9 +59,7 @@ def read_block(store: Store, run_id: str, after: int) -> Block | None:
 
 
 def next_block_seq(store: Store, run_id: str, after: int) -> int | None:
-    """Return the number of the first event of the next block behind an event.
-
-    None if there is none.
+    """Return the number of the first event of the next block after an event, if there is one.
 
     Args:
         store: The store.
@@ -74,7 +73,7 @@ def next_block_seq(store: Store, run_id: str, after: int) -> int | None:
 
 
 def last_block_seq(store: Store, run_id: str) -> int:
-    """Return the number of the last event that a block covers; 0 if there are no blocks.
+    """Return the number of the last event in a block, or 0 if there are no blocks.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -83,7 +82,7 @@ def last_block_seq(store: Store, run_id: str) -> int:
 
 
 def _scalar(
-    store: Store, run_id: str, what: sa.ColumnElement[int], where: sa.ColumnElement[bool]
+    store: Store, run_id: str, value: sa.ColumnElement[int], where: sa.ColumnElement[bool]
 ) -> int | None:
-    query = sa.select(what).where(blocks.c.run_key == store.find(run_id).key, where)
+    query = sa.select(value).where(blocks.c.run_key == store.find(run_id).key, where)
     return store.fetch(query)[0][0]

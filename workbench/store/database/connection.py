@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 BUSY_TIMEOUT_S = 5.0
 _MIGRATION_TIMEOUT_S = 60.0
 _UNDECODABLE = "Could not decode to UTF-8"
-# The codes of SQLite, for which Python 3.10 has no names, and its texts: there errors have no codes
-# either.
+# SQLite's error codes and texts. Python 3.10 has no names for the codes, and its errors carry only
+# the texts.
 _DAMAGED_CODES = {11: "database disk image is malformed", 26: "file is not a database"}
 _PASSING_CODES = {
     5: ("database is locked", "another process keeps the database locked"),
     6: ("database table is locked", "another process keeps the database locked"),
     7: ("out of memory", "there is no memory left"),
     8: ("attempt to write a readonly database", "the database file cannot be written"),
-    10: ("disk I/O error", "the disk refuses to read or write"),
+    10: ("disk I/O error", "the disk cannot be read or written"),
     13: ("database or disk is full", "the disk is full"),
     14: ("unable to open database file", "the database file cannot be opened"),
 }
@@ -60,16 +60,13 @@ _CODE_OF_TEXT = {
 
 @dataclass(frozen=True)
 class Database:
-    """A database of the newest schema, open."""
+    """An open database with the newest schema."""
 
     engine: Engine
     url: URL
     """The URL with which another process opens it, including its password."""
     clock_ahead_s: float | None = None
-    """How far its server's clock was ahead of this process's.
-
-    None where all share one machine's clock.
-    """
+    """How far the server's clock was ahead of this process's, or None for a local database."""
 
     @property
     def place(self) -> str:
@@ -77,7 +74,7 @@ class Database:
         return describe(self.engine.url)
 
     def now_unix_s(self) -> float:
-        """Return the time by the clock that all users of the database share: leases end by it."""
+        """Return the time of the clock that all users of the database share, which times leases."""
         if self.clock_ahead_s is None:
             return time.time()
         return process_unix_s() + self.clock_ahead_s
@@ -89,7 +86,7 @@ class Database:
 
 
 def connect(url: URL) -> Database:
-    """Make the engine, create what is missing, and bring the schema to this version.
+    """Make the engine, create what is missing, and update the schema to this version.
 
     Args:
         url: The result of `resolve_url`.
@@ -127,7 +124,7 @@ def translated(engine: Engine) -> Iterator[None]:
     """Translate the errors of the database into errors of the workbench."""
     try:
         yield
-    # The last where rows are read without SQLAlchemy.
+    # sqlite3.Error comes from rows that are read and written without SQLAlchemy.
     except (SQLAlchemyError, OSError, sqlite3.Error) as error:
         raise _translate(error, engine.url) from error
 
@@ -153,9 +150,9 @@ def _make_engine(url: URL) -> Engine:
 
 
 def _make_file(path: Path) -> None:
-    """Create a missing database, readable by its owner only, and its missing folders."""
+    """Create a missing database and its folders, readable by their owner only."""
     make_private(path.parent)
-    # An existing file must not even be opened: closing it would drop the locks that SQLite holds on
+    # An existing file must not even be opened. Closing it would drop the locks that SQLite holds on
     # it in this process, and another process could then corrupt it.
     with contextlib.suppress(OSError):  # SQLite reports the error
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -163,7 +160,8 @@ def _make_file(path: Path) -> None:
 
 def _make_sqlite_engine(url: URL) -> Engine:
     if _can_only_be_read(Path(str(url.database))):
-        # SQLite writes next to a database even to read it. If nobody can write, it need not.
+        # SQLite writes files next to a database even to read it, which fails here. `immutable` says
+        # that nobody can write, so it does not need them.
         unchanging = f"file:{quote(str(url.database))}?mode=ro&immutable=1"
 
         def open_it() -> sqlite3.Connection:
@@ -176,7 +174,7 @@ def _make_sqlite_engine(url: URL) -> Engine:
 
 
 def _can_only_be_read(path: Path) -> bool:
-    """Return whether a complete database lies on a read-only file system."""
+    """Return whether a complete database is on a read-only file system."""
     try:
         read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
         return read_only and not path.with_name(f"{path.name}-wal").exists()
@@ -186,7 +184,7 @@ def _can_only_be_read(path: Path) -> bool:
 
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
-    # A commit survives the death of the process. Only a power cut may cost the last ones.
+    # A commit survives if the process is killed. Only a power cut may lose the last commits.
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
@@ -195,8 +193,8 @@ def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
 def _is_ready(connection: Connection) -> bool:
     if _read_version(connection) != SCHEMA_VERSION:
         return False
-    # A file that was restored from a dump has lost the mode in which readers and the writer do not
-    # wait.
+    # A file that was restored from a dump is no longer in WAL mode, in which readers and the writer
+    # do not wait for each other.
     return (
         connection.dialect.name != "sqlite"
         or _can_only_be_read(Path(str(connection.engine.url.database)))
@@ -237,8 +235,8 @@ def _migrate(engine: Engine) -> None:
     config.set_main_option("script_location", "workbench.store.database:migrations")
     with engine.connect() as connection:
         if engine.dialect.name == "sqlite":
-            # The mode stays with the file. Set by several processes at once it fails: hence under
-            # the lock.
+            # The mode is stored in the file. Setting it fails if several processes do so at once,
+            # so this happens under the lock.
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             connection.commit()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -251,30 +249,29 @@ def _migrate(engine: Engine) -> None:
 
 
 def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
-    """Refuse a database that this version cannot bring up to date."""
+    """Raise an error for a database that this version cannot update."""
     version, place = _read_version(connection), describe(connection.engine.url)
     if version is None and sa.inspect(connection).has_table(runs.name):
         raise StoreError(
             f"{place} contains a table {runs.name!r} of another program",
             field="store",
-            next_step="Name another store with --store.",
+            next_step="Choose another store with --store.",
         )
     if version is None or version in {revision.revision for revision in script.walk_revisions()}:
         return
     if version < SCHEMA_VERSION:
         raise StoreError(
-            f"{place} has schema {version}, older than the {SCHEMA_VERSION} that this version"
-            " reads",
+            f"{place} has schema {version}, which is older than this version's {SCHEMA_VERSION}",
             field="store",
             next_step=(
-                "Open it with the version of the workbench that wrote it, or name another store"
+                "Open it with the version of the workbench that wrote it, or choose another store"
                 " with --store."
             ),
         )
     raise StoreError(
-        f"{place} has schema {version}, newer than this version's {SCHEMA_VERSION}",
+        f"{place} has schema {version}, which is newer than this version's {SCHEMA_VERSION}",
         field="store",
-        next_step="Update the workbench, or name another store with --store.",
+        next_step="Update the workbench, or choose another store with --store.",
     )
 
 
@@ -295,7 +292,7 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
                 f"{place} is damaged or not a store: {str(cause)[:200]}",
                 field="store",
                 next_step=(
-                    "Save what can still be read, and name that with --store: "
+                    "Save what can still be read, and use that file with --store: "
                     f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
                     "(use .dump if sqlite3 does not support .recover)"
                 ),
@@ -320,10 +317,7 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
 
 
 def _code_of(error: sqlite3.Error) -> int:
-    """Return the code of SQLite: the low byte, as what lies above distinguishes its kinds.
-
-    0 if unknown.
-    """
+    """Return SQLite's primary code, which is the low byte of the extended one, or 0 if unknown."""
     if (code := getattr(error, "sqlite_errorcode", None)) is not None:
         return code & 0xFF
     return next((code for text, code in _CODE_OF_TEXT.items() if str(error).startswith(text)), 0)

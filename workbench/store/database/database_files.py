@@ -1,9 +1,9 @@
-"""Watches the files of an open SQLite database: the database, and its write-ahead log.
+"""Watch the files of an open SQLite database: the database and its write-ahead log.
 
-SQLite continues in the files that it opened, but nobody else finds them after they were moved or
-removed. A removed log still holds the last data. The first process that notices copies it into the
-database, unless another one has started a new log in the meantime. The writer checks whether stored
-events are gone.
+If these files are moved or removed, SQLite continues to use them, but no other process can find
+them. A removed log still contains the last data. The first process that notices copies it into the
+database, unless another process has started a new log in the meantime. The writer checks whether
+stored events are missing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,11 @@ logger = logging.getLogger(__name__)
 
 _FILES = "the database and its log"
 _PATIENCE_S = 6.0
-"""How long to wait for others to save a log that was removed.
-
-A driver notices within three seconds.
-"""
+"""How long to wait for others to save a removed log: a driver notices within three seconds."""
 
 
 def watch_files(engine: Engine, path: Path) -> None:
-    """Refuse to continue if the database was moved or removed, and reconnect if its log was.
+    """Raise an error if the database was moved or removed, and reconnect if its log was.
 
     Args:
         engine: The engine of the database, before its first connection.
@@ -52,7 +49,7 @@ def _watch_database(engine: Engine, path: Path) -> None:
             raise StoreError(
                 f"{path} was moved or removed while it was open",
                 field="store",
-                next_step="Put it back, or name the store where it is now with --store.",
+                next_step="Put it back, or give its new location with --store.",
             )
 
     def remember(*_: object) -> None:
@@ -66,38 +63,38 @@ def _watch_database(engine: Engine, path: Path) -> None:
 
 
 class _Log:
-    """The write-ahead log of a database, and which one each connection has open."""
+    """The write-ahead log of a database, and the log that each connection has open."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._log = path.with_name(f"{path.name}-wal")
         self._index = path.with_name(f"{path.name}-shm")
-        self._name = str(self._log)  # looked up at every commit, and a text is faster to look up
+        self._name = str(self._log)  # for `os.stat` at every commit, which is faster with a str
         self._has_saved = threading.Event()
 
     def watch(self, engine: Engine) -> None:
-        """Look at the log whenever a connection is made, taken, or about to commit."""
+        """Check the log whenever a connection is made, checked out, or about to commit."""
         event.listen(engine, "do_connect", self._wait_until_saved)
         event.listen(engine, "connect", self._remember)
         event.listen(engine, "checkout", self._check_when_taken)
         event.listen(engine, "commit", self._check_before_commit)
 
     def _is_replaced(self, info: dict[Any, Any]) -> bool:
-        """Return whether a connection uses another log than other processes."""
+        """Return whether a connection uses another log than the other processes."""
         present_log = _identify(self._name)
         opened_log = info.get(_FILES, (None, None))[1]
         if present_log is not None and opened_log == present_log:
             return False
         present = _identify(self._path), present_log
         if info.get(_FILES, present)[0] != present[0]:
-            return False  # the database is elsewhere, and its log with it
+            return False  # the database was moved, and its log with it
         if opened_log is None:  # the database had no log when it was opened
             info[_FILES] = present
         return info[_FILES] != present
 
     def _wait_until_saved(self, *_: object) -> None:
-        # The index of a log that was removed would be believed: those who still have the log open
-        # save it.
+        # SQLite would trust the index of a removed log. So wait until a process that still has the
+        # log open has saved it.
         until_s = time.monotonic() + _PATIENCE_S
         while (
             self._index.exists()
@@ -124,7 +121,7 @@ class _Log:
 
     def _check_before_commit(self, connection: Connection) -> None:
         if self._is_replaced(connection.info):
-            # If a commit is refused, SQLAlchemy leaves the rollback to us.
+            # SQLAlchemy does not roll back if a commit hook raises.
             connection.connection.rollback()
             raise StoreUnavailableError(
                 f"{self._log} was removed while it was open",

@@ -1,7 +1,7 @@
 """The labels of runs (names, tags, notes, pins, choices), and the selection of runs for lists.
 
-Labels may change at any moment, whichever process drives the run. Its events and its experiment do
-not change.
+Labels can change at any time, whichever process drives the run. Events and experiments never
+change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_NAME = 80
 _ALLOWED_TAG = f"1 to {MAX_TAG} visible characters without a comma"
 
 Archive = Literal["without", "only", "with"]
-"""Whether a list leaves archived runs out, shows only them, or shows all runs."""
+"""Whether a list hides archived runs, shows only them, or shows all runs."""
 
 
 def rename(store: Store, run_id: str, name: str) -> str:
@@ -35,19 +35,21 @@ def rename(store: Store, run_id: str, name: str) -> str:
     Args:
         store: The store.
         run_id: The run.
-        name: The new name; empty for the name of the experiment.
+        name: The new name. If it is empty, the run gets the name of its experiment.
 
     Returns:
         The current name.
 
     Raises:
         RunNotFoundError: If there is no such run.
-        ExperimentError: If it cannot be a name.
+        ExperimentError: If the name is not valid.
     """
     new_name = name.strip() or store.experiment(run_id).name
     if len(new_name) > _MAX_NAME:
         raise ArgumentError(
-            f"{new_name[:20]!r}… is too long", field="name", allowed=f"{_MAX_NAME} characters"
+            f"{new_name[:20]!r}… is too long",
+            field="name",
+            allowed=f"at most {_MAX_NAME} characters",
         )
     check_name(new_name)
     _change(store, run_id, lambda _row: {"name": new_name})
@@ -57,7 +59,9 @@ def rename(store: Store, run_id: str, name: str) -> str:
 def change_tags(
     store: Store, run_id: str, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> list[str]:
-    """Add tags to a run, and remove others. Tags that another process adds meanwhile are kept.
+    """Add tags to a run and remove others.
+
+    Tags that another process adds meanwhile are kept.
 
     Args:
         store: The store.
@@ -95,7 +99,7 @@ def write_notes(store: Store, run_id: str, text: str) -> None:
     Args:
         store: The store.
         run_id: The run.
-        text: The notes; empty to remove them.
+        text: The notes. If the text is empty, they are removed.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -117,22 +121,30 @@ def write_notes(store: Store, run_id: str, text: str) -> None:
 
 
 def set_pinned(store: Store, run_id: str, pinned: bool) -> None:
-    """Pin a run to the top of lists, or unpin it; RunNotFoundError if there is no such run."""
+    """Pin a run to the top of lists, or unpin it.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
     _mark(store, run_id, "pinned_unix_s", pinned)
 
 
 def set_archived(store: Store, run_id: str, archived: bool) -> None:
-    """Hide a run from lists, or show it again; RunNotFoundError if there is no such run."""
+    """Hide a run from lists, or show it again.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+    """
     _mark(store, run_id, "archived_unix_s", archived)
 
 
 def set_chosen(store: Store, run_id: str, trial: int | None) -> None:
-    """Keep which trial of a run was chosen by hand.
+    """Store which trial of a run the user chose.
 
     Args:
         store: The store.
         run_id: The run.
-        trial: The trial, which the caller has checked; None for no choice.
+        trial: The trial, which the caller has checked, or None for no choice.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -149,14 +161,14 @@ def matching_runs(
     archive: Archive = "without",
     pinned: bool = False,
 ) -> list[RunRow]:
-    """Return the runs that match in their order, pinned ones first.
+    """Return the matching runs in their order, pinned ones first.
 
     Args:
         rows: The runs.
-        text: Words that must all occur in the run id, name, owner, tags or notes.
-        states: Only runs in one of these; all if empty.
-        tags: Only runs with all of these.
-        archive: What happens to archived runs.
+        text: Words, each of which must occur in the run id, name, owner, tags or notes.
+        states: Only runs in one of these states, or all if empty.
+        tags: Only runs with all of these tags.
+        archive: Whether archived runs are hidden, shown alone, or shown as well.
         pinned: Only pinned runs.
     """
     words = text.casefold().split()
@@ -173,11 +185,10 @@ def matching_runs(
 
 
 def versions_of(rows: Iterable[RunRow]) -> dict[str, int]:
-    """Return which version of its experiment a run has, by run id, where the runs of its name have
-    several.
+    """Return the version of each run's experiment, if runs of the same name have several.
 
     Args:
-        rows: All runs; versions are numbered in the order in which they first ran.
+        rows: All runs. Versions are numbered in the order in which they first ran.
     """
     rows = sorted(rows, key=lambda row: row.created_unix_s)
     versions: dict[str, dict[str, int]] = {}
@@ -212,7 +223,8 @@ def _mark(store: Store, run_id: str, column: str, on: bool) -> None:
 def _change(store: Store, run_id: str, work: Callable[[Any], Mapping[str, Any]]) -> None:
     key = store.find(run_id).key
     with store.transaction() as connection:
-        # Written first, so that no other process changes the row between reading and writing.
+        # A write that changes nothing takes the lock, so that no other process changes the row
+        # between reading and writing.
         connection.execute(runs.update().where(runs.c.key == key).values(run_id=runs.c.run_id))
         row = connection.execute(sa.select(runs).where(runs.c.key == key)).one()
         connection.execute(runs.update().where(runs.c.key == key).values(**work(row)))

@@ -1,7 +1,7 @@
 """Notifications of a store, which wake listeners when events are stored.
 
-PostgreSQL sends notifications over a connection of their own. With other databases, and while that
-connection is lost, listeners poll.
+PostgreSQL sends notifications over a separate connection. With SQLite, and while that connection is
+lost, listeners poll.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from workbench.store.database.connection import Database, translated
 logger = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-"""Seconds that a listener waits at most, if the database sends notifications."""
+"""Maximum wait of a listener in seconds, if the database sends notifications."""
 _RETRY_S = 1.0
 _END_S = 0.5
 
 
 class Listener:
-    """Waits for notifications. Those since the last wait count for the next one."""
+    """Waits for notifications. Any that arrived since the last wait end the next one at once."""
 
     def __init__(self, notifications: Notifications) -> None:
-        """Begin to listen to `notifications`."""
+        """Start to listen to `notifications`."""
         self._notifications = notifications
         self._woken = threading.Event()
         self._looked_s = time.monotonic()
 
     def wait(self, poll_s: float) -> None:
-        """Wait until there may be something new.
+        """Wait until something new may be stored.
 
         Args:
-            poll_s: Minimum seconds since the last wait, and the maximum without notifications.
+            poll_s: Minimum seconds between waits. Without notifications, also the maximum wait.
         """
         self._woken.wait(QUIET_S if self._notifications.is_listening else poll_s)
         time.sleep(max(0.0, self._looked_s + poll_s - time.monotonic()))
@@ -60,12 +60,10 @@ class Listener:
 
 
 class Notifications:
-    """Receives the notifications of a database for all listeners of a process, while there are
-    any.
-    """
+    """Receives the notifications of a database while a process has listeners."""
 
     def __init__(self, database: Database) -> None:
-        """Prepare to listen. No connection is made before there is a listener."""
+        """Prepare to listen. The first listener makes the connection."""
         self.is_listening = False
         """Whether notifications are being received."""
         self._database = database
@@ -114,9 +112,11 @@ class Notifications:
         with self._database.engine.connect() as connection:
             try:
                 listening = postgresql.listen(connection)
-                with self._database.engine.begin() as other:
-                    postgresql.notify_listeners(other)  # if it does not arrive, a pooler drops it
-                self._wake()  # by what came before
+                # `is_listening` is set when this notification arrives. A connection pooler may drop
+                # all notifications, and then listeners must poll.
+                with self._database.engine.begin() as other_session:
+                    postgresql.notify_listeners(other_session)
+                self._wake()  # for events that were stored before LISTEN
                 while self._has_listeners():
                     for _ in listening.notifies(timeout=_END_S, stop_after=1):
                         self.is_listening = True

@@ -1,8 +1,8 @@
-"""Finds out whether the process that owns a lease is still the same and alive, if possible.
+"""Find out whether the process that owns a lease is still alive, if possible.
 
-Pids come back, so a process is also identified by the boot, the pid namespace and the start time,
-all from /proc. Without /proc only a missing pid is conclusive. Nothing is known about processes of
-other machines; for these the heartbeat decides.
+Pids are reused, so a process is also identified by the boot, the pid namespace and its start time,
+all from /proc. Without /proc, only a missing pid is conclusive. Nothing is known about processes of
+other machines, so their heartbeat decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def describe_process(pid: int) -> str | None:
-    """Return the identity of a process: boot, pid namespace, start time; None without /proc."""
+    """Return the boot, pid namespace and start time of a process, or None without /proc."""
     status = _read_status(pid)
     place = _read_place()
     if status and place:
@@ -23,20 +23,20 @@ def describe_process(pid: int) -> str | None:
 
 
 def is_known_dead(pid: int, host: str, described: str | None) -> bool:
-    """Return whether a process has certainly ended. See `is_alive` for the arguments."""
+    """Return whether a process has certainly ended. The arguments are explained in `is_alive`."""
     return is_alive(pid, host, described) is False
 
 
 def is_alive(pid: int, host: str, described: str | None) -> bool | None:
-    """Return whether a process lives, even if it is stopped.
+    """Return whether a process is alive, even if it is suspended.
 
     Args:
         pid: Its pid.
         host: The name of its machine.
-        described: The result of `describe_process` while it was alive.
+        described: The result of `describe_process` when it was known to be alive.
 
     Returns:
-        None if that cannot be known, as for processes of other machines.
+        True or False, or None if that cannot be known, as for processes of other machines.
     """
     if described is not None:
         place, _, start = described.rpartition(" ")
@@ -44,7 +44,7 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
             return None
         status = _read_status(pid)
         return status is not None and status[1] == start and status[0] not in "ZX"
-    # On Windows signal 0 would end the process instead of asking for it.
+    # On Windows, os.kill with signal 0 ends the process instead of checking it.
     if host != socket.gethostname() or sys.platform == "win32":
         return None
     try:
@@ -52,8 +52,8 @@ def is_alive(pid: int, host: str, described: str | None) -> bool | None:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it is another user's
-    return None  # the pid may be another process's by now
+        pass  # it belongs to another user
+    return None  # another process may have the pid by now
 
 
 def _read_status(pid: int) -> tuple[str, str] | None:

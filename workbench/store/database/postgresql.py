@@ -13,8 +13,10 @@ from workbench.foundation.errors import StoreError, StoreUnavailableError
 
 CHANNEL = "workbench"
 LOCK_TIMEOUT_S = 5.0
-_MIGRATION_LOCK = 0x776F726B  # any number that all versions agree on
-# A server or machine that vanishes silently is given up after half a minute, on either side.
+_MIGRATION_LOCK = 0x776F726B  # an arbitrary number ("work"), which must be the same in all versions
+# Each side gives up a connection if the other has been silent for half a minute: 10 s until the
+# first probe, then 3 probes every 5 s. tcp_user_timeout (in ms) covers data that is not
+# acknowledged.
 _CONNECT = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -28,9 +30,9 @@ _SESSION = (
     " tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
 )
 
-# A refused connection has no code, only words: those of PostgreSQL and of PgBouncer, in English.
-# For servers in other languages, and for other words, the reason is unknown. Then the store is
-# waited for, as after any fault that may pass.
+# An error of a rejected connection has no code, so the English texts of PostgreSQL and PgBouncer
+# are matched. If a server uses another language or another text, the reason is unknown. The run
+# then waits for the store, as after any fault that may pass.
 _CODES_OF_WORDS = tuple(
     (re.compile(pattern), code)
     for pattern, code in (
@@ -57,33 +59,33 @@ _CODES_OF_WORDS = tuple(
     )
 )
 _ANSWERED = re.compile(r"\b(?:FATAL|PANIC|ERROR): ")
-"""By this it shows that a server answered: the level has one name in most languages."""
+"""Shows that a server has answered: these levels have the same names in most languages."""
 _ATTEMPT = re.compile(r"^- host: .*?: ", re.MULTILINE)
 _LASTING = {
     "28P01": (
         "the password is missing or wrong",
         (
-            "Give it by PGPASSWORD, by the file ~/.pgpass, or in the URL:"
+            "Put it into PGPASSWORD, the file ~/.pgpass, or the URL:"
             " postgresql://USER:PASSWORD@HOST/DATABASE."
         ),
     ),
     "28000": (
         "the server does not allow this user to connect from here",
         (
-            "Name another user in the URL, or have an administrator create it and allow it in"
-            " pg_hba.conf."
+            "Use another user in the URL, or ask an administrator to create this one and to allow"
+            " it in pg_hba.conf."
         ),
     ),
-    "3D000": ("there is no such database", "Have it created: createdb --encoding UTF8 NAME."),
+    "3D000": ("there is no such database", "Create it: createdb --encoding UTF8 NAME."),
     "42501": (
-        "this user does not have the permission",
+        "this user does not have permission",
         "Make the user the owner of the database, or: GRANT CREATE ON SCHEMA public TO the user.",
     ),
     "certificate": (
         "the certificate of the server is not trusted",
         (
-            "Set sslrootcert in the URL to the file of its authority. If the certificate has"
-            " expired, have it renewed."
+            "Set sslrootcert in the URL to the file of its certificate authority. If the"
+            " certificate has expired, renew it."
         ),
     ),
     "certificate host": (
@@ -92,14 +94,14 @@ _LASTING = {
     ),
     "certificate file": (
         "the file of trusted certificates cannot be read",
-        "Name it by sslrootcert in the URL, or put it at ~/.postgresql/root.crt.",
+        "Set sslrootcert in the URL to its path, or put it at ~/.postgresql/root.crt.",
     ),
     "tls": (
-        "no encrypted connection can be made",
-        "Have TLS enabled on the server, or change sslmode in the URL.",
+        "an encrypted connection is not possible",
+        "Enable TLS on the server, or change sslmode in the URL.",
     ),
     "tls required": (
-        "the server takes encrypted connections only",
+        "the server accepts encrypted connections only",
         "Add sslmode=require to the URL.",
     ),
     "option": ("an option in the URL is wrong", "Correct it. The options are those of libpq."),
@@ -108,11 +110,11 @@ _DENIED = (
     (
         re.compile(r"permission denied for database "),
         "this user may not connect to the database",
-        "Have it allowed: GRANT CONNECT ON DATABASE NAME TO the user.",
+        "Allow it: GRANT CONNECT ON DATABASE NAME TO the user.",
     ),
     (
         re.compile(r"permission denied for (?:table|relation|sequence) "),
-        "this user does not have the permission to read or change the data of the store",
+        "this user does not have permission to read or change the data of the store",
         (
             "SELECT is enough to read. To run: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES"
             " IN SCHEMA public TO the user, and USAGE ON ALL SEQUENCES."
@@ -120,11 +122,11 @@ _DENIED = (
     ),
     (
         re.compile(r"must be owner of "),
-        "only the owner of the tables may bring them to this version",
+        "only the owner of the tables can update them to this version",
         "Let the owner open the store once with this version of the workbench.",
     ),
 )
-"""Missing permissions, by the words of an error with the code 42501."""
+"""Missing permissions, by the text of an error with the code 42501."""
 _PASSING = {
     "host": ("the host name cannot be resolved", "Check the host in the URL."),
     "53300": (
@@ -134,12 +136,12 @@ _PASSING = {
     "53100": ("the disk of the server is full", "Free space on it."),
     "57P03": ("the server is starting or stopping", "Try again in a moment."),
     "25006": (
-        "the database is read-only, as a standby is",
-        "Name the primary server, or a user whose default_transaction_read_only is off.",
+        "the database is read-only, like a standby server",
+        "Use the primary server, or a user whose default_transaction_read_only is off.",
     ),
     "55P03": ("another process keeps the database locked", "Find it in pg_stat_activity."),
 }
-_REFUSED = ("the server refuses the connection now", "Read its message above, and its log.")
+_REFUSED = ("the server rejects connections now", "Read its message above, and its log.")
 _ELSE = ("the server cannot be reached", "Check that it is up, and the host and port in the URL.")
 _PASSING_CLASSES = ("08", "40", "53", "55", "57", "58")
 _BUSY = ("the server cannot process the request now", "Check its log.")
@@ -157,9 +159,9 @@ def make_engine(url: URL) -> Engine:
     options: dict[str, Any] = {
         name: value for name, value in _CONNECT.items() if name not in url.query
     }
-    # A pooler between here and the server may answer the next transaction by another session.
+    # A pooler may run the next transaction in another session, without the prepared statements.
     options["prepare_threshold"] = None
-    # Processes of a team are many, and connections of a server are few.
+    # A team has many processes, but a server has few connections.
     engine = sa.create_engine(
         url, connect_args=options, pool_pre_ping=True, pool_size=3, use_native_hstore=False
     )
@@ -168,7 +170,7 @@ def make_engine(url: URL) -> Engine:
 
 
 def _begin_session(connection: Any, _record: object) -> None:
-    connection.autocommit = True  # settings of a transaction would end with it
+    connection.autocommit = True  # in a transaction, a rollback would undo the settings
     connection.execute(_SESSION.format(lock_timeout_s=LOCK_TIMEOUT_S))
     connection.autocommit = False
 
@@ -176,7 +178,7 @@ def _begin_session(connection: Any, _record: object) -> None:
 def complete(connection: Connection) -> URL:
     """Return the URL, completed from the environment, a service file and a password file.
 
-    A driver on another machine, or in a process that was started earlier, does not have these.
+    A driver on another machine, or in a process that was started earlier, does not have them.
     """
     url, info = connection.engine.url, _driver_connection(connection).info
     parameters = info.get_parameters()
@@ -194,7 +196,7 @@ def complete(connection: Connection) -> URL:
 
 
 def clock_ahead_s(connection: Connection, now_unix_s: float) -> float:
-    """Return by how many seconds the clock of the server is ahead of a time that is now here."""
+    """Return by how many seconds the server's clock is ahead of the time that is now here."""
     return (
         float(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp())")))
         - now_unix_s
@@ -202,10 +204,10 @@ def clock_ahead_s(connection: Connection, now_unix_s: float) -> float:
 
 
 def lock_for_migration(connection: Connection, timeout_s: float) -> None:
-    """Keep others from changing the schema until the transaction ends.
+    """Keep other processes from changing the schema until the transaction ends.
 
     Raises:
-        StoreError: If the database cannot hold every text.
+        StoreError: If the database does not use UTF-8, so it cannot store every text.
     """
     encoding = connection.scalar(sa.text("SHOW server_encoding"))
     if encoding != "UTF8":
@@ -213,7 +215,7 @@ def lock_for_migration(connection: Connection, timeout_s: float) -> None:
             f"the database has the encoding {encoding}",
             field="store",
             allowed="UTF8",
-            next_step="Have another created: createdb --encoding UTF8 --template template0 NAME.",
+            next_step="Create another one: createdb --encoding UTF8 --template template0 NAME.",
         )
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{timeout_s:g}s'")
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
@@ -225,7 +227,7 @@ def notify_listeners(connection: Connection) -> None:
 
 
 def listen(connection: Connection) -> Any:
-    """Listen on a connection, and return it as the driver knows it: its `notifies` are the news."""
+    """Listen on a connection, and return the driver's one, whose `notifies` waits for news."""
     listening = _driver_connection(connection)
     listening.autocommit = True
     listening.execute(f"LISTEN {CHANNEL}")
@@ -241,11 +243,11 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
 
     Args:
         cause: The error.
-        place: Where the database is, without its password.
-        is_lost: Whether the connection is gone, or there never was one.
+        place: The place of the database, without its password.
+        is_lost: Whether the connection was lost or could not be made.
 
     Returns:
-        The translated error; None if the user can do nothing about it.
+        The translated error, or None if the user can do nothing about it.
     """
     message = str(cause).strip()
     code = getattr(cause, "sqlstate", None)
@@ -253,24 +255,26 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
         code, message = _reason_of(message)
     first = message.partition("\n")[0]
     if code in _LASTING:
-        words, next_step = _LASTING[code]
+        problem, next_step = _LASTING[code]
         if code == "42501":
-            denied = ((words, step) for pattern, words, step in _DENIED if pattern.search(message))
-            words, next_step = next(denied, (words, next_step))
-        return StoreError(f"{place}: {words} ({first})", field="store", next_step=next_step)
+            denied = (
+                (reason, step) for pattern, reason, step in _DENIED if pattern.search(message)
+            )
+            problem, next_step = next(denied, (problem, next_step))
+        return StoreError(f"{place}: {problem} ({first})", field="store", next_step=next_step)
     if code in _PASSING or is_lost or (code is not None and code[:2] in _PASSING_CLASSES):
-        words, next_step = _PASSING.get(code or "", _BUSY)
+        problem, next_step = _PASSING.get(code or "", _BUSY)
         if code is None:
-            words, next_step = _REFUSED if _ANSWERED.search(message) else _ELSE
-        return StoreUnavailableError(f"{place}: {words} ({first})", next_step=next_step)
+            problem, next_step = _REFUSED if _ANSWERED.search(message) else _ELSE
+        return StoreUnavailableError(f"{place}: {problem} ({first})", next_step=next_step)
     return None
 
 
 def _reason_of(message: str) -> tuple[str | None, str]:
-    """Return the code for the words of a refused connection, and the words.
+    """Return the code for the text of a rejected connection, and the text.
 
-    If several addresses were tried, a server's answer counts before a missing answer, and a fault
-    that may pass before one that lasts.
+    If several addresses were tried, an answer takes precedence over no answer, and a fault that may
+    pass over one that lasts.
     """
     _, _, listed = message.partition("All failures were:")
     attempts = [part.strip() for part in _ATTEMPT.split(listed) if part.strip()] or [message]

@@ -1,4 +1,4 @@
-"""Deletes a run with all of its stored data, and measures how much that frees."""
+"""Delete a run with all of its stored data, and measure how much space that frees."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALIVE = ("waiting", "running", "stopping")
 
 @dataclass(frozen=True)
 class RunSize:
-    """What a run takes up."""
+    """The space that a run takes up."""
 
     num_files: int
     files_bytes: int
@@ -31,7 +31,7 @@ class RunSize:
     """Bytes of its events and of the samples of machines."""
 
     def describe(self) -> str:
-        """Return the size in words."""
+        """Describe the size in words."""
         files = f"{format_count(self.num_files, 'file')} of {format_bytes(self.files_bytes)}"
         kept = (
             f"{format_count(self.num_events, 'event')} of {format_bytes(self.stored_bytes)} in the"
@@ -41,7 +41,7 @@ class RunSize:
 
 
 def measure_run(store: Store, run_id: str) -> RunSize:
-    """Return what a run takes up.
+    """Return the space that a run takes up.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -55,7 +55,7 @@ def measure_run(store: Store, run_id: str) -> RunSize:
 
 
 def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, int]:
-    """Return how many rows a run has in a table, and how long their texts are together."""
+    """Return how many rows a run has in a table, and the total length of their texts."""
     length = sa.func.coalesce(sa.func.sum(sa.func.length(table.c.payload)), 0)
     query: Any = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
     ((count, num_bytes),) = store.fetch(query)
@@ -70,7 +70,7 @@ def delete_run(store: Store, run_id: str) -> RunSize:
         run_id: The run.
 
     Returns:
-        What it took up.
+        The space that it took up.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -82,7 +82,7 @@ def delete_run(store: Store, run_id: str) -> RunSize:
     refuse_under_way(row)
     size = measure_run(store, row.run_id)
     owner = {"owner_pid": os.getpid(), "owner_host": socket.gethostname()}
-    # Under the lease, so that no driver continues meanwhile.
+    # Under the lease, so that no driver resumes the run meanwhile.
     with store.writer(row.run_id, **owner, lease_timeout_s=LEASE_TIMEOUT_S) as writer:
         for place in _places(store, row.run_id):
             place.delete("")
@@ -91,10 +91,10 @@ def delete_run(store: Store, run_id: str) -> RunSize:
 
 
 def refuse_under_way(row: RunRow) -> None:
-    """Refuse to delete a run that has not ended.
+    """Raise an error if a run has not ended, so it cannot be deleted.
 
     Raises:
-        RunError: If it is under way.
+        RunError: If it is waiting, running or stopping.
     """
     if row.state in _ALIVE:
         raise RunError(

@@ -1,4 +1,4 @@
-"""The results of the store: runs, stored events and commands, as plain frozen values."""
+"""The values that the store returns: runs, stored events and commands."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from workbench.store.database.owner_process import is_alive
 
 _DRIVEN_STATES = ("running", "stopping", "waiting")
 SILENCE_PATIENCE_S = 120.0
-"""How long after its lease has expired a driver whose process cannot be seen may be silent."""
+"""How long a driver on another machine may be silent after its lease has expired."""
 START_PATIENCE_S = 330.0
-"""How long a new run whose creator has ended, or cannot be seen, may wait for its first driver."""
+"""How long a new run may wait for its first driver if its creator is not known to be alive."""
 EventRow = tuple[int, str, int | None, float, str]
 """seq, type, trial, time in Unix seconds, payload as JSON text."""
 
 
 class Owner(NamedTuple):
-    """The process that holds, or was the last to hold, the lease of a run."""
+    """The process that holds the lease of a run, or held it last."""
 
     pid: int
     host: str
@@ -29,7 +29,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRow:
-    """The data of a run that is known without reading its events."""
+    """What is known of a run without reading its events."""
 
     run_id: str
     name: str
@@ -37,9 +37,9 @@ class RunRow:
     experiment_hash: str
     created_unix_s: float
     changed_unix_s: float
-    """When the state changed last."""
+    """When the state last changed."""
     last_seq: int
-    """The number of the newest event; 0 where there is none."""
+    """The number of the newest event, or 0 if there is none."""
     owner: Owner | None
     heartbeat_unix_s: float | None
     tags: tuple[str, ...] = ()
@@ -47,22 +47,22 @@ class RunRow:
     pinned: bool = False
     """Whether lists show it first."""
     archived: bool = False
-    """Whether lists leave it out."""
+    """Whether lists hide it."""
     chosen_trial: int | None = None
     """The trial that a user chose by hand."""
     silent_s: float | None = None
-    """Seconds since the last sign of its driver, if its lease has expired; None if it is lost."""
+    """Seconds since its driver's last sign of life, if its lease has expired but it is not lost."""
     sign_age_s: float | None = field(default=None, compare=False)
-    """Seconds since the last sign of its driver, negative where a clock was set back.
+    """Seconds since its driver's last sign of life, or None before the first.
 
-    None before the first. Rows that differ in this alone are equal: it passes.
+    It is negative if a clock was set back. Comparisons ignore it, because it changes all the time.
     """
     was_left: bool = False
-    """Whether its driver gave it back before it ended, so that no other one comes by itself."""
+    """Whether its driver gave up the unfinished run, so no other driver continues it by itself."""
 
 
 class StoredEvent(NamedTuple):
-    """An event and its place in the run, counted from 1 without gaps."""
+    """An event and its number in the run, counted from 1 without gaps."""
 
     seq: int
     event: Event
@@ -86,9 +86,10 @@ def to_run(
     Args:
         row: The row.
         now_unix_s: The time by the clock of the store.
-        deaf_unix_s: When the store could not be read last: until then no driver could send a
+        deaf_unix_s: When the store was last unavailable. Until then, no driver could send a
             heartbeat.
-        was_renewed: Whether its lease was seen to be renewed lately, whatever clocks show.
+        was_renewed: Whether this process has recently seen the lease being renewed. This counts
+            more than the times of clocks.
     """
     state, silent_s = row.state, None
     if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
@@ -102,7 +103,7 @@ def to_run(
         and not _is_created(row)
     ):
         state = "lost"  # its creator ended before a driver took it
-    # A run that was restored has the last sign of its driver, and nobody who drives it.
+    # A restored run has a heartbeat but no driver.
     owner = None
     if row.heartbeat_unix_s is not None and row.owner_host is not None:
         owner = Owner(row.owner_pid, row.owner_host)
@@ -128,28 +129,24 @@ def to_run(
 
 
 def _is_created(row: Any) -> bool:
-    """Return whether the process lives that created a run without a driver so far.
-
-    It may be starting one.
-    """
+    """Return whether the creator of a run without a driver is alive, so it may be starting one."""
     return row.owner_pid is not None and bool(
         is_alive(row.owner_pid, row.owner_host, row.owner_process)
     )
 
 
 def _is_gone(row: Any, since_s: float) -> bool:
-    """Return whether the driver of a run is gone, whose lease has expired.
+    """Return whether the driver of a run with an expired lease is gone.
 
-    A driver that is late is not gone: on a busy machine, or one that was suspended, everything is
-    late. So on this machine its process decides. About other machines nothing but its silence is
-    known.
+    A late driver is not gone: on a busy or suspended machine, everything is late. On this machine,
+    its process therefore decides. On other machines, only its silence is known.
 
     Args:
         row: The row of the run.
-        since_s: For how long the driver has given no sign, in seconds.
+        since_s: Seconds since the driver's last sign of life.
     """
     if row.lease_token is None:
-        return True  # it left its run
+        return True  # it gave up its run
     alive = is_alive(row.owner_pid, row.owner_host, row.owner_process)
     if alive is None:
         return since_s > row.lease_timeout_s + SILENCE_PATIENCE_S

@@ -1,4 +1,4 @@
-"""The places of a run's files: those of its trials, and Python objects that travel with it.
+"""The places of a run's files: folders of trials, and Python objects that belong to the run.
 
 An object is one file, named after its SHA-256.
 """
@@ -14,7 +14,7 @@ _OBJECTS = "objects"
 
 
 def trial_folder(trial: int) -> str:
-    """Return the folder of a trial, relative to that of its run."""
+    """Return the folder of a trial, relative to the folder of its run."""
     return f"{TRIALS}/{trial:05d}"
 
 
@@ -27,7 +27,7 @@ def find_moved(artifacts: Artifacts, run_id: str, shown: str) -> tuple[Artifacts
     Args:
         artifacts: The place of the run's files.
         run_id: The run.
-        shown: The path in the event, such as that of a checkpoint.
+        shown: The path in the event, such as the path of a checkpoint.
     """
     name = artifacts.name_of(shown)
     if name is not None:
@@ -40,7 +40,7 @@ def find_moved(artifacts: Artifacts, run_id: str, shown: str) -> tuple[Artifacts
 
 
 def write_objects(artifacts: Artifacts, payloads: Mapping[str, bytes]) -> None:
-    """Write objects so that no reader ever sees half of one.
+    """Write objects so that no reader ever sees an incomplete one.
 
     Args:
         artifacts: The folder of the run.
@@ -55,7 +55,7 @@ def read_objects(artifacts: Artifacts, hashes: Iterable[str]) -> dict[str, bytes
 
     Args:
         artifacts: The folder of the run.
-        hashes: The SHA-256 of each.
+        hashes: The SHA-256 of each object.
 
     Raises:
         ArtifactsError: If one cannot be read.

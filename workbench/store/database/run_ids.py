@@ -1,4 +1,4 @@
-"""The names of runs: short, readable, sorted by time, and fit to name a folder."""
+"""The ids of runs: short, readable, sorted by time, and valid as names of folders."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from workbench.foundation.errors import StoreError
 
 NEWEST = ("last", "latest")
 
+# Seven base-36 digits count 36^7 ticks: at 32 per second, enough until the year 2101.
 _TICKS_PER_S = 32
 _EPOCH_UNIX_S = 1_704_067_200
 _NUM_DIGITS = 7
@@ -20,27 +21,27 @@ _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 def can_name_run(run_id: str) -> bool:
     """Return whether a text can be a run id.
 
-    A name for a folder that does not mean the newest run.
+    It must be valid as the name of a folder, and must not mean the newest run.
     """
     return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
 
 
 def check_run_id(run_id: str) -> None:
-    """Refuse what cannot be a run id.
+    """Raise an error if a text cannot be a run id.
 
     Raises:
-        StoreError: If it cannot name a run.
+        StoreError: If it cannot be one.
     """
     if not can_name_run(run_id):
         raise StoreError(
-            f"{run_id!r} cannot name a run",
+            f"{run_id!r} cannot be a run id",
             field="run_id",
             allowed="letters, digits, '.', '_' and '-'",
         )
 
 
 def count_ticks(unix_s: float) -> int:
-    """Return a time in 32nds of a second since the start of 2024."""
+    """Return a time in 1/32 s since the start of 2024."""
     return int((unix_s - _EPOCH_UNIX_S) * _TICKS_PER_S)
 
 
@@ -49,8 +50,8 @@ def make_run_id(name: str, ticks: int) -> str:
 
     Args:
         name: Name of the run. Only its letters and digits are kept.
-        ticks: The result of `count_ticks`. Seven digits to the base 36 hold it until the year 2101,
-            and texts of equal length sort like the numbers.
+        ticks: The result of `count_ticks`. It is written with a fixed number of digits, so that run
+            ids sort by time.
     """
     digits = ""
     for _ in range(_NUM_DIGITS):
@@ -69,7 +70,7 @@ def hint(run_id: str, known: Sequence[str]) -> str:
 
     Args:
         run_id: The requested run id.
-        known: The runs that there are, the newest first.
+        known: The existing runs, newest first.
     """
     near = difflib.get_close_matches(run_id, known, n=3)
     newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."

@@ -1,7 +1,7 @@
-"""The writer of a run: takes its lease, keeps it alive, and appends events.
+"""The writer of a run: takes its lease, renews it, and appends events.
 
-The lease is a token in the run's row. Every write checks the token. So a writer that was taken over
-while it slept writes nothing more, however late it wakes up.
+The lease is a token in the run's row, and every write checks the token. If a writer is replaced
+while its machine sleeps, it therefore writes nothing after it wakes up.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ from workbench.store.database.tables import events, last_seq_of, runs
 
 _HEARTBEATS_PER_TIMEOUT = 5
 _WATCHED_BEATS = 1.5
-"""For how many beats the owner of a lease that seems to have ended is watched before it is
-replaced.
-"""
+"""How many heartbeats to wait for the owner of an expired lease before it is replaced."""
 
 _HELD = (runs.c.key == sa.bindparam("held_key")) & (
     runs.c.lease_token == sa.bindparam("held_token")
@@ -44,23 +42,23 @@ _RENEW = runs.update().where(_HELD).values(heartbeat_unix_s=sa.bindparam("now"))
 _RELEASE = runs.update().where(_HELD).values(lease_token=None, heartbeat_unix_s=sa.bindparam("now"))
 _GIVE_UP = _RELEASE.values(lease_timeout_s=0.0)
 _INSERT = events.insert()
-# As text: SQLAlchemy would take as long to run these as SQLite itself.
+# As SQL text, because SQLAlchemy would double the time of such an insert.
 _INSERT_SQLITE = (
     "INSERT INTO events (run_key, seq, time, type, trial, payload) SELECT ?1, ?2, ?3, ?4, ?5, ?6 "
     "WHERE EXISTS (SELECT 1 FROM runs WHERE key = ?1 AND lease_token = ?7)"
 )
 _CHANGE_STATE_SQLITE = str(_CHANGE_STATE.compile(dialect=sqlite.dialect(paramstyle="named")))
 _Row = tuple[float, str, int | None, str]
-"""time, type, trial and payload of an event that is to be stored."""
+"""The time, type, trial and payload of an event that will be stored."""
 _Work = Callable[[Connection, int], None]
 
 
 class Predecessor(NamedTuple):
-    """The process that held the lease of a run before another took it."""
+    """The process that held the lease of a run before."""
 
     pid: int
     signed_unix_s: float
-    """When it gave its last sign of life, by the clock of this machine."""
+    """When it last gave a sign of life, by the clock of this machine."""
     was_left: bool
     """Whether it had given the lease back."""
 
@@ -93,7 +91,7 @@ class RunWriter:
         """
         self.run_id = run_id
         self.predecessor = predecessor
-        """Who held the lease before; None where nobody did."""
+        """The previous holder of the lease, or None."""
         self._database = database
         self._engine = database.engine
         self._held = {"held_key": run_key, "held_token": token}
@@ -115,12 +113,13 @@ class RunWriter:
         return self._lost
 
     def append(self, *new_events: Event, after: int | None = None) -> int:
-        """Store events, all or none, in this order.
+        """Store events in this order, all or none.
 
         Args:
             *new_events: The events. A `RunStateChanged` also changes the run's state.
-            after: The number of the event that they follow. If the run has more events, an earlier
-                call has stored these but its answer was lost. They are not stored again.
+            after: The number of the event that they follow. If the run already has more events, an
+                earlier call has stored them and only its answer was lost, so they are not stored
+                again.
 
         Returns:
             The number of the last event of the run.
@@ -128,7 +127,8 @@ class RunWriter:
         Raises:
             LeaseError: If the run was taken over, or this writer is closed.
             StoreUnavailableError: If the store cannot be written now. If the connection was lost,
-                the events may have been stored anyway. Then call it again only with `after`.
+                the events may have been stored anyway. In that case, call it again only with
+                `after`.
         """
         states = [event for event in new_events if isinstance(event, RunStateChanged)]
         rows = [_to_row(event) for event in new_events]
@@ -138,10 +138,10 @@ class RunWriter:
                 return self._append(rows, states[-1] if states else None, after)
 
     def keep(self, work: _Work) -> None:
-        """Change what else is stored of the run, all or nothing, while the lease is held.
+        """Change other stored data of the run in one transaction, while the lease is held.
 
         Args:
-            work: Is given a connection, in a transaction, and the run's key in the tables.
+            work: Called with a connection in a transaction, and the run's key in the tables.
 
         Raises:
             LeaseError: If the run was taken over, or this writer is closed.
@@ -154,10 +154,10 @@ class RunWriter:
             self._refuse_when_lost()
 
     def close(self, *, gives_up: bool = False) -> None:
-        """Give the lease back. From now on, others may write the run.
+        """Give up the lease, so that others may write the run.
 
         Args:
-            gives_up: Whether an unfinished run counts as lost at once, instead of after the lease's
+            gives_up: Whether an unfinished run counts as lost at once, and not after the lease's
                 timeout.
         """
         if self._closing.is_set():
@@ -181,8 +181,7 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # An error inside matters more than a lease that cannot be given back. The lease ends by
-        # itself.
+        # An error in the block matters more than an error here: the lease also ends by itself.
         with contextlib.suppress(StoreError) if error is not None else contextlib.nullcontext():
             self.close(gives_up=error is not None)
 
@@ -199,7 +198,8 @@ class RunWriter:
                 self._lost = True
                 self._refuse_when_lost()
         except BaseException:
-            # Only the database knows whether a failed commit reached the disk: query it next time.
+            # Only the database knows whether a failed commit reached the disk, so the next call
+            # asks.
             self._last_seq = None
             self._disconnect()
             raise
@@ -207,15 +207,14 @@ class RunWriter:
         return self._last_seq
 
     def _read_last_seq(self, connection: Connection) -> int:
-        """Return the number of the last event that is stored, while the lease is held."""
-        # Locked: a commit with an unknown outcome may still be in progress on the server.
+        """Return the number of the last stored event, if the lease is still held."""
+        # The lock waits for a commit with an unknown outcome that may still be in progress.
         held = sa.select(runs.c.lease_token).where(runs.c.key == self._run_key).with_for_update()
         token = connection.execute(held).scalar_one()
-        # Another statement: the first one sees the events as they were before it waited for the
-        # lock.
+        # A second statement, because the first one still sees the events from before it waited.
         last_seq = connection.execute(sa.select(last_seq_of(self._run_key))).scalar_one()
         connection.rollback()
-        self._lost = token != self._held["held_token"]  # what is stored may be another writer's
+        self._lost = token != self._held["held_token"]  # the events may be another writer's
         self._refuse_when_lost()
         return self._check_stored(int(last_seq))
 
@@ -226,8 +225,9 @@ class RunWriter:
         rows: list[_Row],
         change: dict[str, Any] | None,
     ) -> bool:
-        """Store rows, and return whether the lease is held. Otherwise nothing is stored."""
-        # Locks the row of the run, so that nobody takes the lease until the events are committed.
+        """Store rows if the lease is held, and return whether it is."""
+        # This also locks the run's row, so nobody can take the lease until the events are
+        # committed.
         renewal = {**self._held, "now": self._database.now_unix_s()}
         if connection.execute(_RENEW, renewal).rowcount == 0:
             return False
@@ -257,9 +257,9 @@ class RunWriter:
         rows: list[_Row],
         change: dict[str, Any] | None,
     ) -> bool:
-        """Store rows like `_store`, but let the heart alone renew the lease.
+        """Store rows like `_store`, but leave the renewal of the lease to the heartbeat thread.
 
-        One page to write, not two.
+        That writes one page instead of two.
         """
         database: Any = connection.connection.driver_connection
         key, token = self._run_key, self._held["held_token"]
@@ -274,30 +274,25 @@ class RunWriter:
             return False
         if change is not None:
             database.execute(_CHANGE_STATE_SQLITE, change)
-        self._engine.dispatch.commit(connection)  # the checks before a commit of SQLAlchemy
+        self._engine.dispatch.commit(connection)  # runs the hooks of SQLAlchemy
         database.commit()
         return True
 
     def _check_stored(self, last_seq: int) -> int:
-        """Return the number of the last stored event, and refuse to continue where some are
-        gone.
-        """
+        """Return the number of the last stored event, or raise an error if some are missing."""
         if last_seq < self._confirmed_seq:
             raise StoreError(
-                f"{self._database.place} has lost events of run {self.run_id}: it ends at event"
-                f" {last_seq}, and {self._confirmed_seq} were stored",
+                f"{self._database.place} has lost events of run {self.run_id}: the last one is"
+                f" {last_seq}, but {self._confirmed_seq} were stored",
                 field="store",
-                next_step="Look for who removed or replaced its files, then resume the run.",
+                next_step="Find out what removed or replaced its files, then resume the run.",
             )
         return last_seq
 
     def _write(
         self, statement: sa.Update, values: dict[str, Any], work: _Work | None = None
     ) -> None:
-        """Run one statement on the held row, and more if it is held.
-
-        Notice when it is no longer.
-        """
+        """Run a statement on the run's row, then `work` if the lease is still held."""
         connection = self._connect()
         try:
             held = connection.execute(statement, {**self._held, **values}).rowcount > 0
@@ -335,7 +330,8 @@ class RunWriter:
     def _beat(self) -> None:
         period_s = self._lease_timeout_s / _HEARTBEATS_PER_TIMEOUT
         while not self._closing.wait(period_s) and not self._lost:
-            # On a server every append renews the lease as well. Only a silent run needs heartbeats.
+            # In PostgreSQL, every append also renews the lease, so only silent runs need
+            # heartbeats.
             if time.monotonic() - self._renewed_s < period_s / 2:
                 continue
             with self._lock:
@@ -353,11 +349,11 @@ def _to_row(event: Event) -> _Row:
 def take_lease(
     database: Database, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float
 ) -> RunWriter:
-    """Take the lease of a run that nobody holds, or whose holder is gone.
+    """Take the lease of a run if nobody holds it or its holder is gone.
 
     Args:
-        database: Where the run is.
-        run_id: The run, in full.
+        database: The database of the run.
+        run_id: The full id of the run.
         owner_pid: The process that will write.
         owner_host: The name of its machine.
         lease_timeout_s: Seconds without a heartbeat after which others may take it.
@@ -375,7 +371,8 @@ def take_lease(
             row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
             connection.rollback()
             now_unix_s = database.now_unix_s()
-            # After a clock was set, a lease seems to have ended while its owner still renews it.
+            # If a clock was set, a lease may seem to have ended although its owner still renews it.
+            # So an expired lease is watched for a while before it is taken.
             is_renewed = row.lease_token is not None and beat_unix_s not in (
                 None,
                 row.heartbeat_unix_s,
@@ -408,7 +405,7 @@ def take_lease(
 
 
 def _predecessor(row: Any, now_unix_s: float) -> Predecessor | None:
-    """Return who held the lease of a run, from its row and the time by the clock of the store."""
+    """Return the previous holder of a lease, from the run's row and the time of the store."""
     if row.heartbeat_unix_s is None:
         return None
     signed_unix_s = time.time() - (now_unix_s - row.heartbeat_unix_s)
@@ -416,7 +413,7 @@ def _predecessor(row: Any, now_unix_s: float) -> Predecessor | None:
 
 
 def _claim(row: Any) -> sa.Update:
-    # The heartbeat must be unchanged as well: an owner that woke up in between keeps its lease.
+    # The heartbeat must also be unchanged: an owner that wakes up in between keeps its lease.
     return runs.update().where(
         runs.c.key == row.key,
         runs.c.lease_token.is_not_distinct_from(row.lease_token),
@@ -425,10 +422,10 @@ def _claim(row: Any) -> sa.Update:
 
 
 def is_held(row: Any, now_unix_s: float) -> bool:
-    """Return whether the lease in the row of a run is held by a process that may be alive.
+    """Return whether a run's lease is held by a process that may be alive.
 
-    A heartbeat in the future was sent before a clock was set back: its owner would have sent
-    another one.
+    A heartbeat in the future was sent before a clock was set back. Its owner would have sent
+    another one since.
     """
     if row.lease_token is None or abs(now_unix_s - row.heartbeat_unix_s) > row.lease_timeout_s:
         return False
@@ -446,6 +443,7 @@ def _held_by_another(row: Any, now_unix_s: float) -> LeaseError:
         f"run {row.run_id} is driven by process {row.owner_pid} on {row.owner_host}, "
         f"whose last heartbeat was {format_duration(now_unix_s - row.heartbeat_unix_s)} ago",
         next_step=(
-            f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat."
+            f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last"
+            " heartbeat."
         ),
     )

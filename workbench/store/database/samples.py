@@ -1,7 +1,7 @@
-"""Stored data of a run besides its events: machine samples, and the energy of its trials.
+"""Stored data of a run other than events: machine samples and the energy of its trials.
 
-A sample is a text for a node, a moment and a span. Those who write samples know their content and
-how long they are kept. The writer of the run writes them, and anybody may read them.
+A sample is a text for a node, a time and a span. Callers decide on the content of samples and how
+long they are kept. Only the writer of the run can store them, and any process can read them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ class SampleRow(NamedTuple):
     """A stored sample or rollup of a machine."""
 
     span_s: int
-    """Its length in seconds; 0 for a single sample."""
+    """Its length in seconds, or 0 for a single sample."""
     time_unix_s: float
-    """When it began, by the clock of the driver.
-
-    The same for all nodes that were sampled together.
-    """
+    """Its start by the clock of the driver, the same for all nodes of one round."""
     node: str
     payload: str
 
 
 class EnergyRow(NamedTuple):
-    """The energy that a trial used, in joules; None if unknown."""
+    """The energy that a trial used in joules, or None if unknown."""
 
     trial: int
     gpu_j: float | None
@@ -42,12 +39,12 @@ class EnergyRow(NamedTuple):
 def keep_samples(
     writer: RunWriter, new: Collection[SampleRow] = (), used: Collection[EnergyRow] = ()
 ) -> None:
-    """Store samples, and what trials have used so far, all or none.
+    """Store samples, and the energy of trials so far, in one transaction.
 
     Args:
         writer: The writer of the run.
         new: The samples.
-        used: The trials whose sums have changed.
+        used: The energy of the trials for which it has changed.
     """
 
     def work(connection: Connection, run_key: int) -> None:
@@ -68,11 +65,11 @@ def keep_samples(
 def replace_samples(
     writer: RunWriter, before: Mapping[int, tuple[float, float]], new: Collection[SampleRow]
 ) -> None:
-    """Replace samples by others.
+    """Replace samples with others.
 
     Args:
         writer: The writer of the run.
-        before: The moments of each span between which samples are deleted.
+        before: For each span, the start and end of the time whose samples are deleted.
         new: The samples to store instead.
     """
 
@@ -97,9 +94,9 @@ def read_samples(
     Args:
         store: The store.
         run_id: The run.
-        span_s: Those of this length.
-        since_unix_s: None that began before.
-        until_unix_s: None that began then or later.
+        span_s: Only samples of this length.
+        since_unix_s: Only samples that start at this time or later.
+        until_unix_s: Only samples that start before this time.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -109,7 +106,7 @@ def read_samples(
 
 
 def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
-    """Return the newest sample of each node; empty if there is none.
+    """Return the newest sample of each node.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -123,7 +120,7 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
 
 
 def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
-    """Return the energy of a run's trials. Unmetered ones are missing.
+    """Return the energy of a run's metered trials.
 
     Raises:
         RunNotFoundError: If there is no such run.

@@ -1,7 +1,7 @@
 """The store: its runs, their experiments, events, commands and leases.
 
-Labels of runs, machine samples, blocks of events and the removal of runs are separate modules, on
-top of `find`, `fetch` and `transaction`.
+Labels of runs, machine samples, blocks of events and the removal of runs are in separate modules,
+which use `find`, `fetch` and `transaction`.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ _NUM_FIRST = 8
 _IS_ADVICE = sa.exists().where(
     events.c.run_key == runs.c.key, events.c.seq <= _NUM_FIRST, events.c.type == "advice_requested"
 )
-"""Advice begins with the request for it, so only the first events are read."""
+"""A run of advice starts with its request, so only the first events are read."""
 _IS_FAILED_START = (runs.c.state == "failed") & ~sa.exists().where(
     events.c.run_key == runs.c.key, events.c.type == "trial_started"
 )
-"""If no trial was started, there is nothing to look at: the command has shown why."""
+"""A run without trials has nothing to show, and its command has already said why."""
 _MAX_LISTED = 10
-"""How many runs are listed if a name or the start of a run id may mean several."""
+"""How many runs are listed if a name or the start of a run id matches several."""
 
 
 class Store:
-    """The runs of a user or a team, with what happened in them, in one database.
+    """The runs of a user or a team, with all their events, in one database.
 
     Every method may be called from any thread.
     """
 
     def __init__(self, database: Database, artifacts: Artifacts) -> None:
-        """Use an open database. `Store.open` is the usual way.
+        """Use an open database. Usually you call `Store.open` instead.
 
         Args:
             database: A database of the newest schema.
-            artifacts: The place under which each run has its own folder.
+            artifacts: The place in which each run has its own folder.
         """
         self.url = database.url.render_as_string(hide_password=False)
         """The URL with which another process opens it, including its password."""
@@ -81,7 +81,7 @@ class Store:
         """Its place, for messages."""
         self.artifacts = artifacts
         self.database = database
-        """The open database, for other data than runs."""
+        """The open database, for modules that store other data."""
         self._engine = database.engine
         self._notifications = Notifications(database)
         self._deaf_unix_s = -math.inf
@@ -92,9 +92,9 @@ class Store:
         """Open a store. It is created, or its schema updated, if needed.
 
         Args:
-            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
-                user's own.
-            artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
+            url: A SQLAlchemy URL or the path of a SQLite file. None means WORKBENCH_STORE, or the
+                user's default store.
+            artifacts: A path or URL for the files of runs, such as `s3://bucket/runs`. None means
                 WORKBENCH_ARTIFACTS, or a folder next to the SQLite file or in the user's data.
 
         Raises:
@@ -121,17 +121,18 @@ class Store:
         self.close()
 
     def create_run(self, experiment: Experiment, *, run_id: str | None = None) -> str:
-        """Store a new run, waiting for a driver, and the objects embedded in its experiment.
+        """Store a new run that waits for a driver, and the objects embedded in its experiment.
 
         Args:
             experiment: The experiment of the run.
-            run_id: Its id in the store; by default made from the experiment's name and the time.
+            run_id: Its id in the store. By default it is made from the experiment's name and the
+                time.
 
         Returns:
             The run id. Later runs of the same name sort after earlier ones.
 
         Raises:
-            StoreError: If the run id exists already or cannot name a folder.
+            StoreError: If the run id already exists or cannot name a folder.
             ArtifactsError: If the embedded objects cannot be written.
         """
         if run_id is not None:
@@ -147,7 +148,8 @@ class Store:
             "changed_unix_s": now,
             "last_seq": 0,
             "last_command": 0,
-            # Until a driver takes it: while its creator lives, it is not lost.
+            # The creator owns the run until a driver takes it. It is not lost while its creator
+            # lives.
             "owner_pid": os.getpid(),
             "owner_host": socket.gethostname(),
             "owner_process": describe_process(os.getpid()),
@@ -158,7 +160,7 @@ class Store:
             try:
                 with self.transaction() as connection:
                     connection.execute(runs.insert(), {**row, "run_id": chosen})
-                    # Before the commit: a run that can be seen has its objects.
+                    # Before the commit, so that a run that can be seen has its objects.
                     write_objects(self.artifacts.below(chosen), experiment.payloads())
                 return chosen
             except StoreError as error:
@@ -166,7 +168,9 @@ class Store:
                     raise
                 if run_id is not None:
                     raise StoreError(
-                        f"run {run_id} exists already", field="run_id", next_step="Choose another."
+                        f"run {run_id} already exists",
+                        field="run_id",
+                        next_step="Choose another run id.",
                     ) from error
                 ticks += 1
 
@@ -175,12 +179,11 @@ class Store:
 
         Args:
             run_id: A run id, the name of one run, the start of exactly one run id, or "last". The
-                last run is the newest one that tries configurations, without those that failed
-                before their first trial, if there is another. If there are only runs of advice, it
-                is the newest of these.
+                last run is the newest one that is not advice. Runs that failed before their first
+                trial count only if there are no others.
 
         Raises:
-            RunNotFoundError: If there is none, or more than one. Similar ones are listed.
+            RunNotFoundError: If there is no such run, or more than one. Similar ones are listed.
         """
         return self._to_run(self.find(run_id))
 
@@ -188,13 +191,13 @@ class Store:
         """Return the runs, newest first.
 
         Args:
-            limit: How many at most.
+            limit: Maximum number of runs.
         """
         query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
         return [self._to_run(row) for row in self.fetch(query)]
 
     def advice_ids(self) -> frozenset[str]:
-        """Return the ids of the runs that are advice."""
+        """Return the ids of all runs of advice."""
         return frozenset(
             row.run_id for row in self.fetch(sa.select(runs.c.run_id).where(_IS_ADVICE))
         )
@@ -204,7 +207,7 @@ class Store:
 
         Raises:
             RunNotFoundError: If there is no such run.
-            RunError: If the bytes of an embedded object are not those that were stored.
+            RunError: If an embedded object has changed since it was stored.
             StoreError: If this version cannot read the experiment.
         """
         row = self.find(run_id)
@@ -216,7 +219,7 @@ class Store:
                 f"the experiment of run {row.run_id} cannot be read by this version: {error}",
                 next_step="A newer version of the workbench may have written it: update this one.",
             ) from error
-        # Readers of a run need none of the objects. A training reports those that are missing.
+        # Only a training needs the objects, and it reports those that are missing.
         with contextlib.suppress(ArtifactsError):
             objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
             return experiment.with_payloads(objects)
@@ -231,8 +234,7 @@ class Store:
         return self.artifacts.below(self.find(run_id).run_id)
 
     def folder(self, run_id: str) -> Path:
-        """Return where this machine keeps a run's logs, and its artifacts where they lie on this
-        machine.
+        """Return the folder of a run's logs, and of its artifacts if they are local.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -277,7 +279,7 @@ class Store:
         types: Collection[str] | None = None,
         chunk_events: int = _CHUNK_EVENTS,
     ) -> Iterator[list[EventRow]]:
-        """Read the events of a run as plain tuples, in chunks: for a million of them.
+        """Read the events of a run in chunks of plain tuples, which is fast for a million events.
 
         Args:
             run_id: The run.
@@ -288,8 +290,7 @@ class Store:
             chunk_events: Maximum number of events in a chunk. Each chunk is one short read.
 
         Yields:
-            Lists of (seq, type, trial, time in Unix seconds, payload as JSON text), none of them
-            empty.
+            Non-empty lists of (seq, type, trial, time in Unix seconds, payload as JSON text).
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -316,13 +317,12 @@ class Store:
         poll_s: float = 0.2,
         until: Callable[[], bool] | None = None,
     ) -> Iterator[StoredEvent]:
-        """Yield the events of a run as they come, until it is finished or lost.
+        """Yield the events of a run as they arrive, until it is finished or lost.
 
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            poll_s: Seconds between polls, or more while nothing happens if the database sends
-            notifications.
+            poll_s: Seconds between polls. It may be longer if the database sends notifications.
             until: Called whenever there is nothing new. Following stops when it returns true.
 
         Raises:
@@ -331,7 +331,8 @@ class Store:
         run_id = self.find(run_id).run_id
         with self.listen() as listener:
             while True:
-                # The state first: a finished run adds only outcomes of its last alerts.
+                # The state is read before the events, so no event of a finished run is missed. Only
+                # the outcomes of its last alerts may follow.
                 run = self.run(run_id)
                 if run.last_seq > after:
                     for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
@@ -347,7 +348,7 @@ class Store:
                 listener.wait(poll_s)
 
     def listen(self) -> Listener:
-        """Wait for new events of any run, with what this returns and until that is closed."""
+        """Return a listener that waits for new events of any run until it is closed."""
         return self._notifications.listen()
 
     def command(self, run_id: str, kind: str, arguments: Mapping[str, Any]) -> int:
@@ -411,7 +412,7 @@ class Store:
             run_id: The run.
             owner_pid: The process that will write.
             owner_host: The name of its machine.
-            lease_timeout_s: Seconds without a sign of life after which another may take over.
+            lease_timeout_s: Seconds without a heartbeat after which another process may take over.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -426,7 +427,7 @@ class Store:
         )
 
     def is_driven(self, run_id: str) -> bool:
-        """Return whether a live process holds the lease of a run, as far as can be known here.
+        """Return whether a process that may be alive holds the lease of a run.
 
         Args:
             run_id: The run.
@@ -442,14 +443,14 @@ class Store:
         Raises:
             RunNotFoundError: If there is none, or more than one.
         """
-        # No run has such a name, but no database could even be queried for it.
+        # Some texts, such as NUL characters, cannot even be used in a query.
         run_id = storable_name(run_id)
         matching = self._matching(run_id)
         if len(matching) == 1:
             return matching[0]
         if matching:
             is_name = matching[0].name == run_id
-            step = "Give more of the run id."
+            step = "Give more characters of the run id."
             if is_name:
                 step = "Give a run id, or last for the newest run."
             raise RunNotFoundError(
@@ -478,7 +479,7 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Return a connection whose changes are stored at the end, all or none.
+        """Return a connection whose changes are committed at the end of the block, all or none.
 
         Raises:
             StoreUnavailableError: If the store cannot be written just now.
@@ -487,7 +488,7 @@ class Store:
             yield connection
 
     def _matching(self, run_id: str) -> list[Any]:
-        """Return the rows that a run id, a name, the start of a run id or "last" may mean."""
+        """Return the rows that match a run id, a name, the start of a run id or "last"."""
         query = sa.select(*_ROW_COLUMNS)
         if run_id in NEWEST:
             newest = query.order_by(runs.c.key.desc()).limit(1)
@@ -517,18 +518,18 @@ class Store:
 
 
 class _Renewals:
-    """When this process saw the heartbeat of each run change last, by a clock that nobody can set.
+    """When this process last saw the heartbeat of each run change, by the monotonic clock.
 
-    A heartbeat is a time of day, so a driver seems silent, or to come from the future, in the
-    moment in which the clock of a machine is set. A process that has watched it knows better.
+    A heartbeat is a time of day. If the clock of a machine is set, a live driver seems to be
+    silent, or its heartbeat is in the future. A process that has watched it change knows better.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without any."""
         self._seen: dict[int, tuple[float | None, float | None]] = {}
 
     def saw(self, row: Any) -> bool:
-        """Take the row of a run, and return whether its lease was renewed within its timeout.
+        """Note the row of a run, and return whether its lease was renewed within its timeout.
 
         Args:
             row: The row, as it is now.

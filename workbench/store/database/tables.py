@@ -1,4 +1,4 @@
-"""The tables of the newest schema. The way to it is in migrations/."""
+"""The tables of the newest schema. `migrations/` updates older ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sqlalchemy import (
 from typing_extensions import Unpack
 
 SCHEMA_VERSION = "0005"
-# A name of our own: a database server may hold the tables of other programs that use alembic too.
+# Not alembic's default name: other programs that use alembic may share the database.
 VERSION_TABLE = "workbench_schema"
 
 metadata = MetaData()
 
-# The other tables identify the run by a small integer: a run has millions of rows there.
+# Other tables refer to a run by this small integer, because a run has up to millions of rows there.
 runs = Table(
     "runs",
     metadata,
@@ -38,7 +38,7 @@ runs = Table(
     Column("created_unix_s", Double, nullable=False),
     Column("state", String(16), nullable=False),
     Column("changed_unix_s", Double, nullable=False),
-    # Always 0, because the events know it. Older versions of SQLite cannot drop a column.
+    # Always 0: it is computed from the events. Older versions of SQLite cannot drop a column.
     Column("last_seq", BigInteger, nullable=False),
     Column("last_command", Integer, nullable=False),
     Column("lease_token", String(32)),
@@ -47,7 +47,7 @@ runs = Table(
     Column("owner_pid", Integer),
     Column("owner_host", String(255)),
     Column("owner_process", String(120)),
-    # The labels that users give to the run, whichever process drives it.
+    # Labels, which users may change at any time.
     Column("tags", Text),
     Column("notes", Text),
     Column("pinned_unix_s", Double),
@@ -64,7 +64,8 @@ events = Table(
     Column("type", String(40), nullable=False),
     Column("trial", Integer),
     Column("payload", Text, nullable=False),
-    # Rows lie in the order in which they are read, and an insert touches one tree instead of two.
+    # Rows are stored in the order in which they are read, and an insert changes one B-tree, not
+    # two.
     sqlite_with_rowid=False,
 )
 
@@ -92,8 +93,8 @@ samples = Table(
     "samples",
     metadata,
     Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
-    # Those of one length lie in the order of time: the newest are read, and the oldest thinned, at
-    # an end.
+    # Samples of one length are stored in order of time, so reading the newest and deleting the
+    # oldest is fast.
     Column("span_s", Integer, primary_key=True, autoincrement=False),
     Column("time", Double, primary_key=True, autoincrement=False),
     Column("node", String(80), primary_key=True),
@@ -127,7 +128,7 @@ def last_seq_of(run_key: Any) -> sa.ColumnElement[int]:
 def select_events(
     run_key: int, trial: int | None, types: Collection[str] | None
 ) -> sa.Select[Unpack[tuple[Any, ...]]]:
-    """Return the query of the next `chunk` events of a run after `after`, in their order."""
+    """Return the query for the next `chunk` events of a run after `after`, in their order."""
     c = events.c
     query: sa.Select[Unpack[tuple[Any, ...]]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))

@@ -1,4 +1,4 @@
-"""Resolves the address of a database, and hides passwords for display."""
+"""Resolve the address of a database, and hide passwords for display."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from workbench.foundation.errors import StoreError
 VARIABLE = "WORKBENCH_STORE"
 _ALLOWED = "the path of a SQLite file, or postgresql://USER@HOST/DATABASE"
 _OF_SQLITE = ("-wal", "-shm", ".lock")
-"""Endings of the files next to that of a store."""
+"""Endings of the files next to a SQLite store."""
 _POSTGRESQL = ("postgresql", "postgres")
 _DRIVER = "postgresql+psycopg"
-# Up to the last @ of the address, because a password may hold one, or a slash, that was not
+# Up to the last @ of the address, because a password may contain an @ or a slash that is not
 # escaped.
 _PASSWORD = re.compile(r"(://[^:@/?#]*):(?:[^/?]*|[^@]*)@")
 _PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
@@ -34,17 +34,18 @@ def user_data_folder() -> Path:
 
 def usual_artifacts(url: URL) -> Path:
     """Return the default place of the files of runs."""
-    beside_it = url.get_backend_name() == "sqlite"
-    return (Path(str(url.database)).parent if beside_it else user_data_folder()) / "artifacts"
+    if url.get_backend_name() == "sqlite":
+        return Path(str(url.database)).parent / "artifacts"
+    return user_data_folder() / "artifacts"
 
 
 def hide_password(url: str) -> str:
-    """Return the URL of a database as it may be shown."""
+    """Return the URL of a database with its password hidden."""
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
 def is_shared(url: str) -> bool:
-    """Return whether a store is a database server, which other machines reach as well."""
+    """Return whether a store is a database server, which other machines can also reach."""
     return not url.startswith("sqlite")
 
 
@@ -55,54 +56,56 @@ def without_password(url: URL) -> tuple[str, bool]:
     }
     kept = URL.create(
         url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
-    )  # `set` takes None for "as it is"
+    )  # not `url.set`, which keeps the password if it gets None
     shown = kept.render_as_string(hide_password=False)
     return shown, url.password is not None or kept.query != url.query
 
 
-def as_typed(given: str) -> str:
-    """Return a store address to type again, without its password; see PGPASSWORD or ~/.pgpass."""
-    if "://" in given:
-        return without_password(sa.make_url(given))[0]
-    return given
+def as_typed(address: str) -> str:
+    """Return a store's address to type again, without its password."""
+    if "://" in address:
+        return without_password(sa.make_url(address))[0]
+    return address
 
 
 def name_driver(url: str) -> str:
-    """Return the URL of a database with the driver that is used where it names none."""
-    backend, separator, rest = url.partition("://")
+    """Return the URL of a database, with psycopg as the driver for PostgreSQL."""
+    backend, separator, location = url.partition("://")
     if backend in _POSTGRESQL:
-        return f"{_DRIVER}{separator}{rest}"
+        return f"{_DRIVER}{separator}{location}"
     return url
 
 
 def describe(url: URL) -> str:
-    """Return where a database is, as people write it and without its password."""
+    """Return the address of a database as people write it, without its password."""
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     return hide_password(url.set(drivername=url.get_backend_name()).render_as_string())
 
 
-def resolve_url(given: str | None) -> URL:
+def resolve_url(address: str | None) -> URL:
     """Resolve the URL of a database.
 
     Args:
-        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the
+        address: A SQLAlchemy URL or the path of a SQLite file. None means WORKBENCH_STORE or the
             default.
 
     Returns:
-        The URL; for a SQLite file, with its absolute path.
+        The URL. A SQLite file has its absolute path.
 
     Raises:
-        StoreError: If it is not a URL or a file, or for another kind of database.
+        StoreError: If it is not a URL or a file, or the kind of database is not supported.
     """
-    text = given or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
+    text = address or os.environ.get(VARIABLE) or str(user_data_folder() / "store.sqlite")
     if "://" not in text:
         text = f"sqlite:///{text}"
     try:
         url = sa.make_url(name_driver(text))
     except (ArgumentError, ValueError) as error:  # a port that is not a number
         raise StoreError(
-            f"{hide_password(text)!r} does not name a store", field="store", allowed=_ALLOWED
+            f"{hide_password(text)!r} is not the address of a store",
+            field="store",
+            allowed=_ALLOWED,
         ) from error
     if url.get_backend_name() == "postgresql" and url.drivername != _DRIVER:
         raise StoreError(
@@ -120,26 +123,26 @@ def resolve_url(given: str | None) -> URL:
         )
     if url.database in (None, "", ":memory:"):
         raise StoreError(
-            "a store in memory cannot be shared by the processes of a run",
+            "the processes of a run cannot share a store in memory",
             field="store",
             allowed=_ALLOWED,
         )
     return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
 
 
-def check_exists(given: str | None) -> None:
-    """Reject a given SQLite file that is a folder or does not exist; opening would create it.
+def check_exists(address: str | None) -> None:
+    """Raise an error if a SQLite file does not exist, because opening would create it.
 
     Args:
-        given: The argument of `resolve_url`. A user's default store need not exist.
+        address: The argument of `resolve_url`. The user's default store need not exist.
 
     Raises:
         StoreError: If it is a folder, or does not exist. Files of similar names are listed.
     """
-    named = given or os.environ.get(VARIABLE)
-    if not named:
+    chosen = address or os.environ.get(VARIABLE)
+    if not chosen:
         return
-    url = resolve_url(named)
+    url = resolve_url(chosen)
     path = Path(str(url.database))
     if url.get_backend_name() != "sqlite" or path.is_file():
         return
@@ -155,8 +158,8 @@ def check_exists(given: str | None) -> None:
     ]
     near = difflib.get_close_matches(path.name, names)
     raise StoreError(
-        f"there is no store at {path}{'' if given else f' (from {VARIABLE})'}",
+        f"there is no store at {path}{'' if address else f' (from {VARIABLE})'}",
         field="store",
         allowed=[str(path.with_name(name)) for name in near],
-        next_step="Check the path. A sweep that is started there creates it.",
+        next_step="Check the path. The first sweep that uses it creates it.",
     )

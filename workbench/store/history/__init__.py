@@ -1,4 +1,4 @@
-"""The history of a run, built from its events: its state, its trials and the best of them.
+"""The history of a run, built from its events: its state, its trials and the best trial.
 
 A history is a projection: the same events always give the same history. It keeps one small record
 per trial and no curves.

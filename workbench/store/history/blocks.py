@@ -1,11 +1,11 @@
-"""A stretch of stored events as one block of bytes: reports as columns by trial, others as JSON.
+"""Write a range of stored events as one block: reports as columns by trial, the others as JSON.
 
-Reading a block takes a tenth of the time of parsing its events, and yields the same. The store
-keeps blocks, and the driver makes them in time.
+Reading a block gives the same result as parsing its events, in a tenth of the time. The store keeps
+blocks, and the driver decides when to make them.
 
-A block starts with the length of its header, in four bytes, and the header. The header is JSON, and
-lists type and length of every array that follows, in their order. A column whose numbers are all
-the same is one number.
+A block starts with the length of its header, in four bytes, followed by the header. The header is
+JSON, and lists the type and length of every array that follows, in their order. A column with one
+number everywhere is stored as one number.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ def encode_block(rows: Sequence[Sequence[Any]]) -> bytes | None:
     """Write rows of a store as a block.
 
     Args:
-        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the
-            event.
+        rows: Tuples of (seq, type, trial, time_unix_s, payload). The payload is the JSON text of
+            the event.
 
     Returns:
-        The block; None where the reports are so few that it would not be read more quickly than the
-        rows.
+        The block, or None if there are so few reports that reading the rows is as fast.
     """
     if not are_many_reports(rows):
         return None
@@ -55,7 +54,7 @@ def encode_block(rows: Sequence[Sequence[Any]]) -> bytes | None:
     trials = np.array([trial for trial, _ in reports])
     order = np.argsort(trials, kind="stable")
     columns = columns.at(order)
-    found, counts = np.unique(trials, return_counts=True)
+    reporting, counts = np.unique(trials, return_counts=True)
     others, texts, place = [], [], 0
     for seq, kind, trial, _, payload in rows:
         if kind == "trial_reported":
@@ -77,14 +76,14 @@ def encode_block(rows: Sequence[Sequence[Any]]) -> bytes | None:
             "last_unix_s": rows[-1][3],
             "others": others,
             "columns": names,
-            "trials": found.tolist(),
+            "trials": reporting.tolist(),
             "counts": counts.tolist(),
         }
     )
 
 
 def decode_block(block: bytes) -> ReadRows | None:
-    """Read what `encode_block` wrote; None if another version wrote it, in another form."""
+    """Read a block of `encode_block`, or return None if another version wrote it."""
     end = _LENGTH_BYTES + int.from_bytes(block[:_LENGTH_BYTES], "little")
     header: dict[str, Any] = json.loads(block[_LENGTH_BYTES:end])
     if header["version"] != VERSION:
@@ -116,7 +115,7 @@ def decode_block(block: bytes) -> ReadRows | None:
 
 
 class _Writer:
-    """Arrays in a row, each as the shortest type that holds its numbers exactly."""
+    """Writes arrays one after another, each with the shortest type that keeps its numbers exact."""
 
     def __init__(self) -> None:
         self._arrays: list[tuple[str, int]] = []
@@ -128,7 +127,7 @@ class _Writer:
         self._parts.append(kept.tobytes())
 
     def add_column(self, name: str, column: NumberColumn) -> tuple[str, bool | None]:
-        """Add a column; return its name, and whether all numbers are known (None for some)."""
+        """Add a column, and return its name and whether all, some (None) or none are known."""
         known = column.is_known
         if not known.any():
             return name, False
@@ -144,7 +143,7 @@ class _Writer:
 
 
 class _Reader:
-    """The arrays of a block, in their order."""
+    """Reads the arrays of a block in their order."""
 
     def __init__(self, block: bytes, offset: int, arrays: Sequence[tuple[str, int]]) -> None:
         self._block, self._offset, self._arrays = block, offset, iter(arrays)
@@ -171,7 +170,7 @@ class _Reader:
 
 def _shortest(array: NDArray[Any]) -> NDArray[Any]:
     if len(array) > 1 and array.dtype.kind == "f":
-        # By their bits: a number that is not one equals itself here.
+        # Compared as bits, because NaN does not equal itself.
         if np.all(array.view(np.int64) == array[:1].view(np.int64)):
             return array[:1].astype("<f8")
         with np.errstate(over="ignore"):

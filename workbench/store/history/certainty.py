@@ -1,11 +1,11 @@
-"""How certain the best result of a run is, and what to expect when it is trained again.
+"""Estimate how certain the best result of a run is, and what to expect if it is trained again.
 
-The best of many results was lucky as well as good, so it is better than its configuration on
-average. Trainings of one configuration that differ only by their seed show how large the luck is. A
-score on few samples is also rough, and the best of many scores on the same samples is too good.
+The best of many results was lucky as well as good, so it is better than its configuration is on
+average. Trainings of one configuration with different seeds show how large the luck is. A score on
+few samples is also inexact, and the best of many scores on the same samples is too good.
 
-The results are in words, which the terminal, the panel, the report and Python show. The study
-chooses configurations to train again; the statistics are here.
+This module has the statistics and describes the results in sentences, which the terminal, the
+panel, the report and Python show. The study chooses the configurations to train again.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from workbench.store.history.standings import RankedTrials
 from workbench.store.history.trial import Trial
 
 INTERVAL = 0.9
-"""The probability with which the expected value lies in its interval."""
+"""The probability that the expected value is in its interval."""
 _NUM_CONFIRMED = 3
-"""How many of the best are trained again where the experiment does not say."""
+"""How many of the best configurations to suggest for training again."""
 MIN_DEGREES = 3
-"""Degrees of freedom of the noise before a configuration leaves the race.
+"""Degrees of freedom that the noise needs before a configuration can leave the race.
 
-Two values may agree by chance.
+With fewer, two values may agree by chance.
 """
 CERTAINTY = 0.95
-"""The probability with which the interval of a rate holds the rate on all data of its kind."""
+"""The probability that the interval of a rate contains the rate on all data of this kind."""
 NUM_VALIDATION = "num_val_samples"
-"""The value with which a function or a program reports its number of validation samples."""
+"""The metric by which a function or program reports its number of validation samples."""
 NUM_TEST = "num_test_samples"
-"""The same of the samples that it tests on."""
+"""The metric by which a function or program reports its number of test samples."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Noise:
 
     Attributes:
         variance: Variance of their values.
-        num_degrees: Degrees of freedom of that estimate; at least 1.
+        num_degrees: Degrees of freedom of that estimate, at least 1.
     """
 
     variance: float
     num_degrees: int
 
     def chance_greater(self, first: Sequence[float], second: Sequence[float]) -> float:
-        """Return the probability that the mean that `first` was drawn from is the greater one.
+        """Return the probability that `first` comes from the configuration with the greater mean.
 
         Args:
             first: Values of one configuration.
@@ -75,9 +75,7 @@ class Noise:
         return float(stdtr(self.num_degrees, difference / error))
 
     def half_width(self, variance: float) -> float:
-        """Return half the width of the interval around an estimate of a variance that follows from
-        this.
-        """
+        """Return half the width of the interval around an estimate with this variance."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.num_degrees, (1 + INTERVAL) / 2)) * math.sqrt(variance)
@@ -90,7 +88,7 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
         groups: The values of each configuration.
 
     Returns:
-        The variance within configurations, pooled; None where none was trained twice.
+        The pooled variance within configurations, or None if none was trained twice.
     """
     num_degrees = sum(len(values) - 1 for values in groups if values)
     if num_degrees < 1:
@@ -102,12 +100,12 @@ def noise_of(groups: Sequence[Sequence[float]]) -> Noise | None:
 
 
 def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> tuple[float, float]:
-    """Return the expected value of one of several noisy means, given all of them.
+    """Return the expected value of one of several noisy means, shrunk towards all of them.
 
     Args:
         means: The observed means.
         variances: The variance of the noise in each of them, all above 0.
-        chosen: Which of them; it may have been chosen because it is extreme.
+        chosen: The index of the mean. It may have been chosen because it is the best.
 
     Returns:
         The expected value and its variance.
@@ -116,6 +114,8 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
     DerSimonian and Laird, Meta-analysis in clinical trials, 1986 (variance between means of unequal
     precision).
     """
+    # The variance between configurations by the moments of DerSimonian and Laird: what the weighted
+    # spread of the means exceeds its expectation by, if they differed only by noise.
     weights = [1 / variance for variance in variances]
     total = math.fsum(weights)
     middle = math.fsum(weight * mean for weight, mean in zip(weights, means, strict=True)) / total
@@ -124,6 +124,7 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
     ) - (len(means) - 1)
     scale = total - math.fsum(weight**2 for weight in weights) / total
     between = max(0.0, spread / scale) if scale > 0 else 0.0
+    # The best mean is moved towards the common middle, by the share of its variance that is noise.
     weights = [1 / (variance + between) for variance in variances]
     middle = math.fsum(
         weight * mean for weight, mean in zip(weights, means, strict=True)
@@ -131,7 +132,7 @@ def shrink(means: Sequence[float], variances: Sequence[float], chosen: int) -> t
     lost = variances[chosen] / (between + variances[chosen])
     distance = means[chosen] - middle
     variance = (1 - lost) * variances[chosen] + lost**2 / math.fsum(weights)
-    # How far the means really differ is an estimate too; it is worse where they are few.
+    # The variance between means is also an estimate, and a poor one if there are few means.
     variance += 2 / max(1, len(means) - 3) * (lost * distance) ** 2
     return means[chosen] - lost * distance, variance
 
@@ -159,7 +160,7 @@ class Certainty:
     chance: float
 
     def describe(self) -> str:
-        """Return it as a sentence without its full stop."""
+        """Return it as sentences without the last full stop."""
         interval = format_range(self.low, self.high, format_number)
         basis = "corrected for being the best of many"
         if self.is_retrained:
@@ -175,17 +176,17 @@ class Certainty:
         if self.is_retrained:
             others += f" that {counted_noun(self.num_compared, 'was', 'were')} trained again"
         if self.chance <= 0.5:
-            return f"{expected}; the ranking is open: {others} may be as good"
+            return f"{expected}. The ranking is open: {others} may be as good"
         percent = min(99, math.floor(100 * self.chance))
-        return f"{expected}; at least {percent} % sure that it is better than {others}"
+        return f"{expected}. It is better than {others} with at least {percent} % certainty"
 
 
 def certainty_of(history: RankedTrials) -> Certainty | None:
     """Return how certain the best configuration of a run is.
 
     Configurations that were trained again after the search are compared only with each other, and
-    their earlier results do not count for the expected value. The chance adds up the probabilities
-    that each of the others is better (Bonferroni), so it is a lower bound.
+    their earlier results do not count for the expected value. The chance is a lower bound: the
+    probabilities that each of the others is better are added up (Bonferroni).
 
     Args:
         history: The run.
@@ -205,14 +206,14 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
     of_best = groups.pop(best.configuration)
     later = [value for repeat, value in of_best.items() if repeat >= num_first]
     least = num_first + 1 if later else 1
-    rivals = {number: values for number, values in groups.items() if len(values) >= least}
+    compared = {number: values for number, values in groups.items() if len(values) >= least}
     values = list(of_best.values())
     if later:
         expected, variance = fmean(later), noise.variance / len(later)
     elif noise.variance > 0:
         all_values = [values, *(list(others.values()) for others in groups.values())]
-        means = [fmean(values_of_one) for values_of_one in all_values]
-        variances = [noise.variance / len(values_of_one) for values_of_one in all_values]
+        means = [fmean(repeats) for repeats in all_values]
+        variances = [noise.variance / len(repeats) for repeats in all_values]
         expected, variance = shrink(means, variances, 0)
     else:
         expected, variance = fmean(values), 0.0
@@ -221,7 +222,7 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         noise.chance_greater(
             [sign * value for value in values], [sign * value for value in others.values()]
         )
-        for others in rivals.values()
+        for others in compared.values()
     ]
     half = noise.half_width(variance)
     return Certainty(
@@ -232,31 +233,32 @@ def certainty_of(history: RankedTrials) -> Certainty | None:
         high=expected + half,
         num_trainings=len(later or values),
         is_retrained=bool(later),
-        num_compared=len(rivals),
+        num_compared=len(compared),
         chance=max(0.0, 1.0 - math.fsum(1.0 - chance for chance in chances)),
     )
 
 
 def describe_luck(history: RankedTrials) -> str | None:
-    """Return how certain the best result is, as sentences without the last full stop.
+    """Describe how certain the best result is, as sentences without the last full stop.
 
-    First comes the number of its samples, and its score on data that chose nothing; then whether it
-    may be best only by its seed. If no configuration was trained twice, the noise is unknown. Then
-    the text says how far the best one leads, and what it costs to learn whether it was lucky.
+    The text starts with the number of samples, and the score on test data. Then it says whether the
+    result may be the best only because of its seed. If no configuration was trained twice, the
+    noise is unknown. The text then says how far the best one leads, and what it costs to find out
+    whether it was lucky.
 
     Args:
         history: The run.
 
     Returns:
-        None if nothing can be said: with several objectives or a result of AutoML; and if the
-        samples are unknown, with fewer than two complete configurations, or trials that continue
-        each other.
+        None if nothing can be said. That is the case with several objectives and for a result of
+        AutoML. If the number of samples is unknown, it is also the case with fewer than two
+        complete configurations and if trials continue each other.
     """
     return ". ".join(certainty_lines(history)) or None
 
 
 def certainty_lines(history: RankedTrials) -> list[str]:
-    """Return what `describe_luck` does as a list, for views with a line for each sentence or two.
+    """Return the text of `describe_luck` as a list of lines.
 
     Args:
         history: The run.
@@ -286,15 +288,15 @@ def _describe_seeds(history: RankedTrials) -> str | None:
         f" {format_number(abs(value - second))}"
     )
     if value == second:
-        lead = f"The second best has {format_number(second)}, too"
-    if experiment.confirm.best:  # the run was not there yet, or ended before it
+        lead = f"The second best also has {format_number(second)}"
+    if experiment.confirm.best:  # the run has not come to it yet, or ended before
         return f"{lead}. Each configuration was trained once, so this may be luck"
     num_best = min(_NUM_CONFIRMED, len(groups) + 1)
     num = num_best * (experiment.confirm.trainings - experiment.repeats)
     times_s = [trial.duration_s for trial in history.in_state("complete") if trial.duration_s]
     duration = f", about {format_duration(num * median(times_s))} of training" if times_s else ""
     return (
-        f"{lead}. Each configuration was trained once, so this may be luck: confirm.best={num_best}"
+        f"{lead}. Each configuration was trained once, so this may be luck. confirm.best={num_best}"
         f" would train the best {num_best} again, with at most"
         f" {format_count(num, 'training')}{duration}"
     )
@@ -303,7 +305,7 @@ def _describe_seeds(history: RankedTrials) -> str | None:
 def _trainings(history: RankedTrials) -> dict[int, dict[int, float]]:
     """Return the values of the complete, feasible trials, by configuration and repeat.
 
-    Trials of another version of the code than the best one measured another function.
+    Only trials with the same version of the code as the best one are comparable.
     """
     metric, best = history.objectives[0].metric, history.best()
     trainings: dict[int, dict[int, float]] = {}
@@ -322,13 +324,13 @@ def survivors(
 ) -> list[int]:
     """Return the configurations that may still be the best, after a round of trainings.
 
-    The error is divided over the others and over the rounds, so that the best one stays with at
-    least the probability `certainty` over the whole race.
+    The allowed error is divided among the other configurations and the rounds. Over the whole race,
+    the best one then stays with a probability of at least `certainty`.
 
     Args:
-        groups: Values of each configuration of the race, larger is better, by its number.
-        racing: Those that have not left it; each has a value.
-        certainty: The probability with which the race is right, from 0 to 1.
+        groups: Values of each configuration of the race, by its number. Larger is better.
+        racing: The configurations that have not left the race. Each has at least one value.
+        certainty: The probability that the race keeps the best configuration, from 0 to 1.
         num_rounds: How many rounds the race may have.
 
     Source: Maron and Moore, Hoeffding races, 1994, with Student's distribution instead of
@@ -349,7 +351,7 @@ def survivors(
 def _has_population(experiment: Experiment) -> bool:
     try:
         return experiment.sampler.kind.is_population
-    except WorkbenchError:  # its package is gone, and the run can be read all the same
+    except WorkbenchError:  # the sampler's package is gone, but the run can still be read
         return False
 
 
@@ -360,11 +362,11 @@ def rate_interval(
 
     Args:
         rate: The share that was measured, from 0 to 1.
-        num_samples: On how many independent samples, at least 1.
-        certainty: The probability with which the interval holds the share on all data of this kind.
+        num_samples: Number of independent samples, at least 1.
+        certainty: The probability that the interval contains the share on all data of this kind.
 
     Returns:
-        Its lower and its upper end, both from 0 to 1.
+        The lower and the upper end, both from 0 to 1.
 
     Source: Wilson, Probable inference, the law of succession, and statistical inference, 1927.
 
@@ -385,11 +387,11 @@ def rate_interval(
 
 
 def describe_rate(rate: float, num_samples: int) -> str:
-    """Return the interval around a share of samples in words.
+    """Describe the interval around a share of samples.
 
     Args:
         rate: The share that was measured, from 0 to 1.
-        num_samples: On how many independent samples, at least 1.
+        num_samples: Number of independent samples, at least 1.
     """
     low, high = rate_interval(rate, num_samples)
     ends = [format_number(_outwards(low, math.floor)), format_number(_outwards(high, math.ceil))]
@@ -403,8 +405,8 @@ def describe_evidence(history: RankedTrials) -> list[str]:
         history: The run.
 
     Returns:
-        Nothing if nothing is complete, with several objectives, and for a result of AutoML or of a
-        compression, which have their own test.
+        The sentences. There are none if no trial is complete, with several objectives, and for a
+        result of AutoML or of a compression, which have their own test.
     """
     best = history.best()
     if best is None or len(history.objectives) > 1 or history.result is not None:
@@ -428,7 +430,7 @@ def _of_validation(history: RankedTrials, best: Trial, metric: str) -> str | Non
 
 
 def _of_test(history: RankedTrials, best: Trial, metric: str) -> str | None:
-    """Return the score on samples by which nothing was chosen."""
+    """Describe the score on test samples, which did not influence any choice."""
     name = f"test_{metric.removeprefix('val_')}"
     values = [
         trial.test_values.get(name, trial.values.get(name)) for trial in history.repeats_of(best)
@@ -439,14 +441,14 @@ def _of_test(history: RankedTrials, best: Trial, metric: str) -> str | None:
     value = math.fsum(known) / len(known)
     num_samples = _count(best, best.num_test, NUM_TEST)
     of = "test samples" if num_samples is None else format_count(num_samples, "test sample")
-    tested = f"On {of}, which chose nothing, {name} is {format_number(value)}"
+    tested = f"On {of}, which were not used to choose it, {name} is {format_number(value)}"
     if num_samples is not None and _is_rate(history, metric, value):
         return f"{tested}: {describe_rate(value, num_samples)}"
     return tested
 
 
 def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
-    """Return a warning that the best of many scores is too good, unless it was tested otherwise."""
+    """Warn that the best of many scores is too good, if there is no test score."""
     num_compared = len(
         {
             trial.configuration
@@ -456,27 +458,27 @@ def _of_choice(history: RankedTrials, best: Trial, metric: str) -> str | None:
     )
     if num_compared < 2 or not _is_measured(history, metric):
         return None
-    # It may be measured on no samples at all.
+    # Without a number of samples, the metric may not be measured on samples at all.
     if _count(best, best.num_validation, NUM_VALIDATION) is None:
         return None
     return (
-        f"The same samples chose it among {num_compared}, so expect a somewhat worse score on new"
-        " data, and no test samples say by how much"
+        f"It was the best of {num_compared} on the same samples, so expect a somewhat worse score"
+        " on new data. Test samples would show how much worse"
     )
 
 
 def _is_measured(history: RankedTrials, metric: str) -> bool:
-    """Return whether a metric is measured on samples, unlike the cost of a model."""
+    """Return whether a metric is measured on samples, which the costs of a model are not."""
     if not history.experiment.trains_model:
         return True
     return metric.startswith("val_")
 
 
 def _is_rate(history: RankedTrials, metric: str, value: float) -> bool:
-    """Return whether a value is the share of samples of which something is true.
+    """Return whether a value is a share of samples, such as an accuracy.
 
-    Of a training by the workbench, the training says so. What a function or a program calls an
-    accuracy is taken for one where it says on how many samples, and the value can be a share.
+    A training by the workbench says so itself. For a function or a program, it follows from the
+    name of the metric, if the value can be a share.
     """
     if not 0.0 <= value <= 1.0:
         return False
@@ -487,7 +489,7 @@ def _is_rate(history: RankedTrials, metric: str, value: float) -> bool:
 
 
 def _count(trial: Trial, known: int | None, reported: str) -> int | None:
-    """Return a number of samples, from the training or as a function has reported it."""
+    """Return a number of samples, as the training knows it or a function has reported it."""
     if known:
         return known
     value = trial.value_of(reported)

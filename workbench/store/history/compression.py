@@ -1,7 +1,7 @@
-"""The answer of a run that compresses a trained model: which trial to deploy, and why not others.
+"""Give the answer of a run that compresses a model: which trial to deploy, and why not the others.
 
-A compression is an ordinary run. The options of its train function hold the original trial, and its
-constraints keep slower or worse results from being the best trial.
+A compression is an ordinary run. The options of its train function contain the original trial, and
+its constraints keep slower or worse results from being the best trial.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = (
 )
 """The options of a train function that describe the original trial."""
 NOT_SEARCHED = "not_searched"
-"""The option that says in words which ways do not fit the model."""
+"""The option that describes which ways do not fit the model."""
 DEVICE = "device"
-"""The option with the machine on which latencies are measured, if that is another one."""
+"""The option with the device on which latencies are measured, if it is another machine."""
 _UNCHANGED = "no compression"
 RATIO = "latency_ratio"
 RATIO_HERE = "latency_ratio_here"
@@ -38,9 +38,9 @@ class Compressed:
     """The answer of a compression.
 
     Attributes:
-        recommended: The trial to deploy; None where the base stays the best.
-        words: The verdict, as a sentence.
-        lost: Why each of the other trials is not recommended, by its number.
+        recommended: The trial to deploy, or None if the original stays the best.
+        words: The verdict as text.
+        lost: Why each other trial is not recommended, by its number.
     """
 
     recommended: Trial | None
@@ -54,7 +54,7 @@ def is_compression(experiment: Experiment) -> bool:
 
 
 def base_of(experiment: Experiment) -> dict[str, Any]:
-    """Return the original of a compression: its run, trial, metric, and the metric's value."""
+    """Return the original of a compression: its run, trial, metric and the metric's value."""
     assert experiment.train is not None
     return {
         name: experiment.train.options[name]
@@ -63,10 +63,7 @@ def base_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def base_values(experiment: Experiment) -> tuple[float, ...] | None:
-    """Return the objectives of the model that a compression began with.
-
-    None for another experiment.
-    """
+    """Return the objectives of a compression's original model, or None for other experiments."""
     if not is_compression(experiment):
         return None
     base = base_of(experiment)
@@ -104,19 +101,16 @@ def compressed(history: History) -> Compressed:
     base = base_of(history.experiment)
     name = f"trial {base[BASE_TRIAL]} of {base[BASE_RUN]}"
     if best is None:
-        words = f"keep {name} as it is: no trial is faster within the limits"
+        words = f"keep {name}: no trial is faster within the limits"
         if (nearest := _nearest(history)) is not None:
-            words += (
-                f"; of those tried, trial {nearest.number} comes nearest:"
-                f" {_why_lost(history, nearest, None)}"
-            )
+            words += f". Trial {nearest.number} comes nearest: {_why_lost(history, nearest, None)}"
         if not history.trials:
             words = "no trial has been measured yet"
         elif not history.in_state("complete"):
             words = "no trial could be measured"
     else:
         where = device_of(history.experiment)
-        words = f"{_gain(best, where)}: trial {best.number} is recommended instead of {name}"
+        words = f"trial {best.number} is recommended instead of {name}: {_gain(best, where)}"
     lost = {
         trial.number: why
         for trial in history.trials.values()
@@ -126,16 +120,13 @@ def compressed(history: History) -> Compressed:
 
 
 def _nearest(history: History) -> Trial | None:
-    """Return the trial that misses the limits by the least, one that is faster first.
-
-    The base is none.
-    """
+    """Return the trial that misses the limits by the least. Faster trials come first."""
     faster, *others = history.experiment.constraints
-    found = [
+    compressed_trials = [
         trial for trial in history.in_state("complete") if describe_way(trial.params) != _UNCHANGED
     ]
     return min(
-        found,
+        compressed_trials,
         key=lambda trial: (
             not keeps(faster, trial.values),
             excess_of([faster, *others], trial.values),
@@ -145,10 +136,7 @@ def _nearest(history: History) -> Trial | None:
 
 
 def device_of(experiment: Experiment) -> str | None:
-    """Return the machine on which a compression measures latencies.
-
-    None for that where its trials run.
-    """
+    """Return the device on which a compression measures latencies, or None for this machine."""
     if experiment.train is None or experiment.train.options.get(DEVICE) is None:
         return None
     return str(experiment.train.options[DEVICE])
@@ -198,15 +186,15 @@ def _broken(metric: str, value: float, at_most: float, values: Mapping[str, floa
         case "latency_ratio_high":
             return f"not faster: {format_number(values.get(RATIO, value))} of the base's latency"
         case "drop":
-            return f"{_loss(value)}, and {format_number(at_most * 100)} are allowed"
+            return f"{_loss(value)}, but the limit is {format_number(at_most * 100)}"
         case "size_bytes":
-            return f"{format_bytes(value)}, and {format_bytes(at_most)} are allowed"
+            return f"{format_bytes(value)}, but the limit is {format_bytes(at_most)}"
         case "memory_bytes":
-            return f"{format_bytes(value)} of memory, and {format_bytes(at_most)} are allowed"
+            return f"{format_bytes(value)} of memory, but the limit is {format_bytes(at_most)}"
         case "latency_s":
             return (
-                f"{format_number(value * 1000)} ms a call, and {format_number(at_most * 1000)} are"
-                " allowed"
+                f"{format_number(value * 1000)} ms per call, but the limit is"
+                f" {format_number(at_most * 1000)} ms"
             )
         case _:
             return f"{metric} {format_number(value)} exceeds {format_number(at_most)}"

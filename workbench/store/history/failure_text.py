@@ -1,7 +1,7 @@
-"""A failure in words: the type of an exception and the first line of its message.
+"""Describe a failure: the type of an exception and the first line of its message.
 
-Later lines of an exception, such as links, hints and settings, are shown only where a trial is
-shown in full. Tracebacks are read as text: the trial may have run on another machine, or with
+Later lines of an exception, such as links, hints and settings, are shown only if a trial is shown
+in full. Tracebacks are read as text, because the trial may have run on another machine or with
 another version.
 """
 
@@ -16,7 +16,7 @@ from workbench.foundation.outside_text import storable
 MAX_HEADLINE_CHARS = 500
 _MAX_OF_GROUP = 5
 _VALIDATION = re.compile(r"\d+ validation errors? for ")
-"""Start of pydantic's errors. The next two lines hold the field and the reason."""
+"""Start of pydantic's errors. The next two lines contain the field and the reason."""
 _DETAILS = re.compile(r" \[type=\w+, input_value=.*\]$")
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _IDENTITY = re.compile(
@@ -63,22 +63,22 @@ def failure_message(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # its own method fails, and another failure is to be shown
+    except Exception:  # `__str__` of the exception fails, but its type can be shown
         text = "its message cannot be written"
     text = storable(text).strip()
     name = type(error).__name__
     inner = _exceptions_of(error)
     if inner:
         text = f"{text}: {failure_message(inner[0])}"
-        for other in inner[1:_MAX_OF_GROUP]:
-            text += f"\n{failure_message(other)}"
+        for member in inner[1:_MAX_OF_GROUP]:
+            text += f"\n{failure_message(member)}"
     return f"{name}: {text}" if text else name
 
 
 def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
-    """Return the exceptions in a group; none if it is not a group.
+    """Return the exceptions in a group, or none if it is not a group.
 
-    Python 3.10 has no type for them.
+    Python 3.10 has no type for groups, so the attribute decides.
     """
     inner = getattr(error, "exceptions", None)
     if isinstance(inner, tuple) and all(isinstance(item, BaseException) for item in inner):
@@ -89,14 +89,14 @@ def _exceptions_of(error: BaseException) -> Sequence[BaseException]:
 def headline(message: str | None) -> str:
     r"""Return the headline of a failure: the first line of its message that is not empty.
 
-    A line that only announces the next one is joined with it, and so are the field and the reason
-    that pydantic writes below its first line.
+    If it only announces the next line, the two are joined. The field and the reason that pydantic
+    writes below its first line are joined with it as well.
 
     Args:
-        message: The whole message; None or empty if there is none.
+        message: The whole message, or None or "" if there is none.
 
     Returns:
-        One line of at most `MAX_HEADLINE_CHARS` characters; "" without a message.
+        One line of at most `MAX_HEADLINE_CHARS` characters, or "" without a message.
 
     Example:
         >>> headline("RuntimeError: CUDA error: invalid argument\nCompile with `TORCH_USE_CUDA`")
@@ -116,10 +116,10 @@ def headline(message: str | None) -> str:
 
 
 def without_variable_parts(text: str) -> str:
-    """Return a message without what differs between occurrences of one error.
+    """Return a message without the parts that differ between occurrences of one error.
 
-    These are numbers, addresses in memory, identities such as hashes, and the folders of files.
-    Names of files stay, because another file is another error.
+    These are numbers, memory addresses, ids such as hashes, and the folders of files. The names of
+    files stay, because another file is another error.
 
     Example:
         >>> without_variable_parts("cannot open /tmp/tmp8h2kq0x_/trial-3/model.pt: 12 of 40 left")
@@ -138,7 +138,7 @@ def without_variable_parts(text: str) -> str:
 
 
 def exceptions_in(traceback: str) -> list[str]:
-    """Return the exceptions of printed tracebacks with their messages, in their order.
+    """Return the exceptions in printed tracebacks with their messages, in their order.
 
     Args:
         traceback: The output of Python. The members of a group of exceptions are part of it.
@@ -157,9 +157,9 @@ def exceptions_in(traceback: str) -> list[str]:
 
 
 def _exception_below(block: str, header: re.Match[str]) -> str | None:
-    """Return the exception below the frames of one traceback; None where there is none.
+    """Return the exception below the frames of one traceback, or None.
 
-    The frames are indented further than the header, and the exception is not.
+    The frames are indented further than the header, but the exception is not.
     """
     before = header["before"]
     if "Exception Group" in header[0]:
@@ -178,12 +178,12 @@ def _exception_below(block: str, header: re.Match[str]) -> str | None:
 
 
 def _with_message(first: str, following: list[str]) -> str:
-    """Return the line of an exception with the further lines of its message, up to an empty one."""
+    """Return an exception's line with the other lines of its message, up to an empty one."""
     message = [first]
     for line in following:
         if not line.strip():
             if first.endswith(": ") and len(message) == 1:
-                continue  # a message that begins with empty lines
+                continue  # a message that starts with empty lines
             break
         if line.startswith(("+-", "|")) or line.startswith(_CAUSE):
             break
@@ -207,7 +207,7 @@ def cause_in(traceback: str | None) -> str | None:
 
 
 def failure_place(traceback: str | None) -> str | None:
-    """Return where your code failed, as file:line.
+    """Return where the user's code failed, as file:line.
 
     Args:
         traceback: The output of Python, or None.

@@ -1,7 +1,7 @@
-"""The failures of a run, grouped by kind, and why trials were pruned.
+"""Group the failures of a run by kind, and say why trials were pruned.
 
-They also show whether a run had nothing but failures, or all further trials would fail in the same
-way.
+This module also decides whether a run had only failures, and whether all further trials would fail
+in the same way.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from workbench.store.history.trial import Trial
 USED_UP = ("time", "gpu_time", "energy", "money")
 """The reasons of runs that ended at a limit."""
 NUM_ALIKE = 3
-"""How many configurations must fail in one way before a run ends for it."""
+"""How many configurations must fail in the same way before that ends a run."""
 NUM_OF_ONE_CHOICE = 6
-"""The same number, if all of them have the same value of a choice, which may be the cause."""
+"""The same if all of them share a value of a categorical parameter, which may be the cause."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class FailureGroup:
 
     reason: str
     message: str
-    """The type and the first line of the first one's message, and its cause."""
+    """The type, the first line of the message, and the cause of the first trial's error."""
     place: str | None
-    """The line of the user's code, as file:line; None where none is known."""
+    """The line of the user's code as file:line, or None if it is unknown."""
     trials: list[Trial]
 
 
 def failure_groups(history: History) -> list[FailureGroup]:
     """Return the failed trials, grouped by reason, error and place, the most frequent first.
 
-    Errors are the same if they differ only in numbers, such as the value of a parameter, in
-    addresses of memory, or in the folders of files. Their causes must be the same as well.
+    Errors count as the same if they differ only in numbers (such as the value of a parameter),
+    memory addresses, or the folders of files. Their causes must be the same as well.
     """
     groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
@@ -77,10 +77,7 @@ def describe_state(history: History, trial: Trial) -> str:
 
 
 def only_failures(history: History) -> str | None:
-    """Return a sentence with the first error if every trial failed.
-
-    None otherwise, or without trials.
-    """
+    """Return a sentence with the first error if there are trials and all failed, otherwise None."""
     failed = history.in_state("failed")
     if not failed or len(failed) < len(history.trials):
         return None
@@ -101,14 +98,14 @@ def began_nothing(history: History, reason: str | None = None) -> bool:
 
     Args:
         history: The run.
-        reason: Why it is about to end; None for why it has ended.
+        reason: Why it is about to end. None means why it has ended.
     """
     is_used_up = (reason or history.reason) in USED_UP
     return is_used_up and not any(trial.attempts for trial in history.trials.values())
 
 
 def reasons_of_pruning(history: History) -> dict[int, str]:
-    """Return why trials were pruned, by number, in the order of their ends."""
+    """Return why trials were pruned, by number, in the order in which they ended."""
     pruned = sorted(history.in_state("pruned"), key=lambda trial: trial.ended_unix_s or 0.0)
     return {trial.number: trial.message for trial in pruned if trial.message}
 
@@ -116,19 +113,18 @@ def reasons_of_pruning(history: History) -> dict[int, str]:
 def systematic_failure(history: History) -> str | None:
     """Return a sentence about the error with which all trials of the last driver ended, or None.
 
-    A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
-    configurations have raised the same type of error at the same place. If they share the value of
-    a parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the
-    cause. Running out of memory, diverging, lost workers and timeouts depend on configuration or
-    machine: they never count. A program that ends well without ever writing an objective needs to
-    do so once only.
+    A run has such an error if no trial has ever reported an objective, and at least `NUM_ALIKE`
+    configurations have raised the same type of error at the same place. If they all share a value
+    of a categorical parameter, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause.
+    Running out of memory, diverging, lost workers and timeouts never count, because they depend on
+    the configuration or the machine. If a program ends without an error but has not reported an
+    objective, one trial is enough.
     """
     if history.replay_of is not None or not history.drivers:
         return None
     metrics = [item.metric for item in history.objectives]
-    over = (
-        trial for trial in history.trials.values() if trial.finished
-    )  # a driver asks often: see few
+    # A generator, because a driver calls this often and usually needs only the first trial.
+    over = (trial for trial in history.trials.values() if trial.finished)
     first = next(over, None)
     if first is not None and first.is_unreported and all(trial.is_unreported for trial in over):
         return f"the program of trial {first.number} reported no objective: {first.message}"
@@ -153,7 +149,7 @@ def systematic_failure(history: History) -> str | None:
 
 
 def _shared_choices(history: History, trials: list[Trial]) -> bool:
-    """Return whether a parameter with several choices has one value in all of `trials`."""
+    """Return whether all `trials` share the value of a parameter with several choices."""
     several = [
         name
         for name, domain in history.experiment.search.root.items()
@@ -165,8 +161,8 @@ def _shared_choices(history: History, trials: list[Trial]) -> bool:
 def _cause(trial: Trial) -> tuple[str, str, str]:
     """Return the type of the error that ended a trial, the place that raised it, and its cause.
 
-    The place is the line of your code, if it is known, because a library may raise unrelated errors
-    in one place.
+    The place is the line of the user's code if it is known, because a library may raise unrelated
+    errors at one place.
     """
     text = trial.traceback or ""
     exceptions = exceptions_in(text)

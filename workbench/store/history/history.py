@@ -1,9 +1,9 @@
-"""The history of a run, built from its events: its state, its trials and the best of them.
+"""The history of a run, built from its events: its state, its trials and the best trial.
 
 A history is a projection: the same events always give the same history. It keeps one small record
 per trial and no curves.
 
-A user's choice of a trial is a label of the run, not an event, so readers of a store set
+The trial that a user chose is a label of the run, not an event, so readers of a store set
 `History.chosen_trial`. Samplers, pruners and limits never see it.
 """
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from workbench.store.history.reports import Reports
 
 WORKERS_START_S = 10.0
-"""How long workers may take to start. A longer wait is for resources of other runs."""
+"""How long workers may take to start. A longer wait means that other runs use the resources."""
 
 
 @dataclasses.dataclass
@@ -77,7 +77,7 @@ class Alert:
         """Describe the alert in one line, with the sinks that received it."""
         text = self.raised.message
         if self.cleared is not None:
-            text += f"; by now: {self.cleared.message}"
+            text += f" (cleared: {self.cleared.message})"
         sent = [name for name, delivery in self.deliveries.items() if delivery.sent]
         if sent:
             text += f" (sent to {', '.join(sent)})"
@@ -85,7 +85,7 @@ class Alert:
             f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent
         ]
         if failed:
-            return f"{text} (not sent to {'; '.join(failed)})"
+            return f"{text} (not sent to {', '.join(failed)})"
         return text
 
     def to_json(self) -> dict[str, Any]:
@@ -114,11 +114,11 @@ class Reading:
 
     @property
     def share(self) -> float:
-        """The share that was read, from 0 to 1."""
+        """The share of events read, from 0 to 1."""
         return self.num_read / self.num_events
 
     def describe(self) -> str:
-        """Write it as views show it.
+        """Describe it as views show it.
 
         Example:
             >>> from workbench.store.history.history import Reading
@@ -138,14 +138,14 @@ class History:
     """
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin before the first event of a run of `experiment`."""
+        """Start before the first event of a run of `experiment`."""
         self.experiment = experiment
         self.in_force = experiment
         """The experiment with the run's current budget and concurrency."""
         self.search_changes: dict[str, JsonValue] = {}
         """Changes of the search space since the run started, by parameter."""
         self.searched = experiment.search
-        """A space with every value that the search space has had."""
+        """A space with all values that the search space has had so far."""
         self.replay_of: str | None = None
         self.num_recorded = 0
         self.state: RunState = "waiting"
@@ -155,41 +155,37 @@ class History:
         """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
         self.reading: Reading | None = None
-        """How far the events have been read, by those who read them in parts; None once all are."""
+        """How far the events have been read, set by readers that read in parts. None if all are."""
         self.energy_of_trials: Mapping[int, float | None] = {}
-        """Energy of each metered trial in watt-hours, set by those who read the run's samples."""
+        """Energy of each metered trial in watt-hours. Readers of the run's samples set it."""
         self._metrics: dict[str, None] = dict.fromkeys(
             item.metric for item in experiment.objectives
         )
         self._params: dict[str, None] = dict.fromkeys(experiment.search.root)
         self.declared_goals: dict[str, Goal] = {}
-        """In which direction metrics of other packages and of the user's own are better, as they
-        declare.
-        """
+        """The goals that metrics of the user and of other packages declare."""
         self.rates: set[str] = set()
-        """The metrics that are a share of the validation samples, as the trainings know it."""
+        """The metrics that are shares of the validation samples, according to the trainings."""
         self.alerts: dict[int, Alert] = {}
-        self.chosen_trial: int | None = None  # by hand: a label of the run, as no event knows it
+        self.chosen_trial: int | None = None  # a label of the run, not an event
         self.drivers: list[DriverStarted] = []
         self.programs: list[ProgramKept] = []
         """The versions of the code that trials have run, oldest first."""
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
         self.energy_wh: float | None = None
-        """Energy of the trials in watt-hours, as far as it was recorded for a limit."""
+        """Energy of the trials in watt-hours, if it was recorded because of a limit."""
         self._trainings: dict[int, list[Trial]] = {}  # by configuration
         self._standings = Standings(self)
         self.clock = RunClock()
-        """The run time, which every view uses to say when something happened."""
+        """The run time, which all views use to say when something happened."""
         self._alive_until_unix_s = math.inf
         self._is_automl = is_automl(experiment)
         self._unserved_s = 0.0
         self._idle_since_unix_s: float | None = None  # no trial has workers
         self._was_served = False
         self.clock_ahead_s = 0.0
-        """How far the clock of the driver's machine is ahead of the times of the run, since it was
-        set.
-        """
+        """How far the driver's clock is ahead of the times of the run, after it was set."""
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
@@ -266,21 +262,19 @@ class History:
 
     @property
     def metrics(self) -> list[str]:
-        """The objectives, then every metric that a trial has reported, in the order of the first
-        reports.
-        """
+        """The objectives, then all other reported metrics, in the order of their first reports."""
         return list(self._metrics)
 
     @property
     def params(self) -> list[str]:
-        """The parameters that are searched, then all others that a trial has."""
+        """The searched parameters, then all others that a trial has."""
         return list(self._params)
 
     def goal_of(self, metric: str) -> Goal | None:
-        """Return in which direction a metric is better; None if nobody has declared it.
+        """Return whether a metric is minimized or maximized, or None if nobody has declared it.
 
         Args:
-            metric: What trials report.
+            metric: The metric, as trials report it.
         """
         return goal_in(self.experiment, metric, self.declared_goals)
 
@@ -310,7 +304,7 @@ class History:
             self.searched = covering(self.searched, search)
 
     def take_reports(self, trial: int, reports: Reports) -> None:
-        """Apply the next reports of one trial as columns, which is fast for a million of them."""
+        """Apply the next reports of one trial as columns, which is fast for a million reports."""
         import numpy as np  # most commands read no columns and need no numpy
 
         record = self.trials[trial]
@@ -370,33 +364,31 @@ class History:
         return [trial for trial in self.trials.values() if trial.state in states]
 
     def now_unix_s(self) -> float:
-        """Return the time now by the clock of the run, which nobody can set.
+        """Return the time now by the clock of the run.
 
-        It is no earlier than the last event: a driver whose clock is behind continues from there.
-        While the driver gives no sign of life it stands still, so that no time passes that would
-        not be counted later.
+        It is never earlier than the last event, because a driver whose clock is behind continues
+        from there. It stops while the driver gives no sign of life, because that time is not
+        counted later.
         """
         now_unix_s = min(time.time(), self._alive_until_unix_s)
         return max(now_unix_s - self.clock_ahead_s, self.clock.last_unix_s)
 
     def note_alive(self, owner_pid: int, until_unix_s: float, *, is_gone: bool = False) -> None:
-        """Take note of until when the process that writes the run counts as alive.
+        """Note until when the process that writes the run counts as alive.
 
         Args:
-            owner_pid: The process; another one than the driver may be who looks after lost runs.
-            until_unix_s: In seconds since 1970 by the clock of this machine.
+            owner_pid: The process. It may differ from the driver, for example while alerts of lost
+                runs are sent.
+            until_unix_s: The time, in seconds since 1970 by the clock of this machine.
             is_gone: Whether the run is lost.
         """
         if not self.drivers or self.drivers[-1].pid == owner_pid:
             self._alive_until_unix_s = until_unix_s
         elif is_gone and self._alive_until_unix_s == math.inf:
-            self._alive_until_unix_s = -math.inf  # nothing is known but its last event
+            self._alive_until_unix_s = -math.inf  # only its last event is known
 
     def active_s(self, now_unix_s: float) -> float:
-        """Return how long the run has been driven, in seconds.
-
-        Its run time now, or when it ended.
-        """
+        """Return how long the run has been driven, in seconds: its run time now or at its end."""
         if not self.drivers:
             return 0.0
         return self.clock.at(now_unix_s if self.ended_unix_s is None else self.ended_unix_s)
@@ -404,8 +396,8 @@ class History:
     def limited_s(self, now_unix_s: float) -> float:
         """Return how much of the run time counts against the limit on time, in seconds.
 
-        While AutoML waits for workers that other runs hold, its time does not run out: it would
-        answer without having trained anything.
+        While AutoML waits for workers that other runs use, its time does not run out. Otherwise it
+        might end without having trained anything.
 
         Args:
             now_unix_s: The time now, in seconds since 1970.
@@ -420,7 +412,7 @@ class History:
         return self.active_s(now_unix_s) - unserved_s
 
     def _note_service(self, event: Event) -> None:
-        """Take note of when no trial of an AutoML run has workers."""
+        """Note since when no trial of an AutoML run has workers."""
         if isinstance(event, DriverStarted):
             self._idle_since_unix_s = event.time_unix_s
         elif isinstance(event, TrialStarted):
@@ -431,7 +423,7 @@ class History:
             self._idle_since_unix_s = event.time_unix_s
 
     def _excess_s(self, waited_s: float) -> float:
-        """Return which part of a wait for workers is longer than they take to start."""
+        """Return by how much a wait for workers exceeds the time that they take to start."""
         budget_s, usual_s = self.in_force.budget.time, WORKERS_START_S
         if budget_s is not None and not self._was_served:
             least_s = MIN_TRIAL_TIME_S + concluding_s(self.in_force)
@@ -440,14 +432,11 @@ class History:
 
     @property
     def waited_s(self) -> float:
-        """How long users waited for the first driver, as far as that counts as time of the run."""
+        """The part of the wait for the first driver that counts as time of the run, in seconds."""
         return self.clock.waited_s
 
     def gpu_s(self, now_unix_s: float) -> float:
-        """Return how long trials have held GPUs, in seconds.
-
-        A part of a GPU counts as that part.
-        """
+        """Return how long trials have held GPUs, in seconds. Half a GPU counts half."""
         total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
         return total * self.in_force.resources.gpu_share
 
@@ -456,10 +445,7 @@ class History:
         return len(self._trainings)
 
     def max_trials(self) -> int | None:
-        """Return how many trials the limits allow, repeats included.
-
-        None if they do not limit trials.
-        """
+        """Return how many trials the limits allow, including repeats, or None without a limit."""
         most = self.in_force.max_trainings()
         if most is None:
             return None
@@ -470,7 +456,7 @@ class History:
     def best(self) -> Trial | None:
         """Return the complete, feasible trial with the best first objective, or None.
 
-        With repeats, the best is the repeat nearest to the mean of the best configuration.
+        With repeats, it is the repeat of the best configuration that is nearest to their mean.
         """
         return self._standings.best()
 
@@ -484,27 +470,30 @@ class History:
     def ranked(self, among: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
 
-        Configurations are ordered by the mean of the first objective over their complete repeats,
-        those with all repeats first: a few may be the easy ones. Those that were trained again
-        after the search come before the others, whose place may be luck. Within one they go by the
-        distance to that mean. Trials of the last version of the code come before those of earlier
-        ones, which measured another function.
+        Configurations are ordered by the mean of the first objective over their complete repeats.
+        Configurations with all repeats come first, because a few repeats may be the easy ones.
+        Before them come configurations that were trained again after the search, because the place
+        of the others may be luck. The trials of a configuration are ordered by their distance to
+        its mean. Trials of the last version of the code come before trials of earlier versions,
+        whose results are not comparable.
 
         Args:
-            among: Only of these trials, which takes as long as they are many, not as the run is.
+            among: Rank only these trials. The time depends on their number, not on the size of the
+                run.
         """
         ranks = sorted(self.ranks(self.trials.values() if among is None else among))
         return [self.trials[rank[-1]] for rank in ranks]
 
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
-        """Return by what those of some trials are ordered that are complete and feasible."""
+        """Return the sort keys of the complete and feasible trials among some trials."""
         objective = self.experiment.objectives[0]
         feasible = [
             trial for trial in among if trial.state == "complete" and self.is_feasible(trial)
         ]
-        one_of_each = {(trial.configuration, trial.program): trial for trial in feasible}
+        # The mean of a configuration is computed once, from any of its trials.
+        by_configuration = {(trial.configuration, trial.program): trial for trial in feasible}
         standings = {
-            number: self._standing(trial, objective.metric) for number, trial in one_of_each.items()
+            key: self._standing(trial, objective.metric) for key, trial in by_configuration.items()
         }
 
         def rank(trial: Trial) -> Rank:
@@ -516,7 +505,11 @@ class History:
         return [rank(trial) for trial in feasible]
 
     def _standing(self, trial: Trial, metric: str) -> tuple[int, float]:
-        """Return how doubtful the mean of a trial's configuration is, and that mean."""
+        """Return the doubt about the mean of a trial's configuration, and that mean.
+
+        The doubt is 0 if the configuration was trained again after the search, 1 if it has all
+        repeats, and 2 if repeats are missing.
+        """
         values = [repeat.values.get(metric, math.nan) for repeat in self.repeats_of(trial)]
         known, times = [value for value in values if math.isfinite(value)], len(values)
         doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
@@ -529,16 +522,16 @@ class History:
     def repeats_of(self, trial: Trial) -> list[Trial]:
         """Return the complete trials of a trial's configuration, by number."""
         return [
-            other
-            for other in self._trainings[trial.configuration]
-            if other.state == "complete" and other.program == trial.program
+            repeat
+            for repeat in self._trainings[trial.configuration]
+            if repeat.state == "complete" and repeat.program == trial.program
         ]
 
     def mean_values(self, trial: Trial) -> dict[str, float]:
         """Return the means of a complete trial's values over its configuration's complete repeats.
 
         Configurations are compared by these means, so every view shows them for the best one. If
-        some repeats are finite, only these count.
+        only some repeats are finite, only those count.
         """
         means = {}
         repeats = self.repeats_of(trial)
@@ -549,7 +542,7 @@ class History:
         return means
 
     def why_no_best(self) -> str | None:
-        """Return a sentence on why there is no best trial; None if there is one."""
+        """Return a sentence on why there is no best trial, or None if there is one."""
         states = Counter(trial.state for trial in self.trials.values())
         if self.best() is not None:
             return None
@@ -560,7 +553,7 @@ class History:
             return "Every trial failed."
         if states["complete"]:
             nearest = describe_nearest(self.experiment.constraints, self.in_state("complete"))
-            how = " with finite results" if nearest is None else f": {nearest}"
+            how = " and has finite results" if nearest is None else f": {nearest}"
             return f"No complete trial keeps all constraints{how}."
         return f"No trial is complete{yet}."
 
@@ -568,7 +561,7 @@ class History:
         """Return the complete, feasible trials that no other one beats in every objective.
 
         Args:
-            among: Only of these ranked trials.
+            among: Only these ranked trials.
         """
         trials = self.ranked() if among is None else among
         trials = [trial for trial in trials if trial.program == trials[0].program]
@@ -592,9 +585,9 @@ class History:
         }
 
     def best_values(self) -> dict[str, float]:
-        """Return the best value of each objective, which every view shows.
+        """Return the best value of each objective, as every view shows it.
 
-        With repeats, a mean over them.
+        With repeats, it is their mean.
         """
         if len(self.objectives) > 1:
             return {metric: trial.values[metric] for metric, trial in self.extremes().items()}
@@ -617,16 +610,13 @@ class History:
         return finite and kept and trial.fits
 
     def reason_of(self, trial: Trial) -> str | None:
-        """Return why a trial ended as it did.
-
-        A complete trial that breaks a constraint is `infeasible`.
-        """
+        """Return why a trial ended as it did. It is `infeasible` if it breaks a constraint."""
         if trial.state == "complete" and not self.is_feasible(trial):
             return "infeasible"
         return trial.reason
 
     def target_reached(self) -> bool:
-        """Return whether there is a target and one complete, feasible trial meets every target."""
+        """Return whether there are targets and one complete, feasible trial meets all of them."""
         if len(self.programs) < 2:
             return self._standings.is_target_reached()
         best = self.best()
@@ -636,9 +626,7 @@ class History:
         return any(self.meets_targets(trial) for trial in now)
 
     def meets_targets(self, trial: Trial) -> bool:
-        """Return whether there is a target and a trial with finite objectives meets every
-        target.
-        """
+        """Return whether there are targets and a trial with finite objectives meets all of them."""
         targets = [item for item in self.objectives if item.target is not None]
         return bool(targets) and all(_meets(item, trial.values) for item in targets)
 
@@ -650,7 +638,7 @@ class History:
         return plain
 
     def to_json(self) -> dict[str, Any]:
-        """Return state, best and trials as plain values for programs to read."""
+        """Return the state, the best trial and all trials as plain values for programs."""
         best = chosen_or_best(self)
         return {
             "state": self.state,
@@ -663,8 +651,8 @@ class History:
         } | self._programs_to_json()
 
     def _trial_to_json(self, trial: Trial) -> dict[str, Any]:
-        ran = {"code": trial.program} if len(self.programs) > 1 else {}
-        return {**trial.to_json(), "reason": self.reason_of(trial), **ran}
+        code = {"code": trial.program} if len(self.programs) > 1 else {}
+        return {**trial.to_json(), "reason": self.reason_of(trial), **code}
 
     def _programs_to_json(self) -> dict[str, Any]:
         """Return the versions of the code, if there are several."""
@@ -693,7 +681,7 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
     AlertDelivered: History._deliver_alert,
     **dict.fromkeys(TRIAL_EVENTS, History._apply_to_trial),
 }
-"""The handler of each kind of event. Other kinds change nothing."""
+"""The handler of each type of event. Other types change nothing."""
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
@@ -714,12 +702,12 @@ def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool
 
 
 def no_such_trial(history: History, number: int, field: str = "trial") -> ArgumentError:
-    """Return the error for a number that no trial of a run has.
+    """Return the error for the number of a trial that does not exist.
 
     Args:
         history: The run.
         number: The number.
-        field: Where it was given.
+        field: The field with the number.
     """
     last = len(history.trials) - 1
     if last < 0:
@@ -729,7 +717,7 @@ def no_such_trial(history: History, number: int, field: str = "trial") -> Argume
 
 
 def check_choice(history: History, number: int) -> None:
-    """Refuse a trial that cannot be chosen.
+    """Raise an error if a trial cannot be chosen.
 
     Args:
         history: The run.
@@ -766,12 +754,12 @@ def chosen_by_hand(history: History) -> Trial | None:
 
 
 def chosen_or_best(history: History) -> Trial | None:
-    """Return the trial that a user chose, otherwise the best one, or None."""
+    """Return the trial that a user chose, or else the best one, or None."""
     return chosen_by_hand(history) or history.best()
 
 
 def describe_choice(history: History) -> str | None:
-    """Write the objectives of the chosen trial with the best values; None without a choice.
+    """Describe the objectives of the chosen trial next to the best values, if there is a choice.
 
     Example: `val_accuracy 0.97 (front's best 0.98), size 1.2 (front's best 0.3)`.
     """
@@ -787,7 +775,7 @@ def describe_choice(history: History) -> str | None:
 
 
 def cost_of(history: History, now_unix_s: float) -> float | None:
-    """Return the cost of a run, in the currency of its price; None without a price.
+    """Return the cost of a run in the currency of its price, or None without a price.
 
     Args:
         history: The run so far.

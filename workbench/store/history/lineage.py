@@ -1,7 +1,7 @@
-"""Which trials continue which other ones.
+"""Find and describe which trials continue others.
 
-These are parts of a training in a population, stopped trials that are continued, and configurations
-that are trained again at a higher fidelity.
+These are the parts of a training in a population, stopped trials that are continued, and
+configurations that are trained again at a higher fidelity.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from workbench.store.history.trial import Trial
 
 
 def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
-    """Return the trials whose training a trial continues, from its start, and the trial itself.
+    """Return the trials whose training a trial continues, oldest first, and the trial itself.
 
     Args:
         trials: All trials of the run, by number.
-        trial: One of them. Without a population it has no predecessor.
+        trial: The trial. Only in a population can it have predecessors.
     """
     parts = [trial]
     while parts[0].segment is not None and parts[0].segment.continues is not None:
@@ -30,9 +30,7 @@ def lineage(trials: Mapping[int, Trial], trial: Trial) -> list[Trial]:
 
 
 def describe_segment(history: History, trial: Trial) -> str | None:
-    """Describe which part of a training a trial is, and which trial continues it.
-
-    None for a whole training.
+    """Describe which part of a training a trial is, or return None for an entire training.
 
     Args:
         history: The history of the run.
@@ -61,8 +59,8 @@ def describe_segment(history: History, trial: Trial) -> str | None:
 
 
 def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
-    """Yield which trial this one continues or repeats, and which one continues it."""
-    later = next((other.number for other in trials.values() if other.resumes == trial.number), None)
+    """Yield which trial this one continues or repeats, and by which it is continued."""
+    later = next((item.number for item in trials.values() if item.resumes == trial.number), None)
     if trial.fidelity is not None:
         yield describe_fidelity(trial.fidelity)
     if trial.resumes is not None and (low := trials[trial.resumes].fidelity) is not None:
@@ -80,10 +78,7 @@ def describe_fidelity(low: LowFidelity) -> str:
 
 
 def describe_continued(history: History) -> str | None:
-    """Describe how many stopped trials of a run were continued, and by which.
-
-    None where none was.
-    """
+    """Describe which stopped trials of a run were continued, or return None if none was."""
     if history.experiment.fidelity is not None:
         return _describe_levels(history)
     continued = [trial for trial in history.trials.values() if trial.resumes is not None]
@@ -114,7 +109,7 @@ def _describe_levels(history: History) -> str | None:
 
 
 def name_of_source(history: History) -> str:
-    """Return the heading of the trial that one continues, or repeats at a higher fidelity."""
+    """Return the heading for the trial that another one continues or repeats."""
     if history.experiment.fidelity is None:
         return "continues"
     return "after"

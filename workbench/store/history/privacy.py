@@ -1,4 +1,4 @@
-"""The privacy that all trials of a private run have spent together."""
+"""Compute the privacy that all trials of a private run have spent together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from workbench.store.history.history import History
 
 @dataclass(frozen=True)
 class PrivacySpent:
-    """A bound on what the results of a run reveal about any one training sample.
+    """A bound on how much the results of a run reveal about any single training sample.
 
     Attributes:
         epsilon: The sum over trials.
         delta: The sum of the probabilities that an epsilon does not hold.
-        num_trials: Trials that have reported their privacy.
+        num_trials: Number of trials that have reported their privacy.
     """
 
     epsilon: float
@@ -26,16 +26,17 @@ class PrivacySpent:
     num_trials: int
 
     def describe(self) -> str:
-        """Write it, such as `privacy: all 3 trials together spent at most epsilon 24 ...`."""
+        """Describe it, such as `privacy: all 3 trials together spent at most epsilon 24 ...`."""
         who = "the trial"
         if self.num_trials > 1:
             who = f"all {format_count(self.num_trials, 'trial')} together"
         spent = f"epsilon {format_number(self.epsilon)} at delta {format_number(self.delta)}"
-        return f"privacy: {who} spent at most {spent}, since each saw the training samples"
+        why = ", because they trained on the same samples" if self.num_trials > 1 else ""
+        return f"privacy: {who} spent at most {spent}{why}"
 
 
 def describe_privacy(history: History) -> str | None:
-    """Return the spent privacy in words; None if it is not private, or no trial has reported."""
+    """Describe the spent privacy, or return None if the run is not private or has no reports."""
     spent = spent_privacy(history)
     if spent is None:
         return None
@@ -43,7 +44,7 @@ def describe_privacy(history: History) -> str | None:
 
 
 def spent_privacy(history: History) -> PrivacySpent | None:
-    """Return the spent privacy by simple composition; None if the training is not private.
+    """Return the spent privacy by simple composition, or None if the training is not private.
 
     Args:
         history: The run so far.
@@ -62,6 +63,9 @@ def spent_privacy(history: History) -> PrivacySpent | None:
             spent.append((epsilon, float(delta)))
     if not spent:
         return None
+    # Simple composition: the epsilons and the deltas of trainings on the same samples add up.
     return PrivacySpent(
-        math.fsum(pair[0] for pair in spent), math.fsum(pair[1] for pair in spent), len(spent)
+        math.fsum(epsilon for epsilon, _ in spent),
+        math.fsum(delta for _, delta in spent),
+        len(spent),
     )

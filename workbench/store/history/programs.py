@@ -1,4 +1,4 @@
-"""Which trials of a run ran which version of its code, in words; nothing for a single version."""
+"""Describe which trials of a run ran which version of its code, if there are several versions."""
 
 from __future__ import annotations
 
@@ -28,30 +28,27 @@ class Programs(Protocol):
 
 
 def code_of(history: Programs, trial: Trial) -> str | None:
-    """Return the hash of the kept code that a trial ran; None if that was not recorded."""
+    """Return the hash of the kept code that a trial ran, or None if it was not recorded."""
     return next(
         (event.code_sha256 for event in history.programs if event.version == trial.program), None
     )
 
 
 def describe_program(history: Programs, trial: Trial) -> str | None:
-    """Return which version of the code a trial ran, in a sentence.
-
-    None where there is one version.
-    """
+    """Describe which version of the code a trial ran, or return None if there is only one."""
     if len(history.programs) < 2:
         return None
     return (
-        f"It ran version {trial.program} of the code, of {len(history.programs)}. Values of other"
-        " versions were measured by other code or data, and are not comparable."
+        f"It ran version {trial.program} of {len(history.programs)} of the code. Results of other"
+        " versions are not comparable, because they come from other code or data."
     )
 
 
 def describe_programs(history: Programs) -> list[str]:
-    """Return a line for each version of the code: which trials ran it, and what had changed.
+    """Return a line for each version of the code: which trials ran it, and what has changed.
 
     Args:
-        history: The run. With one version nothing is returned.
+        history: The run. With only one version, there are no lines.
     """
     if len(history.programs) < 2:
         return []
@@ -70,16 +67,16 @@ def _describe(event: ProgramKept, trials: list[int]) -> str:
     at = datetime.datetime.fromtimestamp(event.time_unix_s).strftime("%Y-%m-%d %H:%M:%S")
     who = format_trials(trials) if trials else "no trial yet"
     why = {
-        "start": "as the run began",
+        "start": "from the start",
         "current": f"from {at}, as requested",
-        "changed": f"from {at}, because what cannot be kept has changed",
+        "changed": f"from {at}, because data or packages have changed",
     }[event.why]
     changed = f": {_named(event.changed)}" if event.changed else ""
     return f"version {event.version} of the code ({why}{changed}): {who}"
 
 
 def format_trials(numbers: Iterable[int]) -> str:
-    """Write which trials, given in rising order, such as `trials 0 to 3, 5`."""
+    """Write the numbers of trials, given in ascending order, such as `trials 0 to 3, 5`."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

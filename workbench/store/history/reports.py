@@ -1,6 +1,6 @@
-"""Reads the rows of a store: reports of trials as columns, other events one by one.
+"""Read the rows of a store: reports of trials as columns, other events one by one.
 
-A run may have a million reports, so many are parsed at a time.
+A run may have a million reports, so many of them are parsed at once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from workbench.foundation.events import Event, from_json
 Floats = NDArray[np.float64]
 
 _FEW = 500
-"""Reports below which parsing one by one is as fast as parsing columns."""
+"""Number of reports below which parsing one by one is as fast as parsing columns."""
 _MANY = 8
-"""Reports per trial from which columns pay."""
+"""Number of reports per trial from which columns pay off."""
 _NUMBERS = (
     "step",
     "epoch",
@@ -37,7 +37,7 @@ _NUMBERS = (
 
 
 class NumberColumn(NamedTuple):
-    """One number of each report, and whether the report contains it. A missing number is NaN."""
+    """One number of each report, and whether the report contains it. Missing numbers are NaN."""
 
     values: Floats
     is_known: NDArray[np.bool_]
@@ -65,7 +65,7 @@ class NumberColumn(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """Reports in order, at least one, as columns.
+    """At least one report, in order, as columns.
 
     Attributes:
         attempts: The attempt of each report.
@@ -121,12 +121,12 @@ class Batch:
     def __init__(
         self, by_trial: Mapping[int, NDArray[np.intp]], columns: Reports | Sequence[str]
     ) -> None:
-        """Return these reports.
+        """Prepare to return these reports.
 
         Args:
             by_trial: The places of each trial's reports in the batch, ascending.
-            columns: The reports, sorted in the order of `by_trial`; as JSON where they are few, in
-                the order of the batch.
+            columns: The reports as columns, sorted like `by_trial`. If there are few, they are JSON
+                texts in the order of the batch.
         """
         starts = np.cumsum([0, *map(len, by_trial.values())])
         starting = zip(by_trial.items(), starts.tolist(), strict=False)
@@ -151,7 +151,7 @@ class Batch:
         return cls(by_trial, payloads if columns is None else columns.at(order))
 
     def take(self, trial: int | None, before: int) -> Iterator[tuple[int, Reports]]:
-        """Yield reports not yet taken, of one trial or of all, up to a place in the batch."""
+        """Yield the reports of one or all trials that are not yet taken, up to a place."""
         for number in [trial] if trial is not None else list(self._waiting):
             if number not in self._waiting:
                 continue
@@ -179,10 +179,10 @@ def read_columns(payloads: Sequence[str]) -> Reports | None:
     """Parse reports in columns.
 
     Args:
-        payloads: The JSON of each report; at least one.
+        payloads: The JSON of each report. There is at least one.
 
     Returns:
-        The columns; None without pyarrow, or if a value is not a JSON number, such as NaN.
+        The columns, or None without pyarrow or if a value is not a JSON number, such as NaN.
     """
     try:
         import pyarrow as pa
@@ -223,7 +223,7 @@ def _of_struct(columns: Mapping[str, Any], name: str) -> dict[str, NumberColumn]
 def _column(array: Any) -> NumberColumn:
     """Read an array from its buffers.
 
-    `to_numpy` would import pandas, which takes longer than all else.
+    `to_numpy` would import pandas, which takes longer than everything else here.
     """
     import pyarrow as pa
 
@@ -247,10 +247,10 @@ class ReadRows(NamedTuple):
     """Rows of a store that were read but not yet applied to anything.
 
     Attributes:
-        reports: Reports, as columns where a trial has many.
+        reports: The reports, as columns if trials have many.
         num_reports: Number of reports.
         others: All other events: (number of preceding reports, trial or None, seq, event).
-        last_unix_s: Time at which the last row was stored; None if there are no rows.
+        last_unix_s: The time at which the last row was stored, or None without rows.
     """
 
     reports: Batch
@@ -259,11 +259,12 @@ class ReadRows(NamedTuple):
     last_unix_s: float | None
 
     def steps(self) -> Iterator[tuple[int, Reports] | Event]:
-        """Yield, once, what happened.
+        """Yield pairs of a trial and its reports, and other events. Call it only once.
 
-        (trial, its reports) and other events, each trial's in their order.
+        Everything about one trial comes in its order.
         """
-        # An event of a trial follows its reports so far. An event of the run follows all reports.
+        # Before an event of a trial, only its own reports are due. Before an event of the run, the
+        # reports of all trials are.
         for place, trial, _, event in self.others:
             yield from self.reports.take(trial, place)
             yield event
@@ -273,11 +274,11 @@ class ReadRows(NamedTuple):
 def read_rows(rows: Sequence[Sequence[Any]]) -> ReadRows:
     """Read rows of a store.
 
-    Reports as columns where there are many of a trial, else as the events they are.
+    Reports become columns if trials have many of them, otherwise they stay events.
 
     Args:
-        rows: (seq, type, trial, time_unix_s, payload), the payload being the JSON text of the
-            event.
+        rows: Tuples of (seq, type, trial, time_unix_s, payload). The payload is the JSON text of
+            the event.
     """
     others: list[tuple[int, int | None, int, Event]] = []
     trials: list[int] = []
@@ -294,6 +295,6 @@ def read_rows(rows: Sequence[Sequence[Any]]) -> ReadRows:
 
 
 def are_many_reports(rows: Sequence[Sequence[Any]]) -> bool:
-    """Return whether the reports among some rows are so many of each trial that columns pay."""
+    """Return whether there are enough reports per trial for columns to pay off."""
     reporting = [row[2] for row in rows if row[1] == "trial_reported"]
     return len(reporting) >= _MANY * len(set(reporting))

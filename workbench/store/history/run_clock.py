@@ -1,9 +1,8 @@
-"""The run time: the one clock of a run, with which curves, header, table and log show times.
+"""The run time: the clock of a run, used by curves, header, table, log and limits of time.
 
-It runs while a driver drives the run, from the start of the first one. For advice, which has no
-driver, it starts with the request. While nobody drives the run it stands still: a run that was
-stopped in the evening and resumed in the morning continues where it stopped. Limits of time use the
-same clock.
+It starts with the first driver, or with the request for advice, which has no driver. It stops while
+nobody drives the run: if you stop a run in the evening and resume it in the morning, the clock
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIGN_S = 6.0
-"""How long a driver counts as alive after a sign of life, of which it gives one every three seconds
-or so.
-"""
+"""How long a driver counts as alive after a heartbeat. Heartbeats come about every 3 s."""
 NAME = "Run time"
-"""The name of the clock wherever its times are shown."""
+"""The name of the clock in all views."""
 
 
 class RunClock:
@@ -49,24 +46,24 @@ class RunClock:
     """
 
     def __init__(self) -> None:
-        """Begin before the first event."""
+        """Start before the first event."""
         self.waited_s = 0.0
-        """How long users waited for the first driver, as far as that counts as time of the run."""
+        """The part of the wait for the first driver that counts as time of the run, in seconds."""
         self._starts_unix_s: list[float] = []
-        self._before_s: list[float] = []  # what had been counted when each of them began
+        self._before_s: list[float] = []  # the run time at each of these starts
         self.last_unix_s = 0.0
         """The latest time of an event so far."""
         self._is_driven = False
 
     @classmethod
     def since(cls, start_unix_s: float) -> Self:
-        """Return the clock of a run that is driven from a time on."""
+        """Return the clock of a run that has been driven since a time."""
         clock = cls()
         clock.note_time(start_unix_s)
         return clock
 
     def note(self, event: Event) -> None:
-        """Take note of the next event."""
+        """Note the next event."""
         time_unix_s = event.time_unix_s
         if isinstance(event, DriverStarted):
             self._begin(
@@ -82,7 +79,7 @@ class RunClock:
             self.last_unix_s = max(self.last_unix_s, time_unix_s)
 
     def note_time(self, time_unix_s: float) -> None:
-        """Take note of the time of events that are applied in bulk."""
+        """Note the time of events that are applied in bulk."""
         if not self._starts_unix_s:
             self._begin(time_unix_s, is_first=True)
         self.last_unix_s = max(self.last_unix_s, time_unix_s)
@@ -90,7 +87,7 @@ class RunClock:
     def _begin(
         self, time_unix_s: float, *, is_first: bool, before_unix_s: float | None = None
     ) -> None:
-        if is_first:  # what came before the first driver is preparation
+        if is_first:  # the time before the first driver is preparation and does not count
             self._starts_unix_s, self._before_s = [time_unix_s], [0.0]
         else:
             time_unix_s = max(time_unix_s, self.last_unix_s)
@@ -106,10 +103,11 @@ class RunClock:
         """Return the run time at a time.
 
         Args:
-            time_unix_s: In seconds since 1970, by the clock of the run's events.
+            time_unix_s: The time, in seconds since 1970 by the clock of the run's events.
 
         Returns:
-            In seconds: 0 before the run began, and constant between two drivers.
+            The run time in seconds. It is 0 before the run starts, and constant between two
+            drivers.
         """
         place = max(bisect.bisect_right(self._starts_unix_s, time_unix_s) - 1, 0)
         if not self._starts_unix_s:
@@ -120,7 +118,7 @@ class RunClock:
         return self.waited_s + counted_s
 
     def at_all(self, times_unix_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the run time at many times; like `at`."""
+        """Return the run time at many times, like `at`."""
         import numpy as np  # most commands read no columns and need no numpy
 
         if not self._starts_unix_s:

@@ -1,8 +1,8 @@
 """The standings of a run's trials: which is best, and which keep the constraints.
 
-They also hold whether the target is reached, and since when nothing is better. A driver needs this
-at every look at its limits, so a trial that ends costs the same in a run of ten thousand trials as
-in one of ten.
+They also know whether the target is reached, and how long ago the best result was found. A driver
+needs this each time it checks its limits. They are updated incrementally, so the end of a trial
+takes as long in a run with ten thousand trials as in a run with ten.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from workbench.foundation.formatting import format_number
 from workbench.store.history.trial import Trial
 
 Rank = tuple[int, int, float, int, float, int]
-"""The place of a trial among the others, as `History.ranked` orders them.
+"""The sort key of a trial in the order of `History.ranked`.
 
-Minus the version of its code comes first, the number of its configuration third from the end, and
-its own number last.
+The first item is minus the version of its code. The third from the end is the number of its
+configuration, and the last is its own number.
 """
 
 
 def place(objective: Objective, value: float, configuration: int) -> tuple[float, int]:
-    """Return the sort key of a configuration. Equally good ones keep the order of proposals.
+    """Return the sort key of a configuration. Ties keep the order of proposals.
 
     Args:
         objective: The first objective.
-        value: Its value.
+        value: The value of the objective.
         configuration: The number of the configuration.
     """
     return -value if objective.goal == "maximize" else value, configuration
 
 
 class RankedTrials(Protocol):
-    """Trials with their order: what standings, and statements on the best, need of a history."""
+    """The part of a history that standings and statements on the best trial need."""
 
     result: dict[str, JsonValue] | None
     replay_of: str | None
@@ -63,7 +63,7 @@ class RankedTrials(Protocol):
         ...
 
     def ranks(self, among: Iterable[Trial]) -> list[Rank]:
-        """Return by what those of some trials are ordered that are complete and feasible."""
+        """Return the sort keys of the complete and feasible trials among some trials."""
         ...
 
     def trainings_of(self, configuration: int) -> list[Trial]:
@@ -96,10 +96,11 @@ class RankedTrials(Protocol):
 
 
 class Standings:
-    """What follows from the trials that have ended, brought up to date when it is read.
+    """The standings of the trials that have ended. They are updated when they are read.
 
     Attributes:
-        changed: Configurations whose trials have changed since then; the history adds to it.
+        changed: Configurations whose trials have changed since the last update. The history adds
+            them.
     """
 
     def __init__(self, history: RankedTrials) -> None:
@@ -107,10 +108,10 @@ class Standings:
         self.changed: set[int] = set()
         self._history = history
         self._updating = threading.Lock()  # views read one history from several threads
-        self._ranks: dict[int, Rank] = {}  # of the best trial of each configuration that has one
-        self._order: list[
-            Rank
-        ] = []  # a heap; ranks that have changed since stay until they come first
+        self._ranks: dict[int, Rank] = {}  # of the best trial of each configuration
+        # A heap with lazy deletion: an outdated rank stays until it comes first. Then `best` drops
+        # it, because it differs from the rank in `_ranks`.
+        self._order: list[Rank] = []
         self._on_target: set[int] = set()
         self._ended_unix_s: dict[int, float] = {}  # when the last trial of a configuration ended
         self._ends_unix_s: list[float] = []  # the same times, sorted
@@ -132,9 +133,7 @@ class Standings:
             return bool(self._on_target)
 
     def num_configurations_ended_after(self, trial: Trial) -> int:
-        """Return how many configurations other than that of `trial` had a trial end later than
-        it.
-        """
+        """Return how many other configurations have a trial that ended later than `trial`."""
         if trial.ended_unix_s is None:
             return 0
         with self._updating:
@@ -180,9 +179,9 @@ def keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
 
 
 def excess_of(constraints: Iterable[Constraint], values: Mapping[str, float]) -> float:
-    """Return by how much values break constraints, in parts of the limits.
+    """Return by how much values break constraints, as the sum of fractions of the limits.
 
-    Infinite if one is missing.
+    It is infinite if a value is missing.
     """
     total = 0.0
     for constraint in constraints:
@@ -194,14 +193,15 @@ def excess_of(constraints: Iterable[Constraint], values: Mapping[str, float]) ->
 
 
 def describe_nearest(constraints: Sequence[Constraint], trials: Iterable[Trial]) -> str | None:
-    """Return which trial comes nearest to keeping all constraints, and what it breaks.
+    """Describe the trial that comes nearest to keeping all constraints, and what it breaks.
 
     Args:
         constraints: The constraints, which no trial keeps.
         trials: Complete trials.
 
     Returns:
-        Such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`; None if none is near.
+        A text such as `trial 3 comes nearest, with size_bytes=2048 (at most 1000)`, or None if
+        values are missing.
     """
     nearest = min(trials, key=lambda trial: excess_of(constraints, trial.values))
     if not 0 < excess_of(constraints, nearest.values) < math.inf:

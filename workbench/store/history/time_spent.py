@@ -1,9 +1,8 @@
 """Verdicts on where the time of a run went, with the next step.
 
-A verdict is about something that costs much and can be changed. A next step is given only if it is
-possible: there are cores for more loaders, trials did run at once, or random proposals could
-replace those of the sampler. Verdicts follow from the measured parts of steps and from the times of
-trials.
+A verdict is about something that takes much time and can be changed. It has a next step only if
+that is possible: there are cores for more loaders, trials ran at once, or random proposals could
+replace the sampler. Verdicts follow from the measured parts of steps and the times of trials.
 """
 
 from __future__ import annotations
@@ -21,23 +20,17 @@ from workbench.store.history.history import History
 from workbench.store.history.trial import Trial
 
 _STALL, _STALL_S = 0.2, 5.0
-"""Part of the steps of all trials, and seconds, that may wait for data without a verdict."""
+"""Share of all steps, and seconds, up to which waiting for data gives no verdict."""
 _STARTING, _STARTING_S = 0.4, 20.0
-"""Part of the time of all trials, and seconds, that may pass before their first step without a
-verdict.
-"""
+"""Share of the time of all trials, and seconds, up to which starting up gives no verdict."""
 _LAG, _LAG_S = 1.25, 5.0
-"""How many times as long as others a worker may take, and seconds that they may wait, without a
-verdict.
-"""
+"""How much longer than others a worker may take, and seconds that they may wait for it."""
 _CHOOSING, _CHOOSING_S = 0.1, 10.0
-"""Part of the time of all workers, and seconds, that they may wait for proposals without a
-verdict.
-"""
+"""Share of the time of all workers, and seconds, up to which proposals give no verdict."""
 _AT_ONCE = ("random", "grid", "qmc")
 """The samplers that propose without looking at results."""
 _MIN_STARTED = 3
-"""Trials from which the time to start them can be judged: the first ones start the workers."""
+"""Number of trials needed to judge their start-up: the first ones also start the workers."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +39,14 @@ class Verdict:
 
     text: str
     trial: int | None = None
-    """The trial of which the numbers are; None for the whole run."""
+    """The trial with these numbers, or None for the entire run."""
     next_step: Suggestion | None = None
 
     def describe(self, write: Callable[[Suggestion], str] = str) -> str:
         """Return the verdict in words.
 
         Args:
-            write: Writes the next step; by default as Python.
+            write: Writes the next step. By default it is written as Python code.
         """
         if self.next_step is None:
             return self.text
@@ -61,10 +54,7 @@ class Verdict:
 
 
 def verdicts_of(history: History) -> list[Verdict]:
-    """Return what took much of the time of a run, the worst kind first.
-
-    Nothing where all is well.
-    """
+    """Return verdicts on what took much of a run's time, in a fixed order of kinds."""
     trials = list(history.trials.values())
     verdicts = (
         _waiting_for_data(history, trials),
@@ -85,24 +75,24 @@ def _waiting_for_data(history: History, trials: list[Trial]) -> Verdict | None:
     waited_s = math.fsum(stall * duration_s for _, stall, duration_s in timed)
     if waited_s < _STALL_S or waited_s < _STALL * total_s:
         return None
-    # The trial that waited longest: of one without loaders it follows how many there should be.
-    trial, stall, _ = max(timed, key=lambda each: each[1] * each[2])
+    # Advise on the trial that waited longest.
+    trial, stall, _ = max(timed, key=lambda timing: timing[1] * timing[2])
     plan = trial.plan.complete()
-    now = plan.loaders if plan is not None else 0
-    wanted = _loaders(trial, now)
-    if wanted <= now or not _has_free_cores(history, trial):
+    num_loaders = plan.loaders if plan is not None else 0
+    num_wanted = _loaders(trial, num_loaders)
+    if num_wanted <= num_loaders or not _has_free_cores(history, trial):
         return None
-    with_loaders = f" with {format_count(now, 'loader')}" if now else ""
+    with_loaders = f" with {format_count(num_loaders, 'loader')}" if num_loaders else ""
     return Verdict(
-        f"{format_percent(stall)} of each step of trial {trial.number} waits for"
-        f" data{with_loaders}: set plan.loaders to {wanted} (or auto), where CPU cores are free",
+        f"trial {trial.number} spends {format_percent(stall)} of each step waiting for"
+        f" data{with_loaders}. Set plan.loaders to {num_wanted} (or auto) if CPU cores are free",
         trial.number,
-        suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": wanted}),
+        suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": num_wanted}),
     )
 
 
 def _has_free_cores(history: History, trial: Trial) -> bool:
-    """Return whether the machines have more cores than a trial uses, as far as is known."""
+    """Return whether the machines have more cores than a trial uses, or that is unknown."""
     if not history.drivers:
         return True
     num_workers = max(1, len(trial.worker_pids))
@@ -110,15 +100,17 @@ def _has_free_cores(history: History, trial: Trial) -> bool:
     return history.drivers[-1].num_cpus > used
 
 
-def _loaders(trial: Trial, now: int) -> int:
-    """Return how many loaders would hide the loading of a trial that has some number of them."""
-    if now == 0:
+def _loaders(trial: Trial, num_loaders: int) -> int:
+    """Return how many loaders would hide the loading of a trial that has `num_loaders`."""
+    if num_loaders == 0:
         return loaders_to_hide(trial.parts_s)
-    whole_s = math.fsum(trial.parts_s.values())
-    rest_s = whole_s - trial.parts_s.get("data", 0.0)
-    if rest_s <= 0.0:
+    # With loaders, a step takes as long as they need to load one batch together. For loading to
+    # take only as long as computing, their number must grow by the ratio of the two times.
+    step_s = math.fsum(trial.parts_s.values())
+    computing_s = step_s - trial.parts_s.get("data", 0.0)
+    if computing_s <= 0.0:
         return MAX_LOADERS
-    return min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
+    return min(MAX_LOADERS, math.ceil(num_loaders * step_s / computing_s))
 
 
 def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
@@ -133,32 +125,31 @@ def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
     ]
     if not late:
         return None
-    trial, rank, factor, lost_s = max(late, key=lambda each: each[3])
+    trial, rank, factor, lost_s = max(late, key=lambda delay: delay[3])
     if lost_s < _LAG_S:
         return None
     where = f" (on {trial.hosts[rank]})" if rank < len(trial.hosts) else ""
-    # Only where its machine has none of the other workers can the training do without that machine.
+    # The machine can be excluded only if the trial has workers on other machines and no other here.
     is_alone = rank < len(trial.hosts) and trial.hosts.count(trial.hosts[rank]) == 1 < len(
         trial.hosts
     )
-    elsewhere = ", or leave that machine out" if is_alone else ""
+    elsewhere = ", or exclude that machine" if is_alone else ""
     return Verdict(
         f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other"
-        " workers to load and compute its samples, and they wait for it in every step: see what"
+        " workers to load and compute its samples, and they wait for it in every step. Check what"
         f" else runs there{elsewhere}",
         trial.number,
     )
 
 
 def wait_for_proposals(trials: Iterable[Trial]) -> tuple[float, float, float] | None:
-    """Return how long workers waited for proposals; None if nothing was trained or recorded.
+    """Return how long workers waited for proposals, or None if nothing was trained or recorded.
 
     Args:
         trials: The trials of a run.
 
     Returns:
-        The median seconds of a proposal, those of all, and these as a share of the time of the
-        workers.
+        The median seconds of a proposal, the seconds of all, and their share of the workers' time.
     """
     timed = [trial for trial in trials if trial.choosing_s is not None]
     waits_s = [trial.choosing_s or 0.0 for trial in timed]
@@ -173,8 +164,8 @@ def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
     if (wait := wait_for_proposals(trials)) is None or wait[1] < _CHOOSING_S or wait[2] < _CHOOSING:
         return None
     waited = (
-        f"workers waited for proposals {format_percent(wait[2])} of their time, "
-        f"{format_duration(wait[1])} in all: other programs keep the machine busy"
+        f"workers spent {format_percent(wait[2])} of their time waiting for proposals"
+        f" ({format_duration(wait[1])}): other programs keep the machine busy"
     )
     if not _may_draw_at_random(history):
         return Verdict(waited)
@@ -187,18 +178,18 @@ def _choosing(history: History, trials: list[Trial]) -> Verdict | None:
 
 
 def _may_draw_at_random(history: History) -> bool:
-    """Return whether random proposals could replace those of a run, and would be faster."""
+    """Return whether random proposals could replace the sampler of a run, and would be faster."""
     if history.replay_of is not None or history.experiment.sampler.name in _AT_ONCE:
         return False
     try:
         kind = history.experiment.sampler.kind
-    except WorkbenchError:  # its package is gone
+    except WorkbenchError:  # the sampler's package is gone
         return False
     return not (kind.is_population or kind.enumerates_grid)
 
 
 def _starting(trials: list[Trial]) -> Verdict | None:
-    began = [
+    starts_s = [
         (
             trial.planned_unix_s - trial.proposed_unix_s,
             trial.last_event_unix_s - trial.proposed_unix_s,
@@ -206,21 +197,21 @@ def _starting(trials: list[Trial]) -> Verdict | None:
         for trial in trials
         if trial.planned_unix_s is not None and trial.attempts == 1
     ]
-    if len(began) < _MIN_STARTED:
+    if len(starts_s) < _MIN_STARTED:
         return None
-    starting_s, whole_s = (math.fsum(each) for each in zip(*began, strict=True))
+    starting_s, whole_s = (math.fsum(times_s) for times_s in zip(*starts_s, strict=True))
     if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
         return None
-    fewer = "fewer at once (resources.concurrency) wait less, and " if _ran_at_once(trials) else ""
+    fewer = "fewer trials at once (resources.concurrency) or " if _ran_at_once(trials) else ""
     return Verdict(
-        f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first"
-        f" step, {format_duration(starting_s / len(began))} each: they waited for workers, loaded"
-        f" data and built their model; {fewer}longer ones start less often"
+        f"trials spent {format_percent(starting_s / whole_s)} of their time starting up"
+        f" ({format_duration(starting_s / len(starts_s))} each): waiting for workers, loading data"
+        f" and building the model. Try {fewer}longer trials"
     )
 
 
 def _ran_at_once(trials: list[Trial]) -> bool:
-    """Return whether a trial was proposed while another one was under way."""
+    """Return whether a trial was proposed while another one was running."""
     spans = sorted((trial.proposed_unix_s, trial.last_event_unix_s) for trial in trials)
     latest_s = -math.inf
     for proposed_s, last_s in spans:

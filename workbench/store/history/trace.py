@@ -1,8 +1,8 @@
-"""A run as a trace that Perfetto and chrome://tracing open: what each worker did, and when.
+"""Write a run as a trace for Perfetto and chrome://tracing: what each worker did, and when.
 
-Built from events alone. Between two reports of a trial there is a span with the values of the later
-report. The times of its parts (data, forward, ...) within the span are not measured, so they are
-numbers of it rather than spans.
+The trace is built from events only. Between two reports of a trial there is a span with the values
+of the later report. It is not known when the parts of a step (data, forward, ...) ran within the
+span, so they are numbers of the span.
 
 Source: "Trace Event Format", the JSON object format, of the Chromium project.
 """
@@ -41,11 +41,11 @@ def trace_of(events: Iterable[Event], *, name: str, trial: int | None = None) ->
     Args:
         events: Its events, oldest first.
         name: Its name.
-        trial: Only this trial, with its speed and its metrics over time; None for all, without
-            these.
+        trial: Only this trial, with curves of its speed and its metrics. None means all trials,
+            without curves.
 
     Yields:
-        Entries of `traceEvents`; their times count from the first event, in microseconds.
+        Entries of `traceEvents`. Times are in microseconds since the first event.
     """
     tracer = _Tracer(trial)
     yield _named("process_name", _RUN, 0, name)
@@ -58,7 +58,7 @@ def trace_of(events: Iterable[Event], *, name: str, trial: int | None = None) ->
 
 
 class _Attempt:
-    """An attempt that is under way, on the lanes of its workers."""
+    """A running attempt, on the lanes of its workers."""
 
     def __init__(
         self, event: TrialStarted, params: dict[str, Any], lanes: list[tuple[int, int]]
@@ -68,7 +68,7 @@ class _Attempt:
 
 
 class _Tracer:
-    """Turns events into entries, one after another."""
+    """Converts events to entries, one after another."""
 
     def __init__(self, trial: int | None) -> None:
         self._has_curves = trial is not None
@@ -88,7 +88,7 @@ class _Tracer:
             yield from handle(self, event)
 
     def end(self) -> Iterator[Entry]:
-        """Close spans that are still open at the last event."""
+        """Close the spans that are still open at the last event."""
         for number in list(self._attempts):
             yield from self._end_attempt(number, self._last_unix_s, "running", None)
         if self._state is not None:
@@ -212,7 +212,7 @@ class _Tracer:
         ended_unix_s: float,
         numbers: dict[str, Any],
     ) -> Entry:
-        """Return a span; clocks of several machines may have it end before it began."""
+        """Return a span. Clocks of machines differ, so it may seem to end before it starts."""
         duration_us = max(0.0, ended_unix_s - began_unix_s) * 1e6
         return self._entry("X", lane, name, began_unix_s, numbers) | {"dur": round(duration_us, 1)}
 
@@ -252,7 +252,7 @@ def _named(kind: str, process: int, thread: int, name: str) -> Entry:
 
 
 def _writable(value: Any) -> Any:
-    """Return a value that JSON has: not a number and infinity as text."""
+    """Return a value that JSON can store: NaN and infinity become text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -1,4 +1,4 @@
-"""One trial, built from its events: state, attempts, last report, result."""
+"""One trial, built from its events: its state, attempts, last report and result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TrialEvent = (
 
 @dataclasses.dataclass
 class Resize:
-    """One growth of a trial: the expected gain and, once known, the measured one."""
+    """One growth of a trial: the expected gain and, when it is known, the measured one."""
 
     decided: TrialResized
     measured: ResizeMeasured | None = None
@@ -63,11 +63,11 @@ class Resize:
         if measured is None:
             return f"{text}, expected to end {format_duration(decided.expected_saving_s)} earlier"
         if measured.restart_s is None or measured.saving_s is None:
-            return f"{text}; the cost of the restart is unknown"
+            return f"{text}. The cost of the restart is unknown"
         later = "later" if measured.saving_s < 0 else "earlier"
         return (
-            f"{text}; the restart took {format_duration(measured.restart_s)}, "
-            f"it ends {format_duration(abs(measured.saving_s))} {later} "
+            f"{text}. The restart took {format_duration(measured.restart_s)}, "
+            f"and the trial ends {format_duration(abs(measured.saving_s))} {later} "
             f"(expected: {format_duration(decided.expected_saving_s)} earlier)"
         )
 
@@ -109,55 +109,48 @@ class Trial:
     traceback: str | None = None
     values: dict[str, float] = dataclasses.field(default_factory=dict)
     last_values: dict[str, float] = dataclasses.field(default_factory=dict)
-    num_validation: int | None = None  # samples on which it is validated, where that is known
-    num_test: int | None = None  # samples that choose nothing; 0 without any
-    test_values: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # measured on them, at its end
+    num_validation: int | None = None  # validation samples, if their number is known
+    num_test: int | None = None  # test samples
+    # Measured on the test samples, at the end.
+    test_values: Mapping[str, float] = dataclasses.field(default_factory=dict)
     last_step: int = 0
     last_epoch: float | None = None
-    first_report: tuple[float, int, float | None] | None = (
-        None  # of the last attempt: time, step, epoch
-    )
+    # The time, step and epoch of the first report of the last attempt.
+    first_report: tuple[float, int, float | None] | None = None
     samples_per_s: float | None = None
-    parts_s: Mapping[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # seconds per step, by part
-    slowest_rank: tuple[int, float] | None = (
-        None  # how many times as long as other replicas it takes
-    )
+    # Seconds per step, by part of the step.
+    parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # The rank, and how many times as long as other replicas it takes.
+    slowest_rank: tuple[int, float] | None = None
     reports: int = 0
     reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
     program: int = 1  # the version of the code that its last attempt ran
     plan: PartialPlan = _NOTHING_DECIDED
     decided_plan: PartialPlan = _NOTHING_DECIDED  # overrides the requested plan
-    setbacks: list[AttemptEnded] = dataclasses.field(
-        default_factory=list
-    )  # how attempts before the last one ended
+    # How the attempts before the last one ended.
+    setbacks: list[AttemptEnded] = dataclasses.field(default_factory=list)
     resizes: list[Resize] = dataclasses.field(default_factory=list)
     fits: bool = True
-    is_unreported: bool = False  # a program that ended well, but never wrote an objective
+    is_unreported: bool = False  # a program that ended without an error or an objective
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
-    num_gpus: int = 0  # of all workers of the last attempt, each counted where several share one
+    num_gpus: int = 0  # of all workers of the last attempt; a shared GPU counts for each worker
     earlier_gpu_s: float = 0.0  # in attempts that have ended
     started_unix_s: float | None = None
-    planned_unix_s: float | None = None  # of the first attempt: it has its data and its model
+    planned_unix_s: float | None = None  # when the first attempt had its data and model
     ended_unix_s: float | None = None
-    trained_s: float = 0.0  # in attempts that have ended, each as `duration_s` counts it
-    attempt_unix_s: float = 0.0  # when the last attempt began
-    attempt_counted: bool = (
-        True  # whether the sums over attempts include it: it has ended, or none began
-    )
+    trained_s: float = 0.0  # in attempts that have ended, as `duration_s` counts them
+    attempt_unix_s: float = 0.0  # when the last attempt started
+    # Whether the sums over attempts include the last one. True also before the first attempt.
+    attempt_counted: bool = True
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
     attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
     checkpoints_deleted: str | None = None  # the setting that required it
-    interrupted: bool = (
-        False  # stopped only because the run ended; continues when the run is resumed
-    )
+    # Stopped only because the run ended. It continues when the run is resumed.
+    interrupted: bool = False
 
     def __repr__(self) -> str:
         shown = {**(self.values or self.last_values), **self.params}
@@ -171,29 +164,27 @@ class Trial:
 
     @property
     def duration_s(self) -> float | None:
-        """For how long the trial ran, in seconds; None if it has not started.
+        """How long the trial ran, in seconds, or None if it has not started.
 
-        It is the sum over its attempts, each from its start to its end. An attempt that is active,
-        was lost, or was cut off by the end of its run counts to its last event. The time between
-        attempts does not count. Every table and file shows this number.
+        It is the sum over its attempts, each from its start to its end. If an attempt is active,
+        was lost, or was cut off by the end of its run, it counts up to its last event. The time
+        between attempts does not count. Every table and file shows this number.
         """
         if self.started_unix_s is None:
             return None
         return self.trained_s + self.attempt_s(self.last_event_unix_s)
 
     def value_of(self, metric: str) -> float | None:
-        """Return a metric as every table shows it.
-
-        Its result, or its last report while it has none.
+        """Return a metric as every table shows it: its result, or its last report until then.
 
         Args:
-            metric: Name of the metric. The result is None if it was never reported.
+            metric: Name of the metric. For one that was never reported, None is returned.
         """
         return self.values.get(metric, self.last_values.get(metric))
 
     @property
     def shown_values(self) -> dict[str, float]:
-        """Every metric as `value_of` returns it; results come first."""
+        """Every metric as `value_of` returns it. Results come first."""
         return {
             **self.values,
             **{name: value for name, value in self.last_values.items() if name not in self.values},
@@ -201,16 +192,13 @@ class Trial:
 
     @property
     def continued(self) -> int | None:
-        """The trial that it continues, or whose configuration it trains further.
-
-        None without one.
-        """
+        """The trial that it continues or whose configuration it trains further, or None."""
         if self.segment is None:
             return self.resumes
         return self.segment.continues
 
     def gpu_s(self, now_unix_s: float) -> float:
-        """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
+        """Return how long its workers have held GPUs, summed over the GPUs, in seconds."""
         until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
         return self.earlier_gpu_s + self.num_gpus * self.attempt_s(until_unix_s)
 
@@ -220,7 +208,7 @@ class Trial:
         return not self.attempt_counted
 
     def attempt_s(self, until_unix_s: float) -> float:
-        """Return how long the last attempt has taken, unless sums include it already."""
+        """Return how long the last attempt has taken, or 0 if the sums already include it."""
         if self.attempt_counted:
             return 0.0
         return max(0.0, until_unix_s - self.attempt_unix_s)
@@ -232,9 +220,7 @@ class Trial:
 
     @property
     def ways_tried(self) -> tuple[PartialPlan, ...]:
-        """The changes to its plan that were tried where memory ran out, or a change for that was
-        refused.
-        """
+        """The changes to its plan that were tried because memory ran out."""
         return tuple(
             PartialPlan.from_json(setback.next_plan)
             for setback in self.setbacks
@@ -248,14 +234,11 @@ class Trial:
 
     @property
     def failed_at(self) -> str | None:
-        """The line of the user's code at which the trial failed, as file:line.
-
-        None where none is known.
-        """
+        """The line of the user's code at which the trial failed, as file:line, if it is known."""
         return failure_place(self.traceback)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the trial as plain values for programs to read."""
+        """Return the trial as plain values for programs."""
         return {
             "number": self.number,
             "state": self.state,
@@ -296,7 +279,7 @@ def _start(trial: Trial, event: TrialStarted) -> None:
     trial.attempts, trial.program = event.attempt + 1, event.program
     trial.plan = _shared(PartialPlan.from_json(event.plan))
     trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
-    _count_attempt(trial, trial.last_event_unix_s)  # where nobody could record its end
+    _count_attempt(trial, trial.last_event_unix_s)  # if nobody could record the last one's end
     trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
     trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
     trial.first_report = trial.slowest_rank = None
@@ -384,14 +367,14 @@ _HANDLERS: dict[type[TrialEvent], Callable[[Trial, Any], None]] = {
     TrialEnded: _end,
 }
 TRIAL_EVENTS = tuple(_HANDLERS)
-"""The events that change a trial; its proposal makes it."""
+"""The events that change a trial. Its proposal creates it."""
 
 
 def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -> None:
     """Add the last attempt to the sums over attempts, unless they include it.
 
-    If it was lost, or cut off by the end of the run, nothing after its last event counts as
-    training, because it is unknown how long it continued. It held its GPUs until the end.
+    If it was lost or cut off by the end of the run, nobody knows how long it continued to train, so
+    training counts up to its last event. Its GPUs were in use until the end.
     """
     trial.trained_s += trial.attempt_s(trial.last_event_unix_s if is_cut else until_unix_s)
     trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(until_unix_s)
@@ -400,5 +383,5 @@ def _count_attempt(trial: Trial, until_unix_s: float, *, is_cut: bool = False) -
 
 @functools.lru_cache(maxsize=256)
 def _shared(plan: PartialPlan) -> PartialPlan:
-    """Return one object for equal plans: ten thousand trials of a run have few different ones."""
+    """Return one object for equal plans, because thousands of trials have few different plans."""
     return plan

@@ -1,8 +1,8 @@
-"""The columns of the table of trials: name, meaning, unit, value and format, declared once.
+"""Declare the columns of the table of trials: name, meaning, unit, value and format.
 
-`run.trials`, the panel and its file, the terminal and the report show the columns that are declared
-here, so a trial has the same values with the same names and units in all of them. A new column is a
-line in `_COURSE`. Views choose which columns to show.
+`run.trials`, the panel and its file, the terminal and the report use these declarations, so a trial
+has the same values with the same names and units everywhere. To add a column, declare it and add it
+to `_COURSE`. Views choose which columns to show.
 """
 
 from __future__ import annotations
@@ -22,10 +22,7 @@ from workbench.store.history.trial import Trial
 
 Kind = Literal["number", "state", "param", "value", "progress"]
 Format = Literal["value", "rate"]
-"""How a view writes a value.
-
-With four significant digits, or as a rate, whole from a hundred on.
-"""
+"""How a view writes a value: with four significant digits, or as a rate."""
 
 _Value = Callable[[History, Trial], Any]
 
@@ -35,19 +32,19 @@ class TrialColumn:
     """One column of the table of trials.
 
     Attributes:
-        name: Its name in Python and in filters. A quantity ends with its unit, such as
-        `duration_s`.
+        name: Its name in Python and in filters. A quantity ends with its unit, as in `duration_s`.
         kind: Its group.
         meaning: The meaning of its values, in one sentence.
         label: Its heading in views.
-        unit: The unit of its values; empty if they have none.
+        unit: The unit of its values, or "" if they have none.
         key: Identifies it in requests of a front end.
         format: How a view writes its values.
-        goal: Which direction is better; None if neither is, or nobody has declared it.
-        is_shown: Whether tables have a column for it. A reason is shown next to the state, a
-            message below.
-        is_short: Whether terminal and report also have a column for it, if any trial has a value.
-        is_number: Whether its values are numbers, and a missing one is NaN in Python.
+        goal: Which direction is better, or None if neither is or it is unknown.
+        is_shown: Whether tables have a column for it. A reason is shown next to the state, and a
+            message below it.
+        is_short: Whether the terminal and the report also have a column for it, if any trial has a
+            value.
+        is_number: Whether its values are numbers. A missing number is NaN in Python.
     """
 
     name: str
@@ -74,7 +71,7 @@ class TrialColumn:
         return self.key or self.name
 
     def value(self, history: History, trial: Trial) -> Any:
-        """Return the value of a trial; None where it has none."""
+        """Return the value of a trial, or None if it has none."""
         return self.of(history, trial)
 
     def text(self, history: History, trial: Trial) -> str:
@@ -135,7 +132,7 @@ CONTINUES = TrialColumn(
 CODE = TrialColumn(
     "code",
     "progress",
-    "The version of the code that it ran; values of different ones are not comparable.",
+    "The version of the code that it ran. Different versions are not comparable.",
     lambda _, trial: trial.program if trial.attempts else None,
     is_short=True,
 )
@@ -149,7 +146,7 @@ STEP = TrialColumn(
 STARTED = TrialColumn(
     "started_s",
     "progress",
-    "When its first attempt began, in seconds of run time.",
+    "When its first attempt started, in seconds of run time.",
     lambda history, trial: (
         None if trial.started_unix_s is None else history.clock.at(trial.started_unix_s)
     ),
@@ -160,7 +157,7 @@ STARTED = TrialColumn(
 DURATION = TrialColumn(
     "duration_s",
     "progress",
-    "For how long it ran, in seconds: the sum over its attempts, without the time in between.",
+    "How long it ran, in seconds: the sum over its attempts, without the time in between.",
     lambda _, trial: trial.duration_s,
     label="duration (s)",
     unit="s",
@@ -180,7 +177,7 @@ SPEED = TrialColumn(
 ENERGY = TrialColumn(
     "energy_wh",
     "progress",
-    "Energy that its workers used on GPUs and processors, in watt-hours, where it was metered.",
+    "Energy that its workers used on GPUs and processors, in watt-hours, if it was metered.",
     lambda history, trial: history.energy_of_trials.get(trial.number),
     label="energy (Wh)",
     unit="Wh",
@@ -229,9 +226,9 @@ def columns_of(history: History) -> list[TrialColumn]:
         history: The run.
 
     Returns:
-        Number, state and reason; whether it is feasible, if there are constraints; the version of
-        its code, if there are several; member and the trial that it continues, if there are any; a
-        column for each parameter and each reported metric; then its course.
+        The columns: number, state and reason, then columns for constraints, populations, several
+        versions of the code and continued trials if the run has them, then each parameter and each
+        reported metric, and last the course of a trial.
     """
     return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
 
@@ -248,7 +245,7 @@ def _judged(history: History) -> Iterable[TrialColumn]:
 
 
 def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialColumn]:
-    """Return the columns of the course of trials for tables that have little room.
+    """Return the columns on the course of trials for tables with little room.
 
     Args:
         history: The run.
@@ -268,7 +265,7 @@ def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialCol
 
 
 def continues(history: History) -> TrialColumn:
-    """Return the column of the trial that each continues, or repeats at a higher fidelity."""
+    """Return the column of the trial that a trial continues or repeats at a higher fidelity."""
     if name_of_source(history) == "continues":
         return CONTINUES
     return _AFTER
@@ -278,7 +275,7 @@ _AFTER = replace(CONTINUES, label="after")
 
 
 def parameters(history: History) -> list[TrialColumn]:
-    """Return a column for each parameter that is searched or that any trial has."""
+    """Return a column for each parameter that is searched or that a trial has."""
     shown = {_short(history, name) for name in history.metrics}
     return [_parameter(name, shown) for name in history.params]
 
@@ -294,12 +291,12 @@ def _parameter(name: str, metrics: Collection[str]) -> TrialColumn:
 
 
 def metrics(history: History) -> list[TrialColumn]:
-    """Return a column for each objective and each metric that any trial has reported."""
+    """Return a column for each objective and each metric that a trial has reported."""
     return [metric(history, name) for name in history.metrics]
 
 
 def metric(history: History, name: str) -> TrialColumn:
-    """Return the column of a metric: the result of a trial, or its last report while it has none.
+    """Return the column of a metric: the result of a trial, or its last report until then.
 
     Args:
         history: The run.
@@ -309,7 +306,7 @@ def metric(history: History, name: str) -> TrialColumn:
     return TrialColumn(
         _apart("values", _short(history, name), history.params),
         "value",
-        f"The result of the trial, or its last report of {name} while it has none.",
+        f"The result of the trial, or its last report of {name} until it has one.",
         lambda _, trial: trial.value_of(name),
         label=_apart("values", label, history.params),
         unit=unit_in(history.experiment, name),
@@ -320,9 +317,7 @@ def metric(history: History, name: str) -> TrialColumn:
 
 
 def means_of(history: History, trial: Trial) -> dict[str, float]:
-    """Return the means over the complete repeats of a trial's configuration, by the keys of their
-    columns.
-    """
+    """Return the means over the repeats of a trial's configuration, by the keys of columns."""
     return {f"value:{name}": value for name, value in history.mean_values(trial).items()}
 
 
@@ -334,12 +329,12 @@ def values_of_trial(history: History, trial: Trial) -> dict[str, float]:
 
 
 def _short(history: History, metric: str) -> str:
-    """Return the name of the column of a metric, without a note on its unit."""
+    """Return the name of a metric's column, without the note on its unit."""
     return shown_metric(history.experiment, metric).removesuffix(STANDARDISED)
 
 
 def _apart(kind: str, name: str, others: Collection[str]) -> str:
-    """Return a name that no other column has."""
+    """Return a name for a column that no other column has."""
     if name in _TAKEN or name in others:
         return f"{kind}.{name}"
     return name

@@ -1,9 +1,8 @@
-"""Loggers of other makers, such as TensorBoard.
+"""Loggers for other tools, such as TensorBoard, which receive each trial of a run.
 
-Each trial with its configuration, reports and ending.
-
-A logger is a class with a few methods; `Forwarding` calls them in a thread beside the run, which
-never waits for them. Which events there are, and when a run has them, is left to the driver.
+A logger is a class with a few methods, for the start, the reports and the end of trials.
+`Forwarding` calls them in a separate thread, so the run never waits for them. The driver passes the
+events on.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""One thread for each logger, so that a logger that is slow, hangs or fails neither delays nor
-fails a run.
+"""Call each logger in its own thread, so that it can neither delay nor fail a run.
 
-A logger that fails is used no longer in this run. What it receives is left to the caller; the
-problems are kept until they are fetched.
+A logger may be slow, hang or fail. One that fails is no longer used in this run. The caller decides
+what loggers receive, and fetches their problems.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from workbench.store.loggers.logger import LOGGERS, LoggedRun, TrialLogger
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 10_000
-"""Facts that may wait for one logger; further reports are left out."""
+"""Number of calls that may wait for one logger. More are dropped."""
 
 
 class Forwarding:
-    """Passes what happens in a run on to loggers."""
+    """Passes the events of a run on to loggers."""
 
     def __init__(
         self, names: Sequence[str], run: LoggedRun, *, max_waiting: int = MAX_WAITING
@@ -36,28 +35,29 @@ class Forwarding:
         Args:
             names: Names that `LOGGERS` knows.
             run: The run.
-            max_waiting: Facts that may wait for one logger.
+            max_waiting: Number of calls that may wait for one logger.
         """
         self._problems: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._lines = [_Line(name, run, self._problems, max_waiting) for name in names]
 
     def put(self, method: str, *arguments: Any) -> None:
-        """Have a method of every logger called, without waiting.
+        """Queue a call of a method of every logger, without waiting.
 
         Args:
             method: The name of a method of TrialLogger.
-            *arguments: What it receives.
+            *arguments: Its arguments.
         """
         for line in self._lines:
             line.put(lambda target: getattr(target, method)(*arguments))
 
     def attach(self, trial: int, step: int, load: Callable[[], Attachment]) -> None:
-        """Have `attach` of every logger called, without waiting.
+        """Queue a call of `attach` of every logger, without waiting.
 
         Args:
             trial: The number of the trial.
             step: The step.
-            load: Reads the file, which may be gone by then; called in the thread of the logger.
+            load: Reads the file. It is called later, in the logger's thread, when the file may be
+                gone.
         """
 
         def call(target: TrialLogger) -> None:
@@ -68,17 +68,17 @@ class Forwarding:
             line.put(call)
 
     def problems(self) -> list[str]:
-        """Return what went wrong since the last call."""
-        found = []
+        """Return the problems of loggers since the last call."""
+        problems = []
         while not self._problems.empty():
-            found.append(self._problems.get())
-        return found
+            problems.append(self._problems.get())
+        return problems
 
     def close(self, timeout_s: float) -> None:
-        """Wait until the loggers have written what they were given.
+        """Wait until the loggers have written everything that they received.
 
         Args:
-            timeout_s: Seconds to wait for all of them, at most.
+            timeout_s: Maximum seconds to wait for all of them.
         """
         until_s = time.monotonic() + timeout_s
         for line in self._lines:
@@ -86,14 +86,14 @@ class Forwarding:
 
 
 class _Line:
-    """What waits for one logger, and the thread that hands it over."""
+    """The calls that wait for one logger, and the thread that makes them."""
 
     def __init__(
         self, name: str, run: LoggedRun, problems: queue.SimpleQueue[str], max_waiting: int
     ) -> None:
         self._name, self._run, self._problems = name, run, problems
         self._waiting: queue.Queue[Callable[[Any], object] | None] = queue.Queue(max_waiting)
-        self._num_left_out = 0
+        self._num_dropped = 0
         self._thread = threading.Thread(target=self._serve, name=f"logger {name}", daemon=True)
         self._thread.start()
 
@@ -101,7 +101,7 @@ class _Line:
         try:
             self._waiting.put_nowait(call)
         except queue.Full:
-            self._num_left_out += 1
+            self._num_dropped += 1
 
     def close(self, until_s: float) -> None:
         try:
@@ -111,9 +111,9 @@ class _Line:
             pass
         if self._thread.is_alive():
             self._problems.put(f"{self._name} had not written everything when the run ended")
-        elif self._num_left_out:
+        elif self._num_dropped:
             self._problems.put(
-                f"{self._name} was too slow: {self._num_left_out} reports were left out"
+                f"{self._name} was too slow: {self._num_dropped} reports were dropped"
             )
 
     def _serve(self) -> None:
@@ -131,8 +131,8 @@ class _Line:
             except BaseException as error:
                 has_failed = True
                 logger.warning("%s failed", self._name, exc_info=error)
-                # Only its type, as its message may hold secrets, which must not be stored.
+                # Only the type, because the message may contain secrets, which must not be stored.
                 self._problems.put(
-                    f"{self._name} receives no more trials of this run: {type(error).__name__}, "
-                    "see the log of the driver"
+                    f"{self._name} receives no more trials of this run, because it failed with"
+                    f" {type(error).__name__}. See the log of the driver"
                 )

@@ -1,8 +1,8 @@
-"""What every logger has in common: a class that receives the trials of one run.
+"""The common part of all loggers: a class that receives the trials of one run.
 
-A new logger is a subclass in a file of its own and a line in `LOGGERS`, or an entry point of the
-group `workbench.loggers` in another package. Its library is imported when an object is made.
-Threads, failures and what is lost are left to the forwarding.
+A new logger is a subclass in its own file and a line in `LOGGERS`, or an entry point of the group
+`workbench.loggers` in another package. Its library is imported when an object is created.
+`forwarding` handles threads, failures and lost calls.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LoggedRun:
     Attributes:
         run_id: Its ID.
         name: The name of its experiment.
-        folder: A folder of this machine for what a logger writes.
+        folder: A folder on this machine for the files of loggers.
         experiment: The experiment as plain values.
     """
 
@@ -47,7 +47,7 @@ class LoggedRun:
 
 
 class TrialLogger(ABC):
-    """Receives the trials of a run; called from one thread only."""
+    """Receives the trials of a run. It is called from one thread only."""
 
     package: ClassVar[str]
     """The package that must be installed."""
@@ -58,7 +58,7 @@ class TrialLogger(ABC):
 
     @abstractmethod
     def begin(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Begin a trial, or continue one that an earlier attempt began.
+        """Start a trial, or continue one that an earlier attempt started.
 
         Args:
             trial: Its number.
@@ -72,7 +72,7 @@ class TrialLogger(ABC):
         Args:
             trial: Its number.
             step: The step.
-            values: Metrics by name; they may be NaN or infinite.
+            values: Metrics by name. They may be NaN or infinite.
         """
 
     def attach(self, trial: int, step: int, attachment: Attachment) -> None:  # noqa: B027 - not all can
@@ -81,11 +81,11 @@ class TrialLogger(ABC):
         Args:
             trial: Its number.
             step: The step.
-            attachment: It.
+            attachment: The picture, table or text.
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing left to write
-        """Write what is left of trials that have not ended: another driver may continue them."""
+        """Write the remaining data of unfinished trials, which another driver may continue."""
 
     @abstractmethod
     def end(self, trial: int, state: str) -> None:
@@ -98,12 +98,12 @@ class TrialLogger(ABC):
 
 
 def check_logger(name: str, *, field: str, on_this_machine: bool) -> None:
-    """Refuse a logger that is unknown, or whose package is not installed.
+    """Raise an error if a logger is unknown or its package is not installed.
 
     Args:
         name: Its name.
-        field: The dotted field that names it.
-        on_this_machine: Whether it has to be installed here.
+        field: The dotted field with its name.
+        on_this_machine: Whether it must be installed here.
 
     Raises:
         ExperimentError: If it cannot be used.

@@ -1,6 +1,4 @@
-"""TensorBoard: a folder of event files for each trial, with its configuration as
-hyperparameters.
-"""
+"""TensorBoard: a folder of event files for each trial, with its hyperparameters."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class TensorBoard(TrialLogger):
         self._writers: dict[int, Any] = {}
 
     def begin(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Open the event file of a trial, and write its configuration; see TrialLogger."""
+        """Open the event file of a trial, and write its configuration. See TrialLogger."""
         from tensorboardX import SummaryWriter
         from tensorboardX.summary import hparams
 
@@ -41,14 +39,14 @@ class TensorBoard(TrialLogger):
             writer.file_writer.add_summary(summary)
 
     def report(self, trial: int, step: int, values: Mapping[str, float]) -> None:
-        """Write scalars; see TrialLogger."""
+        """Write scalars. See TrialLogger."""
         writer = self._writers.get(trial)
         if writer is not None:
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
     def attach(self, trial: int, step: int, attachment: Attachment) -> None:
-        """Write a picture as an image, and others as text; see TrialLogger."""
+        """Write a picture as an image, and other attachments as text. See TrialLogger."""
         from tensorboardX.proto import summary_pb2
 
         # Its generated module declares its classes only while it runs.
@@ -58,24 +56,24 @@ class TensorBoard(TrialLogger):
             return
         if attachment.kind == "image" and attachment.suffix in ("png", "jpg", "gif"):
             image = messages.Summary.Image(encoded_image_string=attachment.content, colorspace=3)
-            found = messages.Summary(
+            summary = messages.Summary(
                 value=[messages.Summary.Value(tag=attachment.name, image=image)]
             )
-            writer.file_writer.add_summary(found, step)
+            writer.file_writer.add_summary(summary, step)
         elif attachment.kind == "table":
             writer.add_text(attachment.name, _markdown(read_table(attachment.content)), step)
         elif attachment.kind == "text":
             writer.add_text(attachment.name, attachment.content.decode(), step)
 
     def end(self, trial: int, state: str) -> None:
-        """Close the event file; see TrialLogger."""
+        """Close the event file. See TrialLogger."""
         writer = self._writers.pop(trial, None)
         if writer is not None:
             writer.add_text("state", state)
             writer.close()
 
     def close(self) -> None:
-        """Close all event files; see TrialLogger."""
+        """Close all event files. See TrialLogger."""
         while self._writers:
             self._writers.popitem()[1].close()
 

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial, grouped by the run of the workbench."""
+"""Weights & Biases: a W&B run for each trial, grouped by the run of the workbench."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.store.loggers.logger import LoggedRun, TrialLogger
 
 
 class WeightsAndBiases(TrialLogger):
-    """Logs to the account that W&B is set up with, or to files with `WANDB_MODE=offline`."""
+    """Logs to the account that W&B is set up for, or to files with `WANDB_MODE=offline`."""
 
     package = "wandb"
 
@@ -23,7 +23,7 @@ class WeightsAndBiases(TrialLogger):
         self._runs: dict[int, Any] = {}
 
     def begin(self, trial: int, params: Mapping[str, Any]) -> None:
-        """Start a run of W&B, or continue the one of an earlier attempt; see TrialLogger."""
+        """Start a W&B run, or continue the one of an earlier attempt. See TrialLogger."""
         wandb: Any = importlib.import_module("wandb")
         if trial in self._runs:
             return
@@ -41,12 +41,12 @@ class WeightsAndBiases(TrialLogger):
         )
 
     def report(self, trial: int, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics; see TrialLogger."""
+        """Log metrics. See TrialLogger."""
         if trial in self._runs:
             self._runs[trial].log(dict(values), step=step)
 
     def attach(self, trial: int, step: int, attachment: Attachment) -> None:
-        """Log a picture as an image, and others as a table; see TrialLogger."""
+        """Log a picture as an image, and other attachments as a table. See TrialLogger."""
         if trial not in self._runs:
             return
         wandb: Any = importlib.import_module("wandb")
@@ -63,13 +63,13 @@ class WeightsAndBiases(TrialLogger):
         self._runs[trial].log({attachment.name: wandb.Table(columns=columns, data=rows)}, step=step)
 
     def end(self, trial: int, state: str) -> None:
-        """Finish the run of W&B; see TrialLogger."""
+        """Finish the W&B run. See TrialLogger."""
         run = self._runs.pop(trial, None)
         if run is not None:
             run.summary["state"] = state
             run.finish(exit_code=1 if state == "failed" else 0)
 
     def close(self) -> None:
-        """Finish all runs of W&B, which another driver continues; see TrialLogger."""
+        """Finish all W&B runs, which another driver may continue. See TrialLogger."""
         while self._runs:
             self._runs.popitem()[1].finish()

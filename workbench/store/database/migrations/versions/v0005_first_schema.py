@@ -1,11 +1,11 @@
-"""The first schema: runs, their events and commands, and what is kept beside the events."""
+"""The first schema: runs, their events and commands, and other data of runs."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-# Not 0001: five steps became this one, and stores that had taken all of them need none.
+# Five steps became this one. It keeps the number of the last, so that stores at 0005 need no step.
 revision = "0005"
 down_revision = None
 branch_labels = None
@@ -82,5 +82,5 @@ def upgrade() -> None:
         sa.Column("payload", sa.LargeBinary, nullable=False),
     )
     if op.get_bind().dialect.name == "postgresql":
-        # Numbers hardly shrink, and would be decompressed at each reading.
+        # Compressed numbers are almost as large, and would be decompressed at each read.
         op.execute("ALTER TABLE blocks ALTER COLUMN payload SET STORAGE EXTERNAL")
