@@ -159,7 +159,7 @@ def test_weights_and_moments_are_taken_and_hyperparameters_are_not(tmp_path: Pat
 def test_without_a_checkpoint_to_continue_from_the_trial_fails_in_words(tmp_path: Path) -> None:
     ended, _ = run(order(tmp_path, 1, 1, 2, continues=0))
     assert ended.state == "failed"
-    assert "trial 0, which this one continues, has left no checkpoint" in (ended.message or "")
+    assert "trial 0, which this one continues, has not saved a checkpoint" in (ended.message or "")
 
 
 def on_rank(

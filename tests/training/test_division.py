@@ -248,5 +248,5 @@ def test_check_names_what_was_written_of_a_plan_that_divides_such_a_loss() -> No
         loss=contrastive,
         plan={"workers": 2, "micro_batch": 8},
     )
-    with pytest.raises(ExperimentError, match=r"plan\.workers 2 computes it of the samples"):
+    with pytest.raises(ExperimentError, match=r"plan\.workers 2 computes it for the samples"):
         try_first_steps(asked)

@@ -128,6 +128,6 @@ def test_a_model_without_a_score_for_each_class_is_refused() -> None:
 
 def test_an_objective_that_predictions_do_not_determine_is_refused() -> None:
     with pytest.raises(
-        ArgumentError, match=r"train_loss does not follow from predictions.*: val_loss"
+        ArgumentError, match=r"train_loss cannot be measured from predictions.*: val_loss"
     ):
         select(numbers(), [Noisy(1.0), Noisy(-1.0)], metric="train_loss")

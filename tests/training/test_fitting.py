@@ -129,7 +129,7 @@ def test_the_same_sweep_trains_networks_by_steps(tmp_path):
         ({"plan": {"workers": 2}}, "has one worker"),
         (
             {"objectives": [{"metric": "train_loss", "goal": "minimize"}]},
-            "'train_loss' is not measured of",
+            "'train_loss' is not measured for",
         ),
         ({"data": {"name": "text", "max_characters": 5000}}, "numbers of any shape"),
     ],

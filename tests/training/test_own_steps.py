@@ -201,7 +201,7 @@ def test_a_function_that_reads_its_data_itself_is_refused_with_data() -> None:
     [
         ("Wrong", {}, "step returned an object of type str"),
         ("load", {}, "tuple has no method configure"),
-        ("Alone", {"training": {"lr": 0.1}}, "does not reach the optimizers"),
+        ("Alone", {"training": {"lr": 0.1}}, "does not reach your optimizers"),
         (
             "Adversaries",
             {"objectives": [{"metric": "val_loss", "goal": "minimize"}]},

@@ -180,7 +180,7 @@ def test_how_programs_end(tmp_path: Path) -> None:
             ["loss=0.9", '{"loss": true}'],
             ("failed", "error", "the program wrote is True, which is not"),
         ),
-        (["loss=None"], ("failed", "error", "it wrote None in its place, which is not a number")),
+        (["loss=None"], ("failed", "error", "it wrote None instead, which is not a number")),
         (["loss=None", "loss=0.5", "loss=None"], ("complete", None, "")),
         (["loss=0.5 val_loss=nan train_loss=inf acc=None"], ("complete", None, "")),
         (["loss: np.float64(0.5) n=np.int64(3)"], ("complete", None, "")),
@@ -200,7 +200,7 @@ def test_what_is_written_at_last_decides(
         assert trial.ended.values["loss"] == 0.5
     if lines[-1] == "loss=None" and state == "complete":
         assert trial.notes == [
-            "the program wrote loss as None at last, so the last number before that counts"
+            "the program finally wrote loss as None, so the last number before that counts"
         ]
 
 
@@ -281,7 +281,7 @@ def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -
     assert "with the files in its folder" in again.notes[0]
     assert [one.step for one in again.reports if not one.told_again] == [3, 4]
     assert Trial("good 1", tmp_path / "other", attempt=1).notes == [
-        "the program starts from the beginning: its folder is empty"
+        "the program starts from the beginning, because its folder is empty"
     ]
 
 

@@ -50,7 +50,7 @@ def test_samples_in_an_order_of_their_own_are_all_used() -> None:
             return indices, indices
 
     ordered = Datasets("stream", "regression", Ordered(), Ordered(), (1,), 1)
-    with pytest.raises(ExperimentError, match="orders its samples itself"):
+    with pytest.raises(ExperimentError, match="has a sampler or is a stream"):
         with_share(ordered, 0.5, seed=0)
 
 

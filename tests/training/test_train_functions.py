@@ -168,9 +168,9 @@ def test_a_function_that_may_continue_without_its_step_is_told_that_reports_are_
         []
         if states_step
         else [
-            "attempt 2 counts its reports from 1, and an earlier one reached step 3: "
-            "a function that continues "
-            "from its folder must state the step, as in report(step=3, ...)"
+            "attempt 2 counts its reports from 1, but an earlier attempt reached step 3. "
+            "If the function continues from its folder, it must report the step: "
+            "report(step=3, ...)"
         ]
     )
     reports = [event for event in events if isinstance(event, TrialReported)]
@@ -456,7 +456,7 @@ def test_what_is_returned_beside_a_reported_objective_costs_no_training(
     found = Notes(train, tmp_path)
     assert (found.ended.state, found.ended.values) == ("complete", {"score": 0.3})
     [note] = found.notes
-    assert "not a number, so the reported score counts" in note
+    assert "not a number, so the last reported score counts" in note
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What one worker does for a trial: the training loop, a user function or a program.
+"""What one worker does for a trial: the training loop, your function or your program.
 
-`run_trial` takes an order and a place to report to, trains, and returns how it ended. An error in
-your code ends the trial, but not the worker. This package knows no Ray, no store and no study: its
-callers lease workers, decide when to stop and choose the next configuration. Importing it loads no
-torch.
+`run_trial` takes an order and a function for reports, trains, and returns how it ended. An error in
+your code ends the trial, but not the worker. Nothing here knows Ray, the store or the study.
+Leasing workers, stopping trials and choosing configurations is left to the callers. Importing this
+package does not load torch.
 """

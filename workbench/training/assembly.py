@@ -1,6 +1,6 @@
 """Assembles everything that the loop of a trial needs: data, model, optimizer, strategy.
 
-`loss_and_metrics` supplies the loss and the metrics.
+Loss and metrics are left to `loss_and_metrics`.
 """
 
 from __future__ import annotations
@@ -81,21 +81,21 @@ class Parts:
     train: Source
     validation: Source
     datasets: Datasets
-    """The data as it was loaded."""
+    """The loaded data."""
     metrics: dict[str, AnyMetric]
     pairing: Pairing
     """How outputs meet targets."""
     loss: DividedLoss
-    """The loss, of which a step adds up parts."""
+    """The loss. A step adds up its parts."""
     loss_kind: Kind | None
     """How the loss understands outputs and targets, or None for your own loss."""
     makes_own_steps: bool
     objectives: tuple[Objective, ...]
     mixes_samples: bool
-    """Whether the model normalises by statistics of the batch that it is given."""
+    """Whether the model normalises by statistics of the batch that it receives."""
     model_bytes: int
     has_blocks: bool
-    """Whether the model has blocks that could be computed again in the backward pass."""
+    """Whether the model has blocks that could be recomputed in the backward pass."""
     loaders: Loaders | None = None
     privacy: PrivacyBudget | None = None
     """How much the training may reveal about a sample, or None if it is not private."""
@@ -103,7 +103,7 @@ class Parts:
     """Messages for the user about the assembly."""
 
     def close(self) -> None:
-        """Give back everything, so that the worker can serve another trial."""
+        """Free everything, so that the worker can serve another trial."""
         if self.loaders is not None:
             self.loaders.close()
         self.strategy.close()
@@ -115,7 +115,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     Args:
         task: The order.
         worker: Which of its workers this is.
-        profiler: Times the steps, or None for one that costs next to nothing.
+        profiler: Times the steps. None uses one with almost no overhead.
 
     Raises:
         WorkbenchError: If a name, a value or the data is wrong.
@@ -150,8 +150,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         hiding=privacy.hiding if privacy is not None else None,
     )
     strategy = strategy_of(experiment, settings.plan.strategy)(steps)
-    # Wrong objectives are an error before a model is built. Only for your own steps does the model
-    # have to tell which metrics there are.
+    # Check objectives before building the model, which may take long. Only your own steps need the
+    # model to say which metrics there are.
     metrics = None
     if not experiment.makes_own_steps:
         metrics = metrics_of(experiment, datasets, pairing=pairing)
@@ -167,8 +167,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     schedule = _schedule(experiment, settings, steps_per_epoch, metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
-    # Replicas and stages start with the same weights but must not drop the same units. Tensor parts
-    # must drop the same ones.
+    # Replicas and stages start with the same weights, but dropout must differ between them. The
+    # parts of a tensor-parallel layer must drop the same units.
     seed_offset = worker.rank if settings.plan.tensor == 1 else worker.replica
     torch.manual_seed(task.seed + seed_offset)
     loaded = datasets
@@ -176,7 +176,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         datasets = augmented(datasets, settings.training.augment)
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     if loaders is not None and not loaders.has_work:
-        notes.append("no loaders are started: the data is in the memory of the GPU already")
+        notes.append("no loaders are started, because the data is already in GPU memory")
     return Parts(
         datasets=loaded,
         loss=loss,
@@ -204,8 +204,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
 def notes_on_assembly(task: TrialTask, parts: Parts) -> list[Noted]:
     """Return messages about how a training was assembled.
 
-    There is one for the run, because its trials start the same way. If initial weights are
-    searched, there is one for each trial.
+    They are returned once per run, because its trials start in the same way. If initial weights are
+    searched, they are returned for each trial.
 
     Args:
         task: The order.
@@ -260,7 +260,7 @@ def step_settings(
 
 
 def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
-    """Answer every open question about a trial for the device that it trains on.
+    """Return the settings of a trial on a device, with every `auto` resolved.
 
     Args:
         task: The order.
@@ -268,7 +268,7 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
         datasets: The data of the training.
 
     Raises:
-        ExperimentError: If settings exclude each other.
+        ExperimentError: If settings contradict each other.
     """
     has_gpu = device.type == "cuda"
     has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -302,7 +302,7 @@ def build_trial_model(
         settings: The settings of the trial.
         datasets: The data that the model must fit.
         pretrained: Whether to load the weights with which the training starts.
-        note: Takes a line that says which weights were loaded.
+        note: Receives a line that says which weights were loaded.
 
     Raises:
         WorkbenchError: If a name or a value is wrong.
@@ -354,20 +354,18 @@ def _steps_per_epoch(settings: TrialSettings, datasets: Datasets) -> int:
 
 
 def _refuse_own_order(datasets: Datasets) -> None:
-    """Refuse a private training of samples that a sampler or a stream chooses.
+    """Check that no sampler or stream chooses the samples of a private training.
 
     Raises:
-        ExperimentError: If one does: the promise rests on steps that take each sample with one
-            probability.
+        ExperimentError: If one does. Privacy is only guaranteed if a step takes each sample with
+            the same probability.
     """
     if isinstance(datasets.train, OrderedSplit):
         raise ExperimentError(
-            "a private training draws the samples of each step, and train has a sampler or is a"
+            "a private training draws the samples of each step, but train has a sampler or is a"
             " stream",
             field="training.private",
-            next_step=(
-                "Give train as a data set that is indexed by sample number, without a sampler."
-            ),
+            next_step=("Use training data that is indexed by sample number, without a sampler."),
         )
 
 
@@ -388,7 +386,7 @@ def _schedule(
     worker: Worker,
 ) -> Schedule:
     training = settings.training
-    # In a federation the rate changes by round, because clients make different numbers of steps.
+    # In a federation, the rate changes by round, because clients make different numbers of steps.
     if settings.federated is not None:
         steps_per_epoch = 1
     total_steps = steps_per_epoch * training.epochs
@@ -430,7 +428,7 @@ def _with_shapes(
             raise
     if model is not None and not has_lazy(model):
         return model
-    with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
+    with unset_fake_temporarily() as fake:  # torch cannot make lazy modules of fake tensors
         if model is None:
             model = _build(experiment, params, settings, datasets)
         call = total_loss if experiment.makes_own_steps else call_model
@@ -473,9 +471,9 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
     model = OwnSteps(owner, settings.lr)
     if "lr" in experiment.training.model_fields_set and not model.takes_lr:
         raise ExperimentError(
-            "does not reach the optimizers",
+            "the learning rate does not reach your optimizers",
             field="training.lr",
-            next_step="Give configure a parameter lr, or remove it.",
+            next_step="Add a parameter lr to configure, or remove this setting.",
         )
     return model
 

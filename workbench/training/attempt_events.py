@@ -1,7 +1,7 @@
 """The events of one attempt at a training: its plan, its reports and its checkpoints.
 
-Rank 0 reports them, and all workers learn whether to stop. The loops decide what to measure, and
-when.
+Rank 0 reports them, and all workers learn whether to stop. What to measure, and when, is left to
+the loops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
-"""Takes an event, and returns whether the trial should stop."""
+"""Receives an event, and returns whether the trial should stop."""
 
 
 class AttemptEvents:
@@ -31,13 +31,13 @@ class AttemptEvents:
     def __init__(
         self, task: TrialTask, report: Report, worker: Worker, *, started_s: float
     ) -> None:
-        """Begin before the first one.
+        """Start before the first event.
 
         Args:
             task: The order.
             report: Called on rank 0 only.
             worker: Which worker this is.
-            started_s: When the attempt began, as `perf_counter` has it.
+            started_s: When the attempt started, by `perf_counter`.
         """
         self._task, self._report, self._worker = task, report, worker
         self._started_s = started_s
@@ -59,8 +59,8 @@ class AttemptEvents:
         """Return the event of the attempt's plan, with the data behind its metrics.
 
         Args:
-            plan: How it is trained.
-            datasets: The data as it was loaded.
+            plan: The plan.
+            datasets: The loaded data.
             metrics: The metrics of the validation data, by name.
             **more: Further fields of the event.
         """
@@ -83,7 +83,7 @@ class AttemptEvents:
         Args:
             step: The last step.
             values: Numbers by metric.
-            epoch: How much of the training is done, in epochs.
+            epoch: The progress of the training, in epochs.
             **more: Further fields of the event.
         """
         return TrialReported(
@@ -100,8 +100,8 @@ class AttemptEvents:
         """Return the event of a saved checkpoint.
 
         Args:
-            step: The step that it has reached.
-            path: Its path, for messages; "" on workers that do not report.
+            step: The step of the checkpoint.
+            path: Its path, for messages. "" on workers that do not report.
             best: Whether it is the best so far.
         """
         task = self._task

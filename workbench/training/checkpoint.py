@@ -1,12 +1,12 @@
-"""Checkpoints of a trial: the last one and the best one, each either complete or absent.
+"""Checkpoints of a trial: the last one and the best one. Each is either complete or absent.
 
 A checkpoint is written under a temporary name and moved into place. Reading verifies every byte and
-unpickles nothing but tensors and plain values, so a torn or foreign file never passes for a
+only unpickles tensors and plain values. So a torn file, or any other file, is never taken for a
 checkpoint.
 
 If workers divide a large model, each worker writes its part of the state to its own file. These
 files are in place before the checkpoint that lists them. torch.distributed.checkpoint is not used,
-because reading its index can unpickle anything.
+because reading its index could unpickle anything.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from workbench.training.task import BEST, LAST
 
 FORMAT = 1
 IN_PARTS_FROM_BYTES = 1 << 30
-"""If no worker holds the whole model, it is written in parts from this size on."""
+"""Models of at least this size are written in parts, if no worker holds the whole model."""
 VALIDATION_OUTPUTS = "validation_outputs"
-"""What the outputs for the validation samples are called in a checkpoint that holds them."""
+"""The key of the outputs for the validation samples, in checkpoints that have them."""
 _PART = ".part.pt"
 
 UNREADABLE = (
@@ -54,9 +54,7 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""The errors of readers of a damaged file.
-
-Zipfile decodes names and numbers before it checks any sum.
+"""The errors of reading a damaged file. Zipfile decodes names and numbers before any checksum.
 """
 
 
@@ -64,7 +62,7 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
     """Write a checkpoint as the last one of its trial, the best one, or both.
 
     Args:
-        folder: The trial's folder of checkpoints; made if it is missing.
+        folder: The trial's folder of checkpoints. It is created if it is missing.
         content: Tensors and plain values.
         last: Whether a resumed training should continue from it.
         best: Whether it is the best so far.
@@ -73,7 +71,7 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
         Its path, for messages.
 
     Raises:
-        ArtifactsError: If it cannot be written there. An earlier checkpoint stays.
+        ArtifactsError: If it cannot be written. An earlier checkpoint stays.
     """
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = BEST if best else LAST
@@ -82,7 +80,7 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
 
 
 def _write(place: Artifacts, content: dict[str, Any], names: Sequence[str]) -> None:
-    """Write one content under one name or two."""
+    """Write the same content under one or two names."""
     temporary = place.working_folder / f".{names[-1]}.{os.getpid()}.tmp"
     twin = temporary.with_suffix(".twin.tmp")
     try:
@@ -112,21 +110,21 @@ def save_in_parts(
     last: bool,
     best: bool,
 ) -> str:
-    """Write a checkpoint to which each worker adds a part. Every worker must call it.
+    """Write a checkpoint in parts, one from each worker. Every worker must call it.
 
     Args:
-        folder: As in `save`. All workers must reach it.
-        content: The rest of the checkpoint; only rank 0's counts.
+        folder: The trial's folder of checkpoints. All workers must have access to it.
+        content: The rest of the checkpoint. Only rank 0's is written.
         parts: This worker's part of the state.
         group: The workers.
-        last: As in `save`.
-        best: As in `save`.
+        last: Whether a resumed training should continue from it.
+        best: Whether it is the best so far.
 
     Returns:
-        Its path on rank 0, "" on the others.
+        Its path on rank 0, and "" on the other ranks.
 
     Raises:
-        ArtifactsError: If it cannot be written there. An earlier checkpoint stays.
+        ArtifactsError: If it cannot be written. An earlier checkpoint stays.
     """
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
     name = f"{group.broadcast(uuid.uuid4().hex)}-{group.rank}{_PART}"
@@ -149,7 +147,7 @@ def save_in_parts(
 
 @contextlib.contextmanager
 def fetched(place: Artifacts, name: str) -> Iterator[Path]:
-    """Give a checkpoint and its parts a path of this machine while the context lasts."""
+    """Give a checkpoint and its parts a path on this machine, as long as the context is open."""
     with contextlib.ExitStack() as stack:
         path = stack.enter_context(place.as_file(name))
         if not place.is_local:
@@ -168,7 +166,7 @@ def read(path: str | Path) -> dict[str, Any]:
         Its content.
 
     Raises:
-        RunError: If it is missing, torn, or none of ours.
+        RunError: If it is missing, torn, or not one of ours.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -194,11 +192,10 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
     """Return the checkpoint to continue from: the last or the best one, whichever got further.
 
     Args:
-        folder: The trial's folder of checkpoints. Half-written files of a killed attempt are
-            removed.
+        folder: The trial's folder of checkpoints. Incomplete files of a killed attempt are removed.
 
     Returns:
-        Its content, or None without a complete checkpoint.
+        Its content, or None if there is no complete checkpoint.
 
     Raises:
         ArtifactsError: If the folder cannot be reached.
@@ -215,20 +212,19 @@ def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
                 whole.append(read(path))
         except RunError as error:
             fault = disk_fault(error, place)
-            # It may be complete. Starting again while a disk is away would lose it.
+            # It may be complete. If the trial started again while a disk is away, it would be lost.
             if fault is not None:
                 raise fault from error
     return max(whole, key=lambda content: content["step"], default=None)
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of every global generator that a model may draw from."""
+    """Return the state of each global random generator that a model may draw from."""
     state: Any = np.random.get_state(legacy=True)
     kind, keys, position, has_gauss, cached = state
     version, internal, gauss = random.getstate()
     return {
-        # Tensors, as torch's pickler is slow with the hundreds of numbers that a generator consists
-        # of.
+        # As a tensor, because torch's pickler is slow with the hundreds of numbers of a generator.
         "python": (version, torch.from_numpy(np.array(internal, dtype=np.int64)), gauss),
         "numpy": (kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
         "torch": torch.get_rng_state(),
@@ -237,7 +233,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Take over what `random_states` returned in another process."""
+    """Set the states that `random_states` returned, maybe in another process."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal.tolist()), gauss))
     kind, keys, position, has_gauss, cached = states["numpy"]
@@ -260,7 +256,7 @@ def _read_parts(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def _named_parts(path: Path) -> list[str]:
-    """Return the files that a checkpoint names."""
+    """Return the files that a checkpoint lists."""
     try:
         return list(
             torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("parts", ())

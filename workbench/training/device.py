@@ -12,18 +12,18 @@ from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 FOREIGN_PART = 0.02
-"""Part of a GPU that others may hold, such as a desktop does."""
+"""Part of a GPU that others may hold without a note. A desktop takes about as much."""
 
 
 def choose_device(experiment: Experiment) -> torch.device:
-    """Return where this worker computes: a GPU where it sees one and may use it, else the CPU."""
+    """Return the device of this worker: a GPU if it sees one and may use it, or else the CPU."""
     if experiment.resources.gpus_per_worker != 0 and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
 def join_trial(task: TrialTask) -> Worker:
-    """Return this worker of a trial, met with the others; its group is to be closed at the end."""
+    """Join the other workers of a trial. The caller must close the group at the end."""
     device = choose_device(task.experiment)
     limit_memory(task.experiment, device)
     group = Group(task.rank, task.num_workers, device, task.meeting)
@@ -31,9 +31,9 @@ def join_trial(task: TrialTask) -> Worker:
 
 
 def foreign_bytes() -> int:
-    """Return how much of this process's GPU others hold, or 0 if that is too little to matter.
+    """Return how much of this process's GPU others hold, or 0 if it is too little to matter.
 
-    Only for a process that has a whole GPU to itself.
+    Use it only in a process that has a whole GPU to itself.
     """
     if not torch.cuda.is_available():
         return 0
@@ -45,11 +45,11 @@ def foreign_bytes() -> int:
 
 
 def limit_memory(experiment: Experiment, device: torch.device) -> None:
-    """Limit this process to its part of a GPU's memory. Its neighbours may need the rest.
+    """Limit this process to its part of a GPU's memory. Other processes may need the rest.
 
     Args:
-        experiment: The experiment that it trains.
-        device: Its device. Nothing is limited on a CPU.
+        experiment: The experiment that this process trains.
+        device: The device. Nothing is limited on a CPU.
     """
     if device.type == "cuda":
         total_bytes = torch.cuda.get_device_properties(device).total_memory
@@ -58,14 +58,14 @@ def limit_memory(experiment: Experiment, device: torch.device) -> None:
 
 
 class HeldMemory:
-    """The largest part of the GPU memory that an attempt may hold which it has held."""
+    """Watches how much of its allowed GPU memory an attempt has held at most."""
 
     def __init__(self, device: torch.device, experiment: Experiment) -> None:
         """Start to watch.
 
         Args:
             device: This worker's device.
-            experiment: The experiment that it trains.
+            experiment: The experiment that this process trains.
         """
         self._limit_bytes = 0.0
         if device.type == "cuda":
@@ -74,16 +74,16 @@ class HeldMemory:
             self._limit_bytes = allowed_bytes(total_bytes, experiment.resources.gpu_share)
 
     def share(self) -> float | None:
-        """Return that part so far, at most 1, or None without a GPU."""
+        """Return the largest share so far, at most 1, or None without a GPU."""
         if not self._limit_bytes:
             return None
         return min(torch.cuda.max_memory_allocated() / self._limit_bytes, 1.0)
 
 
 def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:
-    """Read the counters of energy of a worker's GPU, or of its machine's processors.
+    """Read the energy counters of a worker's GPU, or of its machine's processors.
 
-    Empty without any.
+    The result is empty if there are none.
     """
     if device.type == "cuda":
         return gpu_counter(f"GPU-{torch.cuda.get_device_properties(device).uuid}")

@@ -2,12 +2,12 @@
 
 The outputs of a few samples are computed once, without gradients, and the loss is applied to all of
 them and to their parts. For your own class with training steps, the losses are computed for some
-samples and for their parts, with the current weights and with others, because a new model may hide
-differences. Dropout and batch statistics are off in the meantime, since users of torch know how
-these depend on a batch. A loss that draws at random is compared by the means of many draws.
+samples and for their parts. This is done with the current weights and with changed ones, because a
+new model may hide differences. Dropout and batch statistics are off, because users of torch know
+how these depend on a batch. A loss that draws at random is compared by the means of many draws.
 
-Afterwards, random generators, weights, statistics, attributes and the mode of the model are as
-before. `models.parts` defines when parts add up.
+Afterwards, random generators, weights, statistics, attributes and the mode of the model are
+restored. Whether parts add up is decided by `models.parts`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ from workbench.training.strategies.phases import Phased
 NUM_SAMPLES = 16
 """Number of samples for your own loss."""
 MAX_HELD_BYTES = 256 << 20
-"""Outputs of an evaluation up to this size are kept for metrics of the user's own, whatever was
-seen.
+"""Outputs of an evaluation up to this size are always kept for your own metrics.
 """
 _MAX_CLASSES = 64
 EXACT_FORM = "return losses.sum(), len(losses)"
 _SPECIALITY: list[rules.Division] = ["samples", "targets", "next_targets", "counts", "none"]
 _SHIFT = 0.5
-"""Size of the change of weights, relative to them, that shows what a new model hides."""
+"""Relative size of the change of weights, which shows differences that a new model hides."""
 
 
 def find_division(parts: Parts) -> None:
@@ -72,23 +71,23 @@ def find_division(parts: Parts) -> None:
         for name, item in parts.metrics.items()
         if isinstance(item, BatchMetric) and item.adds_up is None
     ]
-    # Only workers that hold the end of the model have seen outputs.
+    # Only workers that hold the end of the model know whether it returns outputs or a loss.
     returns_outputs = any(parts.worker.group.gather(parts.pairing.returns_outputs))
     may_be_returned = parts.loss.takes_returned and not returns_outputs
     if not functions and parts.loss_kind is not None and not may_be_returned:
-        return  # all of them are the workbench's own
+        return  # all losses and metrics are ours, and known to add up
     with _unchanged(parts):
         own = _seen(parts, functions, may_be_returned)
     seen = [verdict for verdict in parts.worker.group.gather(own) if verdict is not None]
     divisions = [verdict.division for verdict in seen if verdict.division is not None]
     if divisions:
-        # Replicas see other samples, so the result of the strictest one counts for all.
+        # Replicas see different samples, so the strictest result counts for all.
         parts.loss.division = max(divisions, key=_SPECIALITY.index)
     for name in functions:
         if name != "loss":
             adds_up = _common([verdict.adds_up[name] for verdict in seen])
         elif any(verdict.is_returned for verdict in seen):
-            adds_up = True  # parts of a loss that the model computes cannot be joined
+            adds_up = True  # if the model computes the loss, outputs cannot be joined later
         elif parts.loss.division == "none":
             adds_up = False
         else:
@@ -108,7 +107,8 @@ def _find_of_own_steps(parts: Parts) -> None:
         verdicts = parts.worker.group.gather(judge_own_steps(model, batch, targets))
     divisions = [division for verdict in verdicts for division in verdict.divisions.values()]
     if divisions:
-        # One optimizer whose losses do not add up is enough. Each adds its own totals and counts.
+        # If the losses of one optimizer do not add up, no step can be divided. Otherwise each
+        # optimizer adds its own totals and counts.
         parts.loss.division = "none" if "none" in divisions else "samples"
     for name in {name for verdict in verdicts for name in verdict.differing_metrics}:
         metric = parts.metrics[name]
@@ -117,7 +117,7 @@ def _find_of_own_steps(parts: Parts) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """The results of one worker."""
+    """The findings of one worker."""
 
     division: rules.Division | None
     adds_up: dict[str, bool | None]
@@ -130,7 +130,7 @@ def _seen(parts: Parts, functions: list[str], may_be_returned: bool) -> _Seen | 
         outputs, targets = _predicted(parts, _chosen(parts, size))
     except torch.OutOfMemoryError:
         raise
-    except Exception:  # of the model: the training meets it where it belongs
+    except Exception:  # an error of the model, which the training reports
         return None
     if outputs is None or size < 2:
         return None
@@ -174,18 +174,18 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
     )
     if parts.privacy is not None:
         raise refusal(
-            "a private training computes it of each sample by itself", "training.private", None
+            "a private training computes it for each sample alone", "training.private", None
         )
     if plan.accumulation > 1:
         raise refusal(
-            f"plan.accumulation {plan.accumulation} computes it of {plan.micro_batch} samples at a"
+            f"plan.accumulation {plan.accumulation} computes it for {plan.micro_batch} samples at a"
             " time",
             "plan.accumulation",
             "1",
         )
     if plan.replicas > 1 and not is_federated:
         raise refusal(
-            f"plan.workers {plan.workers} computes it of the samples of each worker by itself",
+            f"plan.workers {plan.workers} computes it for the samples of each worker alone",
             "plan.workers",
             "1",
         )
@@ -193,15 +193,15 @@ def refuse_division(parts: Parts, plan: Plan | None = None) -> None:
 
 def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) -> ExperimentError:
     return ExperimentError(
-        f"the loss of a batch is not the mean of the losses of its parts, and {what}: "
-        "the training would be another one",
+        f"the loss of a batch is not the mean of the losses of its parts, and {what}, which would"
+        " change the training",
         field=field,
         allowed=allowed,
         next_step=(
-            f"Let {returned_by} return its total and its count, which are added up over the whole"
-            f" step and only then divided, such as `{EXACT_FORM}`, or with weights `return (weights"
-            " * losses).sum(), weights.sum()`. A loss that has no such form, such as one that"
-            " compares the samples of a batch with each other, needs the whole batch on one worker"
+            f"Let {returned_by} return its total and its count. They are added up over the whole"
+            f" step before they are divided. For example: `{EXACT_FORM}`, or with weights"
+            " `return (weights * losses).sum(), weights.sum()`. If the loss compares the samples of"
+            " a batch with each other, it has no such form. It needs the whole batch on one worker"
             " at once."
         ),
     )
@@ -209,7 +209,7 @@ def _refusal(what: str, field: str, allowed: str | None, *, returned_by: str) ->
 
 @contextlib.contextmanager
 def _unchanged(parts: Parts) -> Iterator[None]:
-    """Random generators and the mode of the model stay the same."""
+    """Restore random generators and the mode of the model at the end."""
     device = parts.worker.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), RandomStates(0).in_use():
@@ -221,7 +221,7 @@ def _unchanged(parts: Parts) -> Iterator[None]:
 
 
 def _chosen(parts: Parts, size: int) -> np.ndarray:
-    """Return samples that differ: of each class, if it is known, and from all over the split."""
+    """Return different samples: some of each class, if known, from all over the split."""
     split, num = parts.datasets.validation, len(parts.validation)
     if isinstance(split, OrderedSplit):
         return np.arange(size)
@@ -272,15 +272,14 @@ def _decided(
 
     Args:
         parts: The argument of `find_division`.
-        seen: Evidence of targets as they are, or could be.
-        imagined: Evidence of ignored targets, which may not occur.
-        leaves_out: Whether they do occur.
+        seen: Evidence from targets that occur, or could occur.
+        imagined: Evidence from ignored targets, which may not occur.
+        leaves_out: Whether ignored targets occur.
     """
     division = rules.division_shown_by(seen + imagined)
     if division != "none" or not imagined or leaves_out:
         return division
-    # Maybe all targets of this data count. So the loss is rejected only when an ignored one is
-    # read.
+    # Maybe no target of this data is ignored. So the loss is only rejected when one is read.
     parts.train.look_at_targets(functools.partial(_refuse_left_out, parts))
     return rules.division_shown_by(seen)
 
@@ -290,7 +289,7 @@ def _leaves_out(targets: Any) -> bool:
 
 
 def _refuse_left_out(parts: Parts, targets: Any) -> None:
-    """Reject ignored targets in a divided step, if parts then do not add up to the whole.
+    """Raise an error for ignored targets in a divided step, if parts do not add up with them.
 
     Raises:
         ExperimentError: If there are such targets, and the plan divides steps.
@@ -319,7 +318,7 @@ def _evidence_of_draws(
 def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None:
     """Return whether parts of an evaluation add up.
 
-    None where its outputs are small enough to be kept.
+    None if the outputs are small enough to be kept, so that it need not be known.
     """
     metric = parts.metrics[name]
     assert isinstance(metric, BatchMetric)
@@ -330,7 +329,7 @@ def _adds_up(parts: Parts, name: str, outputs: Any, targets: Any) -> bool | None
     pieces = list(_evidence(parts, metric.measure, outputs, targets))
     if any(not piece.supports("counts") for piece in pieces):
         return False
-    # Keeping all outputs would take too much memory, so a metric that seems to add up is trusted.
+    # Keeping all outputs would take too much memory, so trust a metric that seems to add up.
     if pieces and per_sample * len(parts.validation) > MAX_HELD_BYTES:
         return True
     return None
@@ -347,13 +346,13 @@ def _evidence(
 def _evidence_of_left_out(
     parts: Parts, function: Callable[[Any, Any], Any], outputs: Any, targets: Any
 ) -> Iterator[rules.Evidence]:
-    """Yield the evidence of ignored targets, if there are some or it is not known."""
+    """Yield the evidence from ignored targets, if there are any or this is not known."""
     with torch.no_grad():
         if _pool(parts, targets) is None:
             return
         if not leaves_out_targets(parts.datasets) and not _leaves_out(targets):
             return
-        # On the CPU: a GPU may not survive a class that a function does not know.
+        # On the CPU, because an unknown class number may crash the context of a GPU.
         on_cpu = functools.partial(map_tensors, Tensor.cpu)
         yield from rules.evidence_on(function, on_cpu(outputs), rules.masked(on_cpu(targets))) or ()
 
@@ -374,10 +373,7 @@ def _pool(parts: Parts, targets: Any) -> Tensor | None:
 
 
 def _draws(function: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> bool | None:
-    """Return whether a loss draws at random, so that it does not return the same twice.
-
-    None if it fails.
-    """
+    """Return whether a loss draws at random, by calling it twice. None if it fails."""
     try:
         with torch.no_grad():
             values = [function(outputs, targets) for _ in range(2)]
@@ -396,9 +392,10 @@ def _own_copy(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
-    """Return by what parts of a loss count that the model computes, called for each part.
+    """Return how the parts of a loss count if the model computes it.
 
-    No more samples are given to it at once than in a step, as more may not fit.
+    The model is called for each part. It never receives more samples than in a step, because more
+    may not fit into memory.
     """
     indices = _chosen(parts, size)
     at_once = max(2, min(len(indices), parts.settings.plan.micro_batch))
@@ -412,10 +409,11 @@ def _division_of_model(parts: Parts, size: int) -> rules.Division | None:
             return None
         seen += evidence
         leaves_out = leaves_out or _leaves_out(targets)
-        # Samples may ignore equally many targets. Then samples and targets would count the same.
+        # If all samples ignore the same number of targets, counting samples and counting targets
+        # cannot be told apart.
         changed = _with_other_targets(parts, inputs, targets, seed=first)
         if changed is not None:
-            # A model may take no targets of -100.
+            # A model may not support targets of -100.
             with contextlib.suppress(ValueError, IndexError, RuntimeError):
                 imagined += _evidence_of_model(parts, *changed) or []
     if not seen and not imagined:
@@ -448,11 +446,11 @@ def _with_other_targets(
     if not isinstance(targets, Tensor) or targets.is_floating_point() or not targets.ndim:
         return None
     has_some = bool((targets == IGNORED).any())
-    # A GPU may not survive a class that the model does not know.
+    # An unknown class number may crash the context of a GPU.
     may_have = parts.worker.device.type == "cpu" and leaves_out_targets(parts.datasets)
     if not has_some and not may_have:
         return None
-    # Of two samples both must count, with different numbers of targets.
+    # If there are only two samples, both must count, with different numbers of targets.
     changed = rules.masked(targets, seed=seed, has_empty=len(targets) > 2 or seed % 4 == 2)
     replaced = _with(inputs, targets, changed)
     if replaced is None:
@@ -473,7 +471,7 @@ def _returned(parts: Parts, inputs: Any) -> float | None:
 def _with(inputs: Any, targets: Tensor, changed: Tensor) -> Any:
     """Return inputs in which the targets are replaced.
 
-    None where they are not known to be among them.
+    None if the targets are not known to be part of the inputs.
     """
     if isinstance(inputs, dict):
         name = next((name for name in TARGET_NAMES if _is_same(inputs.get(name), targets)), None)
@@ -498,7 +496,7 @@ class OwnVerdict:
     """The result for your own class with training steps.
 
     Attributes:
-        divisions: How the parts of each loss count; "none" if they do not add up.
+        divisions: How the parts of each loss count. "none" if they do not add up.
         differing_metrics: The metrics of `evaluate` that are not means over samples.
     """
 
@@ -515,7 +513,7 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
         targets: The targets of the same samples.
 
     Returns:
-        The result. A function that fails is missing in it, because the training reports its error.
+        The result. Functions that fail are missing, because the training reports their errors.
     """
     evidence: dict[str, list[rules.Evidence]] = {name: [] for name in model.optimizers}
     differing: set[str] = set()
@@ -524,7 +522,7 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
             if shifts:
                 _shift(model)
             for name in model.optimizers:
-                # A step may take gradients itself, such as a penalty on them.
+                # A step may compute gradients itself, for example to penalise them.
                 with torch.enable_grad():
                     loss = functools.partial(_loss, model, name)
                     evidence[name] += _evidence_of_loss(loss, batch, targets)
@@ -533,7 +531,7 @@ def judge_own_steps(model: OwnSteps, batch: Any, targets: Any) -> OwnVerdict:
     divisions: dict[str, rules.Division] = {}
     for name, pieces in evidence.items():
         if pieces:
-            # It is unknown which targets the class counts, so its parts count by samples, or by the
+            # Nobody knows which targets the class counts. So its parts count by samples, or by the
             # counts that it returns.
             shown = rules.division_shown_by(pieces)
             divisions[name] = shown if shown in ("samples", "counts") else "none"
@@ -605,14 +603,14 @@ def _measured(
 
 
 def _called(function: Callable[[Any], Any], batch: Any) -> Any:
-    return function(map_tensors(Tensor.clone, batch))  # which a step may change
+    return function(map_tensors(Tensor.clone, batch))  # a step may change its batch
 
 
 @contextlib.contextmanager
 def _restored(model: OwnSteps) -> Iterator[None]:
-    """Put back what computing losses may change.
+    """Restore everything that computing losses may change.
 
-    Weights, buffers, gradients and plain attributes.
+    That is weights, buffers, gradients and plain attributes.
     """
     tensors = [*model.parameters(), *model.buffers()]
     kept = [tensor.detach().cpu().clone() for tensor in tensors]
@@ -640,7 +638,7 @@ def _kept(value: Any) -> Any:
 
 
 def _shift(model: OwnSteps) -> None:
-    """Change the weights, so that outputs differ from sample to sample."""
+    """Change the weights, so that the outputs of samples differ."""
     with torch.no_grad():
         for number, parameter in enumerate(model.parameters()):
             generator = torch.Generator().manual_seed(number)

@@ -1,4 +1,4 @@
-"""Means of the predictions of trained models, selected on validation.
+"""Averages the predictions of trained models, with weights selected on validation data.
 
 Weights are chosen on one half of the validation samples. The result is compared with the best model
 on the other half, which the selection has not seen.
@@ -27,7 +27,7 @@ from workbench.training.loaders import as_tensors
 from workbench.training.loss_and_metrics import learned_pairing, metrics_of, pairing_of
 
 INTERVAL = 0.95
-"""The probability with which a difference lies in its interval."""
+"""The probability that a difference lies in its interval."""
 MIN_VALIDATION_SAMPLES = 20
 _MAX_NUMBERS = 100_000_000
 _AT_ONCE = 256
@@ -43,9 +43,8 @@ class Judgement:
         num_samples: Number of samples.
         ensemble: The metric of the ensemble.
         single: The metric of the single model.
-        low: Lower end of the interval of the improvement, which is above 0 where the ensemble is
-            better.
-        high: Its upper end.
+        low: Lower end of the interval of the improvement. If it is above 0, the ensemble is better.
+        high: Upper end of the interval.
     """
 
     num_samples: int
@@ -71,19 +70,19 @@ class Selection:
 
 
 class _Score:
-    """The metric of predictions, as a training measures it of one model."""
+    """Measures a metric of predictions, like the training of a single model."""
 
     def __init__(self, experiment: Experiment, datasets: Datasets, objective: Objective) -> None:
         pairing = pairing_of(experiment, datasets)
-        pairing.declared = lambda: -1  # as `predict` returns them
+        pairing.declared = lambda: -1  # the dimension of the classes, from `predict`
         metrics = metrics_of(experiment, datasets, pairing=pairing)
         name = objective.metric.removeprefix(_PREFIX)
         if not objective.metric.startswith(_PREFIX) or name not in metrics:
             raise ArgumentError(
-                f"{objective.metric} does not follow from predictions for the validation samples",
+                f"{objective.metric} cannot be measured from predictions for validation samples",
                 field="metric",
                 allowed=[f"{_PREFIX}{name}" for name in metrics],
-                next_step="Name an objective of the run that does.",
+                next_step="Choose one of these objectives.",
             )
         self._metric: AnyMetric = metrics[name]
         self._is_classes = datasets.task == "classification"
@@ -91,7 +90,7 @@ class _Score:
 
     def __call__(self, predicted: np.ndarray, targets: Tensor) -> float:
         outputs = torch.from_numpy(predicted)
-        if self._is_classes:  # losses take scores, whose softmax are the probabilities
+        if self._is_classes:  # losses take scores, and the softmax of these is the probabilities
             outputs = outputs.clamp_min(torch.finfo(outputs.dtype).tiny).log()
         outputs = outputs.float()
         if isinstance(self._metric, WholeMetric):
@@ -109,7 +108,8 @@ def predict(
     Args:
         model: The model, on the CPU and in evaluation mode.
         inputs: The inputs, as arrays or tensors.
-        is_classes: Whether it scores classes. Then probabilities are returned, the classes last.
+        is_classes: Whether it scores classes. Then probabilities are returned, and the last
+            dimension is the classes.
         pairing: How to read its outputs, as `learned_pairing` returns it. None means that the
             classes come last.
 
@@ -122,9 +122,9 @@ def predict(
         if not isinstance(outputs, Tensor) or (
             is_classes and (outputs.ndim < 2 or outputs.shape[-1] < 2)
         ):
-            wanted = "a score for each class" if is_classes else "a tensor of numbers"
+            expected = "a score for each class" if is_classes else "a tensor of numbers"
             raise RunError(
-                f"{type(model).__name__} does not return {wanted}, so its answers cannot be"
+                f"{type(model).__name__} does not return {expected}, so its predictions cannot be"
                 " averaged",
                 next_step="Use the best trial alone.",
             )
@@ -135,7 +135,7 @@ def predict(
 
 
 def in_unit_of_target(predicted: np.ndarray, experiment: Experiment) -> np.ndarray:
-    """Return predicted numbers in the unit of the target, as before the data was scaled.
+    """Return predicted numbers in the unit that the target had before the data was scaled.
 
     Args:
         predicted: The predictions of models.
@@ -151,24 +151,24 @@ def in_unit_of_target(predicted: np.ndarray, experiment: Experiment) -> np.ndarr
 
 
 def check_task(experiment: Experiment, datasets: Datasets) -> None:
-    """Refuse data and models whose predictions have no mean.
+    """Check that the predictions of models can be averaged.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         datasets: Its data.
 
     Raises:
-        RunError: If they have none, or there are too few samples to select and to judge.
+        RunError: If they cannot, or there are too few samples to select and judge models.
     """
     reason = None
     if experiment.leaves_loss_to_model or experiment.makes_own_steps:
-        reason = "only the model computes its loss, so predictions cannot be compared without it"
+        reason = "the model computes its own loss, so averaged predictions cannot be judged"
     elif datasets.task not in ("classification", "regression"):
-        reason = f"the answers of several models for the task {datasets.task} have no mean"
+        reason = f"predictions for the task {datasets.task} cannot be averaged"
     elif len(datasets.validation) < MIN_VALIDATION_SAMPLES:
         reason = (
-            f"{len(datasets.validation)} validation samples are too few to select models and to"
-            f" judge them; at least {MIN_VALIDATION_SAMPLES} are needed"
+            f"{len(datasets.validation)} validation samples are too few to select and judge models:"
+            f" at least {MIN_VALIDATION_SAMPLES} are needed"
         )
     if reason is not None:
         raise RunError(reason, next_step="Use the best trial alone.")
@@ -194,8 +194,8 @@ def select_models(
         size: Maximum number of models with a weight, or None for any number.
 
     Raises:
-        ArgumentError: If the objective does not follow from predictions.
-        RunError: If the predictions have no mean, or are too large to be kept.
+        ArgumentError: If the objective cannot be measured from predictions.
+        RunError: If the predictions cannot be averaged, or are too large to be kept.
     """
     check_task(experiment, datasets)
     score = _Score(experiment, datasets, objective)
@@ -252,7 +252,7 @@ def compare(
 
     Args:
         score: The metric of predictions.
-        sign: 1 if more of it is better, -1 if less is.
+        sign: 1 if more is better, and -1 if less is better.
         mean: The prediction of the ensemble.
         single: The prediction of the single model.
         targets: The true values.
@@ -293,7 +293,7 @@ def _predict_all(
             raise RunError(
                 f"{num_models} models predict {num_numbers:,} numbers for {len(split)} samples",
                 allowed=f"at most {_MAX_NUMBERS:,}",
-                next_step="Choose among fewer trials.",
+                next_step="Select from fewer trials.",
             )
     return np.concatenate(parts)
 

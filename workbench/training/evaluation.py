@@ -1,8 +1,9 @@
-"""Evaluation: every metric exactly, however samples are cut into batches and shared by workers.
+"""Evaluates metrics exactly, however samples are cut into batches and divided among workers.
 
-Validation samples are measured during a training, together with the model's costs in use. The test
-samples are measured only once, at the end, with the weights that the trial keeps. They play no part
-in training, selection or pruning. If that test fails, the finished training still counts.
+Validation samples are measured during a training, together with the size and the latency of the
+model. The test samples are measured only once, at the end, with the weights that the trial keeps.
+They are never used for training, selection or pruning. If the test fails, the training still
+counts.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from workbench.training.strategies.strategy import StatisticsRenewing, Strategy,
 from workbench.training.task import BEST, TrialTask
 
 MAX_AT_ONCE_BYTES = 256 << 20
-"""Largest inputs of a validation split, in bytes, for metrics that need all samples at once."""
+"""Maximum size of the validation inputs for metrics that need all samples at once."""
 _NUM_LATENCIES = 11
 _OF_TRAINED = ("trained", "averaged")
-"""The weights that are trained but not kept, in a checkpoint whose mean weights are kept."""
+"""Keys of a checkpoint whose mean weights are kept. They hold the weights that are trained."""
 
 
 class Predictor(Protocol):
@@ -68,7 +69,7 @@ def evaluate(
         source: The split.
         metrics: The metrics by name.
         batch: Samples at once.
-        worker: Which worker this is; each measures its part.
+        worker: Which worker this is. Each worker measures its part.
 
     Returns:
         The value of each metric over all samples of the split.
@@ -91,7 +92,7 @@ def evaluate(
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
     if kept is not None:
-        # In the order of the samples, because each worker has measured one part of them.
+        # Each worker has measured one part of the samples, so this is in the order of the samples.
         gathered = [pair for part in worker.group.gather(kept) for pair in part]
         values |= measure_whole(whole, gathered, worker.device)
     return {name: values[name] for name in metrics}
@@ -109,7 +110,7 @@ def evaluate_at_once(
         device: The worker's device.
 
     Raises:
-        ExperimentError: If the samples are too many to be evaluated at once.
+        ExperimentError: If there are too many samples to evaluate at once.
     """
     inputs, _ = source.fetch(source.all_indices[:1])
     sizes: list[int] = []
@@ -117,10 +118,10 @@ def evaluate_at_once(
     if sum(sizes) * len(source) > MAX_AT_ONCE_BYTES:
         whole = [name for name, item in metrics.items() if _needs_all(item)]
         raise ExperimentError(
-            f"evaluate returns {', '.join(whole)}, which is no mean over samples, and the"
-            " validation data is too large to be evaluated at once",
+            f"evaluate returns {', '.join(whole)}, which is not a mean over samples, and the"
+            " validation data is too large to evaluate at once",
             field="train",
-            next_step="Let evaluate return a total and a count in its place, or leave it out.",
+            next_step="Return a total and a count from evaluate instead, or remove the metric.",
         )
     alone = Worker(0, 1, device, Group(0, 1, device, None))
     adding = {
@@ -131,7 +132,7 @@ def evaluate_at_once(
 
 
 def measure_split(parts: Parts, source: Source) -> dict[str, float]:
-    """Measure the metrics of a training on some samples; all workers must call it.
+    """Measure the metrics of a training on some samples. All workers must call it.
 
     Args:
         parts: The training.
@@ -157,9 +158,9 @@ def measure_kept(
     Args:
         task: The order.
         parts: The training, which is complete.
-        report: Takes events; called on rank 0 only.
-        has_kept_weights: Whether the strategy holds the weights that are kept, so that no
-            checkpoint is read.
+        report: Receives events. Called on rank 0 only.
+        has_kept_weights: Whether the strategy has the weights that the trial keeps. Otherwise they
+            are read from the checkpoint.
     """
     split = parts.datasets.test
     if split is None or not len(split):
@@ -185,13 +186,13 @@ def renew_statistics(
     micro_batch: int,
     worker: Worker,
 ) -> None:
-    """Let batch normalisation see the training samples through the weights shown, if needed.
+    """Compute the statistics of batch normalisation again for mean weights, if needed.
 
     Args:
         strategy: Holds the model.
         source: The training samples.
-        batches: Which of them make the batches of an epoch.
-        micro_batch: Samples that one worker takes at once.
+        batches: The samples of each batch of an epoch.
+        micro_batch: Samples that one worker computes at once.
         worker: Which worker this is.
     """
     strategy.train(False)
@@ -212,7 +213,7 @@ def renew_statistics(
 def in_parts_and_whole(
     metrics: Mapping[str, AnyMetric],
 ) -> tuple[dict[str, BatchMetric], dict[str, AnyMetric]]:
-    """Return the metrics of which parts add up, and those that need all outputs."""
+    """Return the metrics whose parts add up, and the metrics that need all outputs."""
     means = {
         name: item
         for name, item in metrics.items()
@@ -222,10 +223,10 @@ def in_parts_and_whole(
 
 
 def whole_classes(metrics: Mapping[str, AnyMetric]) -> Pairing | None:
-    """Return how outputs meet targets if metrics need only the predicted classes, otherwise None.
+    """Return how outputs meet targets if metrics only need the predicted classes, or else None.
 
     Args:
-        metrics: Metrics of a whole set, by name.
+        metrics: Metrics over all outputs, by name.
     """
     whole = [metric for metric in metrics.values() if isinstance(metric, WholeMetric)]
     if not whole or len(whole) < len(metrics) or not all(metric.reads_classes for metric in whole):
@@ -248,20 +249,20 @@ def measure_own(
     """Measure metrics on one worker's part of some samples.
 
     Args:
-        strategy: Holds the model, which is not training at the moment.
+        strategy: Holds the model, which is in evaluation mode.
         source: The split.
         metrics: The metrics by name.
         indices: The samples, over all workers.
         batch: Samples at once.
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
-        keeps_classes: How outputs meet targets, if `kept` receives only the predicted and the right
+        keeps_classes: How outputs meet targets, if `kept` only receives the predicted and the true
             classes.
-        keeps_all: Whether `kept` receives the whole result of the model rather than only the output
-            that is compared with targets.
+        keeps_all: Whether `kept` receives the whole result of the model, not only the output that
+            is compared with targets.
 
     Returns:
-        The total and the count of each metric; a worker without samples has no totals.
+        The total and the count of each metric. A worker without samples has no totals.
     """
     totals: dict[str, torch.Tensor] = {}
     counts: dict[str, int | torch.Tensor] = dict.fromkeys(metrics, 0)
@@ -289,12 +290,12 @@ def measure_own(
 def measure_whole(
     whole: Mapping[str, AnyMetric], batches: list[tuple[Any, Any]], device: torch.device
 ) -> dict[str, float]:
-    """Return the value of metrics over all outputs of an evaluation.
+    """Return the values of metrics over all outputs of an evaluation.
 
     Args:
         whole: The metrics.
         batches: Outputs and targets in the order of the samples, on the CPU.
-        device: The device on which your function may keep tensors.
+        device: The device where your function may keep tensors.
 
     Raises:
         ExperimentError: If a metric needs all outputs, but their shapes differ.
@@ -320,7 +321,7 @@ def measure_whole(
 
 
 def in_single_precision(outputs: Any) -> Any:
-    """Return outputs for metrics, which would have only three digits in half precision.
+    """Return outputs in single precision. In half precision, metrics would have only three digits.
 
     Args:
         outputs: The result of a model.
@@ -363,7 +364,7 @@ class ModelCosts:
         """Find out which costs to measure.
 
         Args:
-            experiment: Its objectives and constraints decide.
+            experiment: The experiment, whose objectives and constraints decide.
             model_bytes: Size of the parameters of the whole model.
         """
         self._wanted = {
@@ -375,9 +376,9 @@ class ModelCosts:
         """Return the costs by metric. All workers must call it, after an evaluation.
 
         Args:
-            strategy: Holds the model, which is not training at the moment.
+            strategy: Holds the model, which is in evaluation mode.
             source: The split whose first sample is predicted.
-            worker: Which worker this is; only the first one measures time.
+            worker: Which worker this is. Only rank 0 measures time.
         """
         costs: dict[str, float] = {}
         if SIZE in self._wanted:
@@ -393,7 +394,7 @@ def _measured(
     with torch.inference_mode():
         try:
             total, count = metric.measure(outputs, targets)
-        except RuntimeError:  # it may hold tensors on the device, such as the weights of classes
+        except RuntimeError:  # the metric may have tensors on the device, such as class weights
             if device.type == "cpu":
                 raise
             there = functools.partial(map_tensors, lambda tensor: tensor.to(device))
@@ -402,17 +403,17 @@ def _measured(
 
 
 def _check_joinable(name: str, batches: list[tuple[Any, Any]]) -> None:
-    """Refuse to put outputs of different shapes together."""
+    """Check that the outputs of all batches can be joined."""
     compared = [output_in(outputs) for outputs, _ in batches]
     shapes = {tuple(item.shape[1:]) for item in compared if isinstance(item, torch.Tensor)}
     if len(shapes) > 1:
         raise ExperimentError(
-            f"{name} is no mean over samples, and batches of outputs have the shapes "
-            f"{' and '.join(map(str, sorted(shapes)))}, which cannot be put together",
+            f"{name} is not a mean over samples, so it needs all outputs, but their shapes cannot"
+            f" be joined: {' and '.join(map(str, sorted(shapes)))}",
             field="metrics",
             allowed="(total, count), or a class with update and compute",
             next_step=(
-                f"Let {name} return a total and a count, or write a class with update and compute."
+                f"Return a total and a count from {name}, or write a class with update and compute."
             ),
         )
 
@@ -439,7 +440,7 @@ def _finish(
 
 
 def _needs_all(metric: AnyMetric) -> bool:
-    """Return whether a metric was seen to be no mean over samples."""
+    """Return whether a metric has turned out not to be a mean over samples."""
     return getattr(metric, "adds_up", True) is False
 
 
@@ -454,7 +455,7 @@ def _on_cpu(values: Any) -> Any:
 def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
     inputs, _ = source.fetch(source.all_indices[:1])
     seconds = []
-    for _ in range(1 + _NUM_LATENCIES):  # the first prediction may have to be prepared
+    for _ in range(1 + _NUM_LATENCIES):  # the first prediction warms up
         began_s = perf_counter()
         strategy.predict(inputs)
         if worker.device.type == "cuda":
@@ -466,7 +467,7 @@ def _latency_s(strategy: Strategy, source: Source, worker: Worker) -> float:
 
 def _kept(folder: Artifacts) -> dict[str, Any]:
     if not folder.exists(BEST):
-        raise RunError("the trial has left no weights")
+        raise RunError("the trial has not saved any weights")
     with checkpoint.fetched(folder, BEST) as path:
         state = checkpoint.read(path)["strategy"]
     return {name: value for name, value in state.items() if name not in _OF_TRAINED}

@@ -1,8 +1,8 @@
 """Checks before the first step whether outputs, targets, loss and metrics fit together.
 
 The outputs of a few validation samples are computed once, without gradients, and every loss and
-metric is applied to them. All targets in memory are checked; others are checked whenever they are
-read.
+metric is applied to them. All targets in memory are checked now. Others are checked whenever they
+are read.
 """
 
 from __future__ import annotations
@@ -37,27 +37,26 @@ from workbench.training.evaluation import in_single_precision
 from workbench.training.source import Source, WorkerBatch
 
 _ABOUT_TYPES = re.compile(r"\bd?types?\b|expected scalar type|\bDouble\b|\bHalf\b", re.IGNORECASE)
-"""How errors of torch say that types do not fit."""
+"""Words in torch's errors about types that do not match."""
 _SAME = 0.01
-"""Up to which relative difference answers are the same.
-
-Rounding differs with the size of a batch.
+"""Outputs with at most this relative difference count as equal. Rounding depends on the batch size.
 """
 _NUM_SAMPLES = 16
 """Number of samples to compute. A smaller micro batch gives fewer, but at least two."""
 _checked: dict[str, tuple[weakref.ref[Split], object]] = {}
-"""The splits whose targets were looked at, by part: trials of a run on a warm worker share them."""
+"""The splits whose targets have been checked, by part. Trials of a run on a warm worker share them.
+"""
 
 
 def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
-    """Reject outputs and targets that loss and metrics cannot compare, before the first step.
+    """Check before the first step that loss and metrics can compare outputs and targets.
 
     Args:
         parts: Everything that the loop of the trial needs.
         plan: The plan to check, if `parts` is only one of several workers. None checks its own.
 
     Raises:
-        WorkbenchError: If they do not fit. It shows both shapes and what to change.
+        WorkbenchError: If they cannot. It shows both shapes and what to change.
     """
     if parts.makes_own_steps:
         find_division(parts)
@@ -70,7 +69,7 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
         with torch.random.fork_rng(devices=devices), _seeing_normalisation() as alone:
             outputs, targets = _compare(parts, size)
             # If another dimension has the same length, it is unclear which one is the samples.
-            is_alone = parts.worker.workers_per_replica == 1  # else not all of them see the outputs
+            is_alone = parts.worker.workers_per_replica == 1  # others may not have the outputs
             if is_alone and size > 2 and size in _sizes(outputs, targets):
                 _compare(parts, size - 1)
     finally:
@@ -86,15 +85,15 @@ def check_first_batch(parts: Parts, *, plan: Plan | None = None) -> None:
 
 
 def note_on_mixed_samples(parts: Parts) -> str | None:
-    """Return a note if the model's answer for a sample depends on the others of its batch.
+    """Return a note if the model's output for a sample depends on other samples in its batch.
 
-    That happens if the dimensions are in another order than the model expects. Its metrics then
-    depend on the batch of the evaluation, and predictions of single samples differ.
+    That happens if the model expects the dimensions in another order. Its metrics then depend on
+    the batch size of the evaluation, and predictions for single samples differ.
 
     Args:
         parts: Everything that the loop of the trial needs.
     """
-    is_alone = parts.worker.num_workers == 1  # else others would have to predict at the same time
+    is_alone = parts.worker.num_workers == 1  # others would have to predict at the same time
     if parts.makes_own_steps or not is_alone or parts.settings.plan.compile == "default":
         return None
     num = min(len(parts.validation), _NUM_SAMPLES)
@@ -121,13 +120,13 @@ def note_on_mixed_samples(parts: Parts) -> str | None:
         or len(first) != num
     ):
         return None
-    # If the same samples get different answers, the model draws at random.
+    # If the same samples get different outputs, the model draws at random.
     if not _are_close(first, again) or _are_close(first[: num // 2], alone):
         return None
     return (
-        "the model's answer for a sample depends on the other samples in its batch, so its metrics"
-        " depend on the batch size. Maybe it takes another dimension for the samples, such as an"
-        " LSTM without batch_first or a softmax over dimension 0"
+        "the model's output for a sample depends on the other samples in its batch, so its metrics"
+        " depend on the batch size. Maybe the model mixes up the dimensions. Common causes are an"
+        " LSTM without batch_first, and a softmax over dimension 0"
     )
 
 
@@ -141,9 +140,9 @@ def _are_close(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _seeing_normalisation() -> Iterator[list[nn.Module]]:
-    """Collect the batch normalisations that see one value of each channel of a sample.
+    """Collect the batch normalisations that see only one value per channel of a sample.
 
-    They need two samples to train with.
+    They need at least two samples for training.
     """
     alone: list[nn.Module] = []
 
@@ -159,15 +158,15 @@ def _seeing_normalisation() -> Iterator[list[nn.Module]]:
 
 
 def _refuse_single_samples(parts: Parts) -> None:
-    """Reject steps in which a worker would have a single sample at once.
+    """Check that no worker gets a single sample at once.
 
     Raises:
-        ExperimentError: If there is one. It shows the size of the batch and one that works.
+        ExperimentError: If one does. It shows the batch size, and a size that works.
     """
     settings = parts.settings
     num_samples = len(parts.train)
     if settings.federated is not None or parts.privacy is not None:
-        return  # whose batches are drawn otherwise
+        return  # its batches are drawn in another way
     replicas, micro_batch = parts.worker.num_replicas, settings.plan.micro_batch
     drops_last = parts.datasets.order.drops_last
     if not _has_single(num_samples, settings.step_batch, replicas, micro_batch, drops_last):
@@ -179,11 +178,11 @@ def _refuse_single_samples(parts: Parts) -> None:
     )
     raise ExperimentError(
         f"with {num_samples:,} samples in batches of {settings.step_batch:,}, a worker gets a"
-        " single sample at once, and batch normalisation needs two",
+        " single sample at once, but batch normalisation needs two",
         field="training.global_batch",
         next_step=(
-            f"Use another batch, such as {other:,}, or one sample more or less. A DataLoader with"
-            " drop_last=True skips a smaller last batch of an epoch."
+            f"Use another batch size, such as {other:,}, or one sample more or less. A DataLoader"
+            " with drop_last=True also helps: it skips the smaller last batch of an epoch."
         ),
     )
 
@@ -191,7 +190,7 @@ def _refuse_single_samples(parts: Parts) -> None:
 def _has_single(
     num_samples: int, batch: int, num_replicas: int, micro_batch: int, drops_last: bool
 ) -> bool:
-    """Return whether a step of an epoch has a part of one sample."""
+    """Return whether some step of an epoch has a part with a single sample."""
     last = 0 if drops_last else num_samples % batch
     for size in {min(batch, num_samples), last} - {0}:
         for replica in range(num_replicas):
@@ -226,7 +225,7 @@ def _compare(parts: Parts, num_samples: int) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
-    """Collect the types of the weights of the modules that are called while this lasts."""
+    """Collect the weight types of the modules that are called in this context."""
 
     def look(module: nn.Module, _inputs: tuple[Any, ...]) -> None:
         types.update(weight.dtype for weight in module.parameters() if weight.is_floating_point())
@@ -239,16 +238,16 @@ def _seeing_types(types: set[torch.dtype]) -> Iterator[None]:
 
 
 def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exception) -> None:
-    """Reject inputs of another type than the weights, if the model fails because of it.
+    """Raise an error if the model has failed because inputs and weights have different types.
 
     Args:
         parts: The training.
-        inputs: The inputs with which the model failed.
+        inputs: The inputs for which the model failed.
         types: The types of its weights.
         error: The error of the model.
 
     Raises:
-        ExperimentError: If the types differ and the error is about types.
+        ExperimentError: If the types differ, and the error is about types.
     """
     given: set[torch.dtype] = set()
     map_tensors(lambda tensor: given.add(tensor.dtype), inputs)
@@ -256,7 +255,7 @@ def _refuse_types(parts: Parts, inputs: Any, types: set[torch.dtype], error: Exc
         return
     [of_weights] = (str(dtype).removeprefix("torch.") for dtype in types)
     raise ExperimentError(
-        f"{parts.pairing.model} takes {of_weights}, and {parts.pairing.data} gives "
+        f"{parts.pairing.model} takes {of_weights}, but {parts.pairing.data} has "
         f"{describe_inputs(inputs)}: {type(error).__name__}: {first_line_of(error)}",
         field="data",
         allowed=f"inputs of type {of_weights}, the type of its weights",
@@ -309,7 +308,7 @@ def _apply_whole(name: str, metric: WholeMetric, outputs: Any, targets: Any) -> 
 
 
 def _check_targets(parts: Parts, loss_kind: Kind | None) -> None:
-    """Look at all targets that are in memory, and have others looked at when they are read."""
+    """Check all targets that are in memory, and have others checked when they are read."""
     kinds = {loss_kind, *map(kind_read_by, parts.metrics.values())}
     # Your own loss may do anything with numbers that are not finite, so it is not checked.
     of_validation: list[Kind] = []

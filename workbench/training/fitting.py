@@ -1,8 +1,8 @@
-"""Trains models without optimizer steps: they are fitted to all samples at once, round by round.
+"""Trains models without optimizer steps. They are fitted to all samples at once, round by round.
 
-A round counts as some epochs. It ends with the same evaluation, report and checkpoint as an epoch
-of the loop, so that trees and networks are compared, stopped early, kept and loaded in the same
-way. An interrupted attempt starts again from the beginning.
+A round counts as a few epochs. It ends with the same evaluation, report and checkpoint as an epoch
+of the loop. So trees and networks are compared, stopped early, stored and loaded in the same way.
+An interrupted attempt starts again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from workbench.training.strategies.strategy import Worker
 from workbench.training.task import TrialTask
 
 _EVALUATED_AT_ONCE = 4096
-# Each round evaluates all trees so far, so that many rounds cost more than the trees themselves.
+# Each round evaluates all trees so far, so many rounds would take longer than growing the trees.
 _MAX_ROUNDS = 10
 
 
@@ -44,47 +44,47 @@ def fit(task: TrialTask, report: Report) -> Outcome:
 
     Args:
         task: The order, with a fitted model.
-        report: Takes events, and returns whether the trial should stop.
+        report: Receives events, and returns whether the trial should stop.
 
     Returns:
-        How it ended.
+        How the training ended.
 
     Raises:
         WorkbenchError: If the experiment cannot be carried out with this configuration.
     """
     if task.num_workers > 1:
         raise ExperimentError(
-            "a model that is fitted to all samples at once has one worker",
+            "a model that is fitted to all samples at once can only have one worker",
             field="plan.workers",
             allowed="1",
         )
     if task.experiment.federated is not None:
         raise ExperimentError(
-            "a model that is fitted to all samples at once makes no steps on clients",
+            "a model that is fitted to all samples at once cannot make steps on clients",
             field="federated",
-            next_step="Remove it, or name a model that is trained by steps.",
+            next_step="Remove it, or choose a model that is trained by steps.",
         )
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
-    planned = configuration.build(  # refuses data that it cannot take
+    planned = configuration.build(  # raises an error if it cannot take the data
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,
         vocabulary_size=datasets.vocabulary_size,
     )
     check_task(planned, datasets.task, datasets.target_shape)
     settings = trial_settings(task, torch.device("cpu"), datasets)
-    _refuse_beginnings(settings)
+    _check_start(settings)
     with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):
         return _Fitting(task, configuration, datasets, settings, report).run()
 
 
-def _refuse_beginnings(settings: TrialSettings) -> None:
+def _check_start(settings: TrialSettings) -> None:
     reasons = {
-        "weights": "begins with nothing",
-        "adapter": "begins with nothing",
-        "initialisation": "begins with nothing",
-        "augment": "sees each once",
+        "weights": "has no initial weights",
+        "adapter": "has no layers to adapt",
+        "initialisation": "has no initial weights",
+        "augment": "sees each sample only once",
     }
     for name, reason in reasons.items():
         if getattr(settings.training, name) not in (None, "default"):
@@ -96,7 +96,7 @@ def _refuse_beginnings(settings: TrialSettings) -> None:
 
 
 class _Fitting:
-    """One attempt: rounds, and a report of each."""
+    """One attempt: rounds, with a report after each of them."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class _Fitting:
         return Outcome("stopped" if stops else "complete", step, self._value.result())
 
     def _fitted_to(self, targets: np.ndarray) -> np.ndarray:
-        """Return targets as models are fitted to them, once they are known to have a meaning."""
+        """Check targets, and return them in the form that models are fitted to."""
         if self._datasets.task != "classification":
             self._pairing.check_fitted(targets)
             if targets.shape[1:] == (1,):
@@ -187,10 +187,7 @@ class _Fitting:
         return {f"val_{name}": value for name, value in measured.items()}
 
     def _test(self, model: nn.Module) -> None:
-        """Measure the model that is kept on the test samples, by which nothing is chosen.
-
-        See `evaluation.measure_kept`.
-        """
+        """Measure the model that is kept on the test samples. See `evaluation.measure_kept`."""
         split = self._datasets.test
         if split is None or not len(split):
             return
@@ -199,7 +196,7 @@ class _Fitting:
             measured = evaluate(
                 _Fitted(model), source, self._metrics, batch=_EVALUATED_AT_ONCE, worker=self._worker
             )
-        except Exception as error:  # it must not cost a model that is fitted
+        except Exception as error:  # the fitted model must not be lost
             self._report(failed_test(self._task, error))
             return
         self._report(tested(self._task, measured))
@@ -208,7 +205,7 @@ class _Fitting:
         metric = self._task.experiment.objectives[0].metric
         if metric not in values:
             raise ExperimentError(
-                f"{metric!r} is not measured of a model that is fitted at once",
+                f"{metric!r} is not measured for a model that is fitted to all samples at once",
                 field="objectives.0.metric",
                 allowed=values,
             )
@@ -221,14 +218,14 @@ class _Fitting:
 
     def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
         content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
-        # Whoever compares models needs these, and to compute them again takes long.
+        # Ensembles need these outputs, and computing them again takes long.
         content[checkpoint.VALIDATION_OUTPUTS] = torch.cat(self._outputs)
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
         return self._events.send(self._events.saved(step, path, best=True))
 
 
 class _Fitted(Predictor):
-    """A model that is evaluated only."""
+    """A fitted model, which is only evaluated."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -1,11 +1,16 @@
 """Training by your own function: other frameworks, existing loops, black-box objectives.
 
 The function is called as `function(config, report)`, or as `function(config)` if it has one
-parameter. `workbench.report` inside it is the same `report`. Further parameters are passed by name:
-`folder` for its checkpoints, which the next attempt at the same trial finds again; `seed` of the
-trial; and `worker`, which of several workers it runs on. In the last case torch.distributed is
-initialized and the environment variables of torchrun are set. Only rank 0's reports count, but
-others may report too. Torch is loaded only if the function loads it, or for several workers.
+parameter. Inside it, `workbench.report` is the same as `report`. Further parameters are passed by
+name:
+
+- `folder`: for checkpoints. The next attempt at the same trial gets the same files.
+- `seed`: the seed of the trial.
+- `worker`: which of several workers this is. With several, torch.distributed is initialized, and
+  the environment variables of torchrun are set.
+
+All workers may report, but only rank 0's reports count. Torch is only loaded if the function loads
+it, or for several workers.
 """
 
 from __future__ import annotations
@@ -47,8 +52,8 @@ if TYPE_CHECKING:
     from workbench.training.strategies.strategy import Worker
 
 _COUNTS_AGAIN = (
-    "attempt {} counts its reports from 1, and an earlier one reached step {}: a function that"
-    " continues from its folder must state the step, as in report(step=3, ...)"
+    "attempt {} counts its reports from 1, but an earlier attempt reached step {}. If the function"
+    " continues from its folder, it must report the step: report(step=3, ...)"
 )
 
 
@@ -57,11 +62,11 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
 
     Args:
         task: The trial to run.
-        report: Takes events, and returns whether the trial should stop.
+        report: Receives events, and returns whether the trial should stop.
 
     Returns:
-        How it ended. If the function returns a number or a mapping of numbers, that is also
-        reported.
+        How the training ended. If the function returns a number or a mapping of numbers, that is
+        also reported.
 
     Raises:
         ExperimentError: If the function does not accept the arguments, or a metric of the
@@ -71,7 +76,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     component = experiment.train
     assert component is not None
     if task.segment is not None and task.reported_step >= task.segment.end:
-        # The function had reached the end when the driver died.
+        # The function had already reached the end when the driver died.
         return Outcome("complete", task.reported_step, dict(task.reported))
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
@@ -102,7 +107,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
 
 
 def _leave(worker: Worker | None) -> None:
-    """Leave the process group of the trial, and any that the function left behind."""
+    """Leave the process group of the trial, and any group that the function has made."""
     if worker is not None:
         worker.group.close()
     distributed = sys.modules.get("torch.distributed")
@@ -164,10 +169,10 @@ class _Reporter:
             **metrics: Numbers by name. Pictures, tables and texts are kept with the trial.
 
         Returns:
-            Whether the trial should stop. Then the function should return soon.
+            Whether the trial should stop. If so, the function should return soon.
         """
         values = sort_values(metrics)
-        if step is None:  # a picture without a number belongs to the last report
+        if step is None:  # a report with only a picture belongs to the last step
             step = self._step + bool(values.side_values)
             if self._counts_again:
                 self._counts_again = False
@@ -182,7 +187,7 @@ class _Reporter:
         self._keep_others(reported)
         values = reported.side_values
         if not values and not is_empty:
-            return self._is_over  # it may be reported on rank 0 only, so no decision is shared
+            return self._is_over  # other ranks may not report it, so no decision is shared
         if not returned and self._task.rank == 0:
             self._check_count(values)
         self._values |= values
@@ -224,7 +229,7 @@ class _Reporter:
                     f"{what} is not a number",
                     field=f"report.{name}",
                     allowed="one real number: Python, numpy and torch scalars",
-                    next_step="Return or report a number, or nothing where there is none.",
+                    next_step="Return or report a number. If there is none, report nothing.",
                 )
         for attachment in reported.attachments.values():
             self._attachments.take(self._step, attachment)
@@ -232,7 +237,7 @@ class _Reporter:
             self._attachments.refuse(name, problem)
 
     def finish(self) -> None:
-        """Leave the other workers, after the function has returned here."""
+        """Leave the other workers after the function has returned."""
         if self._ranks is None:
             return
         self._ranks.leave(wait_s=STOPPED_S if self._is_over else LEAVE_S)
@@ -240,7 +245,7 @@ class _Reporter:
             self._report(Noted(level="warning", message=unequal, trial=self._task.trial))
 
     def outcome_of_failure(self, error: Exception) -> Outcome:
-        """Return how the training ended if an exchange failed because rank 0 stopped on request.
+        """Return the outcome of an exchange that failed because rank 0 stopped on request.
 
         Raises:
             ExperimentError: If the exchange failed because the function has returned on other
@@ -257,17 +262,17 @@ class _Reporter:
         raise ExperimentError(
             explanation,
             field="train",
-            allowed="as many exchanges on every worker",
+            allowed="the same number of exchanges on every worker",
             next_step=(
-                "Give all workers equally many batches, and stop all of them at the same step."
+                "Give all workers the same number of batches, and stop them at the same step."
             ),
         ) from error
 
     def take_returned(self, returned: Any) -> None:
-        """Handle the function's result as a last report.
+        """Treat the function's result like a last report.
 
         Raises:
-            ExperimentError: If it is not a number, and the objective was not reported either.
+            ExperimentError: If it is not a number, and the objective was never reported.
         """
         if isinstance(returned, Mapping):
             given = {str(name): value for name, value in returned.items()}
@@ -275,8 +280,8 @@ class _Reporter:
             reported = sort_values(given)
         elif self._is_beside_the_result(returned):
             metric = self._objectives[0].metric
-            message = why_no_result(returned) or "the whole number 0 is taken for an exit status"
-            message += f", so the reported {metric} counts instead of the returned value"
+            message = why_no_result(returned) or "a returned 0 is taken for an exit status"
+            message += f", so the last reported {metric} counts"
             if _is_exit_status(returned):
                 message += ". Return 0.0 if it is the result"
             self._attachments.note("returned", message)
@@ -285,7 +290,7 @@ class _Reporter:
             step, reported = self._step, sort_values({self._objectives[0].metric: returned})
         values = reported.side_values
         is_known = all(self._values.get(name) == value for name, value in values.items())
-        if is_known and step == self._step:  # a function may return its last report again
+        if is_known and step == self._step:  # the function may return what it has just reported
             self._keep_others(reported)
         else:
             self._take(step, reported, returned=True)
@@ -293,9 +298,9 @@ class _Reporter:
     def _is_beside_the_result(self, returned: Any) -> bool:
         """Return whether the objective was reported, and the returned value is something else.
 
-        It may be a model, for example. `return report(loss=...)` returns a boolean, and a script
-        that became a function ends with `return 0`. A value that should be a number but is not,
-        such as a masked one, is meant as the result.
+        For example, it may be a model. `return report(loss=...)` returns a boolean. And a script
+        that became a function may end with `return 0`. But a value that looks like a number and is
+        none, such as a masked one, was meant as the result.
         """
         is_reported = self._objectives[0].metric in {**self._task.reported, **self._values}
         if is_reported and _is_exit_status(returned):
@@ -306,13 +311,14 @@ class _Reporter:
         return not (isinstance(judged, NotANumber) and judged.is_missing)
 
     def _returned_step(self, step: Any) -> int:
-        """Return the step of the returned value. A finished training never fails by it."""
+        """Return the step of the returned value. A wrong step must not fail a finished training."""
         number = result_of(step)
         if number is not None and number.is_integer() and number >= self._step:
             return int(number)
         last = self._step
         message = (
-            f"it returned the step {step!r}, which does not follow {last}: it counts at {last}"
+            f"the function returned the step {step!r}, which is not after {last}, so its result"
+            f" counts at step {last}"
         )
         self._attachments.note("returned step", message)
         return last
@@ -321,7 +327,7 @@ class _Reporter:
         """Return how the training ended, once the function has returned."""
         if self._failed is not None:
             return self._failed
-        # An earlier attempt may have left nothing to do.
+        # If an earlier attempt was almost done, this one may have nothing left to report.
         known = {**self._task.reported, **self._values}
         missing = [item.metric for item in self._objectives if item.metric not in known]
         if missing and not self._stop and self._task.rank == 0:
@@ -337,12 +343,12 @@ class _Reporter:
         return Outcome(state, self._step, self._values)
 
     def _check_count(self, values: Mapping[str, float]) -> None:
-        """Check that a report of an objective has the progress by which trials are compared."""
+        """Check that a report of an objective includes the unit by which trials are compared."""
         if self._counted is None or all(item.metric not in values for item in self._objectives):
             return
         if self._counted not in values:
             raise ExperimentError(
-                "missing, but early_stop.unit compares trials by it",
+                "it is missing, but early_stop.unit compares trials by it",
                 field=f"report.{self._counted}",
                 next_step=f"Report it with each objective: report(step=..., {self._counted}=...).",
             )
@@ -375,8 +381,8 @@ class _Reporter:
             and self._segment.begin
         ):
             raise ExperimentError(
-                f"starts at step {step}, but trial {self._segment.continues} has reached step"
-                f" {self._segment.begin}",
+                f"the function starts at step {step}, but trial {self._segment.continues} has"
+                f" reached step {self._segment.begin}",
                 field="report.step",
                 next_step=(
                     "Load the checkpoint in the folder before the first step, and save one before"
@@ -399,7 +405,7 @@ def _arguments(
     reporter: _Reporter,
     worker: Worker | None,
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments that a function takes."""
+    """Return the arguments for a function."""
     parameters = _parameters(function)
     values: dict[str, Any] = {
         "config": config,
@@ -412,8 +418,8 @@ def _arguments(
         values["folder"] = reporter.open_folder()
     if worker is not None and "worker" not in parameters:
         raise ExperimentError(
-            f"{worker.num_workers} workers would do the same work: the function has no parameter"
-            " `worker`",
+            f"{worker.num_workers} workers would all do the same work, because the function has no"
+            " parameter `worker`",
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )
@@ -421,7 +427,7 @@ def _arguments(
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a function by name; empty if Python cannot determine them."""
+    """Return the parameters of a function by name, or nothing if Python cannot determine them."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -437,7 +443,9 @@ _SEEDS: dict[str, Callable[[Any, int], object]] = {
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the generators of Python, numpy and torch, the latter two as soon as they are loaded.
+    """Seed the generators of Python, numpy and torch.
+
+    Libraries that are not loaded yet are seeded when they are.
 
     Args:
         seed: The seed of the trial.
@@ -451,12 +459,12 @@ def seeded(seed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):  # the trial has replaced the list
+        with contextlib.suppress(ValueError):  # the function has replaced sys.meta_path
             sys.meta_path.remove(finder)
 
 
 class _Finder(MetaPathFinder):
-    """Finds the libraries where Python does, and has them seeded once they are loaded."""
+    """Finds libraries where Python finds them, and lets them be seeded when they are loaded."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -476,7 +484,7 @@ class _Finder(MetaPathFinder):
 
 
 class _SeedingLoader(Loader):
-    """Loads a library as its own loader does, and seeds it."""
+    """Loads a library with its own loader, and then seeds it."""
 
     def __init__(self, loader: Loader, seed: int) -> None:
         self._loader = loader
@@ -486,7 +494,7 @@ class _SeedingLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # From here on the module has its own loader: resources of the package are found through it.
+        # Give the module its own loader back, because package resources are found through it.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

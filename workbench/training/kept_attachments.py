@@ -1,7 +1,8 @@
 """Keeps the attachments of a trial's reports in the trial's folder.
 
-The newest of each name is kept, and some others that are spread evenly over the training. An
-attachment that is too large, or one too many, is dropped with a note. It never fails a trial.
+The newest attachment of each name is kept, and some others that are spread evenly over the
+training. If an attachment is too large, or there are too many, it is dropped with a note. That
+never fails a trial.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from workbench.training.task import TrialTask
 
 FOLDER = "attachments"
 MAX_KEPT = 20
-"""Attachments of one name that are kept."""
+"""Maximum number of attachments that are kept for each name."""
 MAX_NAMES = 20
 MAX_BYTES = 64 * 2**20
-"""Size of what one attempt keeps."""
+"""Maximum size of all attachments of an attempt."""
 INTERVAL_S = 1.0
-"""After the first ones, attachments of one name are written at most this often."""
+"""After the first few, attachments of one name are written at most this often."""
 
 
 @dataclass
 class _Series:
-    """The attachments of one name, by how many came before each."""
+    """The attachments of one name, numbered in the order of reports."""
 
     files: dict[int, tuple[str, int]] = field(default_factory=dict)
-    """File and size."""
+    """File and size of each kept attachment, by its number."""
     count: int = 0
     stride: int = 1
     written_s: float = 0.0
     waiting: tuple[int, int, Attachment] | None = None
-    """Its place, its step and itself."""
+    """The newest attachment, if it is not written yet: its number, its step, and itself."""
 
 
 class KeptAttachments:
@@ -52,7 +53,7 @@ class KeptAttachments:
 
         Args:
             task: The trial. Only its rank 0 keeps attachments.
-            report: Takes events.
+            report: Receives events.
             clock: Returns the time in seconds.
         """
         self._task = task
@@ -65,11 +66,11 @@ class KeptAttachments:
         self._refused: set[str] = set()
 
     def take(self, step: int, attachment: Attachment) -> None:
-        """Keep an attachment, or leave it out.
+        """Keep an attachment, or drop it.
 
         Args:
             step: The step at which it was reported.
-            attachment: It.
+            attachment: The attachment.
 
         Raises:
             ArtifactsError: If the folder of the trial cannot be written.
@@ -81,7 +82,7 @@ class KeptAttachments:
             if len(self._series) >= MAX_NAMES:
                 self.note(
                     "names",
-                    f"pictures, tables and texts of more than {MAX_NAMES} names are not kept",
+                    f"pictures, tables and texts are kept for at most {MAX_NAMES} names",
                 )
                 return
             series = self._series[attachment.name] = _Series()
@@ -91,7 +92,7 @@ class KeptAttachments:
             self._write(series)
 
     def refuse(self, name: str, problem: str) -> None:
-        """Note, once per name and for a limited number of names, that something cannot be kept."""
+        """Report that something cannot be kept, once per name and for a limited number of names."""
         if name not in self._refused and len(self._refused) >= MAX_NAMES:
             self.note("many refused", f"{name!r} and others are not kept: {problem}")
             return
@@ -99,12 +100,12 @@ class KeptAttachments:
         self.note(f"refused {name}", f"{name!r} is not kept: {problem}")
 
     def close(self) -> None:
-        """Write the newest of each name, if it is still waiting."""
+        """Write the newest attachment of each name, if it is not written yet."""
         for series in self._series.values():
             self._write(series)
 
     def note(self, kind: str, message: str) -> None:
-        """Report a message, the first of each kind."""
+        """Report a message, but only the first of each kind."""
         if kind not in self._noted and not self._task.rank:
             self._noted.add(kind)
             self._report(Noted(level="warning", message=message, trial=self._task.trial))
@@ -117,7 +118,7 @@ class KeptAttachments:
         size = len(attachment.content)
         if self._num_bytes + size > MAX_BYTES:
             most = format_bytes(MAX_BYTES)
-            self.note("size", f"pictures, tables and texts beyond {most} of a trial are not kept")
+            self.note("size", f"at most {most} of pictures, tables and texts are kept per trial")
             return
         gone = self._thin(series)
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", attachment.name)[:40]
@@ -143,7 +144,7 @@ class KeptAttachments:
             folder.delete(name)
 
     def _thin(self, series: _Series) -> list[str]:
-        """Return the files that make room for another one, and forget them."""
+        """Remove files from the series to make room for another one, and return them."""
         while sum(place % series.stride == 0 for place in series.files) >= MAX_KEPT:
             series.stride *= 2
         removed = []

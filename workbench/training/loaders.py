@@ -1,8 +1,8 @@
 """The processes of a worker that load micro batches ahead of its steps, in the order of the steps.
 
-They are forked when the first batch is needed, so they share the data set's memory, and they serve
-all epochs and evaluations of a trial. The samples of a micro batch, and whatever is drawn for them,
-depend neither on the number of processes nor on their speed. They use torch's DataLoader.
+They are forked when the first batch is needed, so they share the memory of the data set. They serve
+all epochs and evaluations of a trial. The samples of a micro batch, and everything that is drawn
+for them, depend neither on the number of processes nor on their speed. They use torch's DataLoader.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCHES_AHEAD = 2
 
 
 class Wanted(NamedTuple):
-    """The samples of one micro batch, as a loader process is given them."""
+    """The order to load one micro batch, as a loader process receives it."""
 
     part: str
     epoch: int
@@ -44,14 +44,14 @@ class Wanted(NamedTuple):
 
 @dataclass
 class Loading:
-    """Micro batches that are being loaded, in the order in which they were wanted."""
+    """Micro batches that are being loaded, in the order of the request."""
 
     batches: Iterator[Any]
     is_stale: bool = field(default=False)
-    """Whether other batches have been wanted since."""
+    """Whether other batches have been requested since."""
 
     def next(self) -> tuple[Any, Any]:
-        """Return the inputs and targets of the next one, as tensors on the CPU.
+        """Return the inputs and targets of the next micro batch, as tensors on the CPU.
 
         Raises:
             DataError: If it could not be loaded, or a process has ended.
@@ -59,7 +59,7 @@ class Loading:
         try:
             with named_losses():
                 loaded = next(self.batches)
-        except (OSError, EOFError) as error:  # a process ended while it handed a batch over
+        except (OSError, EOFError) as error:  # a process ended while it sent a batch
             raise _lost(error) from error
         if isinstance(loaded, _Failure):
             raise loaded.error from _InLoader(f"\n{loaded.text}")
@@ -67,25 +67,23 @@ class Loading:
 
 
 class Loaders:
-    """The loader processes of one worker of a trial; none before the first batch is wanted."""
+    """The loader processes of one worker of a trial. They start with the first request."""
 
     def __init__(
         self, num: int, device: torch.device, arguments: Mapping[str, LoaderArguments] | None = None
     ) -> None:
-        """Prepare.
+        """Prepare the loaders, without starting them.
 
         Args:
             num: Number of processes, at least 1.
-            device: The device of the batches. For a GPU they are put into pinned memory.
+            device: The device of the batches. For a GPU, they are put into pinned memory.
             arguments: The arguments of your own loaders, by part. All parts share the processes, so
                 the largest number counts.
         """
         self._arguments = arguments or {}
-        given = [
-            stated.prefetch_factor for stated in self._arguments.values() if stated.prefetch_factor
-        ]
+        given = [own.prefetch_factor for own in self._arguments.values() if own.prefetch_factor]
         self.batches_ahead = max(given, default=BATCHES_AHEAD)
-        """Micro batches that each process holds ready at most."""
+        """Maximum number of micro batches that each process has ready."""
         self._num = num
         self._pins = device.type == "cuda"
         self._splits: dict[str, Split] = {}
@@ -94,7 +92,7 @@ class Loaders:
         self._current: Loading | None = None
 
     def add(self, part: str, split: Split) -> None:
-        """Make a split known, before the first batch is wanted."""
+        """Add a split, before the first request."""
         assert self._loader is None
         self._splits[part] = split
 
@@ -108,7 +106,8 @@ class Loaders:
         if self._current is not None:
             self._current.is_stale = True
         self._wanted = wanted
-        with warnings.catch_warnings():  # threads of this process hold nothing that loading needs
+        # Python warns about forks with threads. Our threads hold no lock that loading needs.
+        with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)
             warnings.filterwarnings("ignore", ".*suggested max number of worker.*")
             if self._loader is None:
@@ -122,14 +121,14 @@ class Loaders:
         iterator = getattr(loader, "_iterator", None)
         if iterator is None:
             return
-        # That a process was killed may be noticed only now, when the training has ended anyway.
+        # Torch may notice only now that a process was killed. The training has ended anyway.
         with contextlib.suppress(RuntimeError):
             iterator._shutdown_workers()
         for process in iterator._workers:
             process.join(_GRACE_S)
 
     def _make(self) -> DataLoader[Any]:
-        # Each process reads a stream from its start, so more than one would not be faster.
+        # Each process would read a stream from its start, so more of them would not be faster.
         is_stream = any(
             isinstance(_innermost(split), StreamSplit) for split in self._splits.values()
         )
@@ -139,19 +138,19 @@ class Loaders:
             sampler=_Sampler(lambda: self._wanted),  # type: ignore[arg-type]
             num_workers=1 if is_stream else self._num,
             prefetch_factor=self.batches_ahead,
-            timeout=max((stated.timeout_s for stated in self._arguments.values()), default=0.0),
+            timeout=max((own.timeout_s for own in self._arguments.values()), default=0.0),
             persistent_workers=True,
             pin_memory=self._pins,
             collate_fn=_unchanged,
             worker_init_fn=functools.partial(_begin, arguments=list(self._arguments.values())),
             multiprocessing_context="fork",
-            generator=torch.Generator(),  # torch's own would be drawn from, which dropout follows
+            generator=torch.Generator(),  # do not draw from the global one, which dropout uses
         )
 
 
 @contextlib.contextmanager
 def named_losses() -> Iterator[None]:
-    """Translate torch's error about a process that ended, wherever it interrupts.
+    """Translate torch's error about a process that ended. It may interrupt at any place.
 
     Raises:
         DataError: If a loader process has ended.
@@ -163,9 +162,9 @@ def named_losses() -> Iterator[None]:
             raise DataError(
                 f"a batch took longer than the timeout of the DataLoader: {error}",
                 field="data",
-                next_step="Allow more time, or look for what __getitem__ waits for.",
+                next_step="Allow more time, or find out what __getitem__ waits for.",
             ) from error
-        # An error in your worker_init_fn mentions the process as well, but explains itself.
+        # An error in your worker_init_fn also mentions the process, but it explains itself.
         if "DataLoader worker" not in str(error) or str(error).startswith("Caught "):
             raise
         raise _lost(error) from error
@@ -175,12 +174,12 @@ def _lost(error: Exception) -> DataError:
     return DataError(
         f"a process that loads data was ended: {str(error).strip()}",
         field="plan.loaders",
-        next_step="Check whether memory or /dev/shm was full. Fewer loaders need less of both.",
+        next_step="Check if memory or /dev/shm was full. Fewer loaders need less of both.",
     )
 
 
 class _Sampler:
-    """The wanted batches, for torch's loader."""
+    """The requested batches, for torch's loader."""
 
     def __init__(self, wanted: Callable[[], Iterable[Wanted]]) -> None:
         self._wanted = wanted
@@ -218,9 +217,9 @@ class Loaded:
     targets: Any
 
     def pin_memory(self) -> Loaded:
-        """Return it where a GPU copies it from.
+        """Return the micro batch in pinned memory, from which a GPU copies.
 
-        Torch, which calls this, would make some tuples lists.
+        Torch calls this method. Its own way would turn some tuples into lists.
         """
         pin = functools.partial(map_tensors, Tensor.pin_memory)
         return Loaded(pin(self.inputs), pin(self.targets))
@@ -261,7 +260,7 @@ def as_tensors(values: Any) -> Any:
         return {name: as_tensors(part) for name, part in values.items()}
     if isinstance(values, tuple):
         return tuple(as_tensors(part) for part in values)
-    # A list holds values such as texts, which no device takes.
+    # A list holds values such as texts, which stay on the CPU.
     if isinstance(values, Tensor | list):
         return values
     return torch.from_numpy(np.ascontiguousarray(values))
@@ -274,25 +273,25 @@ def _unchanged(batch: Any) -> Any:
 def _begin(number: int, *, arguments: Sequence[LoaderArguments]) -> None:
     """Prepare a forked process with your own functions.
 
-    Objects from before the fork are neither copied nor ended here.
+    Objects from before the fork are neither copied nor closed here.
     """
     gc.freeze()
     here: Any = get_worker_info()
     reader = here.dataset
-    for stated in arguments:
-        if stated.worker_init is not None:
-            object.__setattr__(here, "dataset", stated.dataset)  # torch's own way refuses to set it
-            stated.worker_init(number)
+    for own in arguments:
+        if own.worker_init is not None:
+            object.__setattr__(here, "dataset", own.dataset)  # torch forbids a plain assignment
+            own.worker_init(number)
     object.__setattr__(here, "dataset", reader)
 
 
 def _innermost(split: Split) -> Any:
-    """Return the split inside one that feeds targets."""
+    """Return the split inside a wrapper that adds targets to the inputs."""
     return getattr(split, "split", split)
 
 
 def _unreadable_sample(split: Split, wanted: Wanted) -> str:
-    """Return the words for what cannot be loaded: the single sample, if it also fails alone."""
+    """Return words for the part that cannot be loaded: a single sample, if it fails alone."""
     part = "training" if wanted.part == "train" else wanted.part
     if not isinstance(split, OrderedSplit):
         for index in wanted.indices:

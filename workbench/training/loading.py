@@ -1,4 +1,4 @@
-"""Loads the data of an experiment once per process. Only user data may need torch here."""
+"""Loads the data of an experiment, once per process. Torch is only needed for your own data."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def load_trial_data(
 
     Args:
         run_id: The run.
-        experiment: The experiment; it trains a model.
-        training_seed: Seed of the training, for data that takes it, or None if nothing is trained.
-        params: The configuration, which may say which share of the training samples is used.
+        experiment: The experiment. It must train a model.
+        training_seed: Seed of the training, for data that takes it. None if nothing is trained.
+        params: The configuration, which may set the share of the training samples.
 
     Raises:
         ExperimentError: If the name or an option is wrong.
@@ -59,9 +59,9 @@ def load_trial_data(
 
 
 def _read(component: Component) -> Callable[..., Any]:
-    """Return the function that data comes from.
+    """Return the function that returns the data.
 
-    One that was embedded holds data itself, and is read once.
+    If it is embedded in the experiment, it may contain the data, so it is only read once.
     """
     global _last_read
     if component.payload_hash is None:
@@ -73,9 +73,9 @@ def _read(component: Component) -> Callable[..., Any]:
 
 
 def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
-    """Return data of which only a share of the training samples is used.
+    """Return data with only a share of the training samples.
 
-    The first samples of one random order are used, so a smaller share is a part of a larger one.
+    These are the first samples of a random order, so a larger share contains a smaller one.
 
     Args:
         datasets: The data. Validation and test stay as they are.
@@ -83,14 +83,14 @@ def with_share(datasets: Datasets, share: float, *, seed: int) -> Datasets:
         seed: Decides which samples are used.
 
     Raises:
-        ExperimentError: If a sampler or a stream orders the samples, so none can be skipped.
+        ExperimentError: If a sampler or a stream chooses the samples, so none can be skipped.
     """
     if share == 1.0:
         return datasets
     split = datasets.train
     if isinstance(split, OrderedSplit):
         raise ExperimentError(
-            "data that orders its samples itself always uses all of them",
+            "a share cannot be used, because the data has a sampler or is a stream",
             field="training.samples",
             allowed="1.0",
             next_step="Remove it, or let the data take a parameter that makes it smaller.",

@@ -1,10 +1,10 @@
-"""A trial by any program: what it receives, what its reports mean, and how its end ends the trial.
+"""A trial that is a program: what it receives, what its reports mean, and how it ends the trial.
 
-Its output is kept in the log of the trial, up to `resources.max_log_size`. If there are several
+The output goes to the log of the trial, up to `resources.max_log_size`. If there are several
 workers, each starts the program with the variables of torchrun, and only rank 0's metrics are read.
-An objective is reported at once, so that the trial can be pruned; other metrics are collected for
-up to half a second. The worker decides which of many reports are stored. `programs` starts, reads
-and ends the program.
+An objective is reported at once, so that the trial can be pruned. Other metrics are collected for
+up to half a second. Which of many reports are stored is left to the worker. Starting, reading and
+ending the program is left to `programs`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ from workbench.training.ranks import ProgramRanks, join_ranks
 from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
-"""How often the content of the folder is carried to where artifacts are kept, should they be
-elsewhere.
+"""How often the content of the folder is uploaded, if artifacts are not on this machine.
 """
 
 NOT_SERVED = (
     "the program does not reach the code that the run has kept, for example because something"
-    " replaces its environment variables: it reads the code on the disk, which is compared for"
-    " every trial from here on"
+    " replaces its environment variables. So it runs the code on the disk, which is now compared"
+    " for every trial"
 )
 _SEEN_NAME = "kept-code-seen"
 OTHERS_EVERY_S = 0.5
@@ -64,7 +63,7 @@ NUM_LAST_LINES = 10
 _MAX_LINE_CHARS = 200
 _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals by which others end a program, whatever it printed before."""
+"""Signals that come from outside, so the last output of the program need not be an error."""
 _ENDS = re.compile(r"[\r\n]+")
 
 
@@ -77,11 +76,11 @@ def run_program(
 
     Args:
         task: The trial to run.
-        report: Takes events, and returns whether the trial should stop.
-        should_stop: Returns whether the trial should stop, whatever the program writes.
+        report: Receives events, and returns whether the trial should stop.
+        should_stop: Returns whether the trial should stop, even if the program writes nothing.
 
     Returns:
-        How it ended.
+        How the trial ended.
     """
     scratch = Path(tempfile.mkdtemp(prefix="workbench-"))
     folder = Mirror(task.checkpoints)
@@ -94,7 +93,7 @@ def run_program(
 
 
 class _Attempt:
-    """One start of a program."""
+    """One attempt at a trial by a program."""
 
     def __init__(
         self,
@@ -170,7 +169,7 @@ class _Attempt:
         return VARIABLE not in os.environ or (self._scratch / _SEEN_NAME).exists()
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
-        """Return whether the program should end. If requested, stop the other ranks as well."""
+        """Return whether the program should end. On rank 0, also let the other ranks stop."""
         if not self._is_stopped and (
             should_stop() or self._reports.stop or self._ranks.should_stop()
         ):
@@ -187,7 +186,7 @@ class _Attempt:
             self._kept_s = time.monotonic()
 
     def _keep(self, attached: Attached) -> None:
-        """Keep an attachment of the program, at its own step or at the last reported one."""
+        """Keep an attachment of the program, at its own step or at the last reported step."""
         if self._reports.refuse(attached.name, attached.why_no_result):
             return
         if isinstance(attached.content, str):
@@ -236,10 +235,10 @@ class _Attempt:
         if has_files:
             message = "the program is started again, with the files in its folder"
             if not uses_resume:
-                message += "; whether it reads them is up to the program"
+                message += ". Whether it reads them is up to the program"
             self._note("info", message)
         else:
-            self._note("info", "the program starts from the beginning: its folder is empty")
+            self._note("info", "the program starts from the beginning, because its folder is empty")
 
     def _note(self, level: str, message: str) -> None:
         self._report(
@@ -258,7 +257,7 @@ class ProgramReports:
         Args:
             task: The trial.
             experiment: Its experiment.
-            report: Takes events, and returns whether the trial should stop.
+            report: Receives events, and returns whether the trial should stop.
         """
         self._task, self._report = task, report
         self._experiment, self._objectives = experiment, experiment.objectives
@@ -272,9 +271,9 @@ class ProgramReports:
         self.step = 0
         self.values: dict[str, float] = {}
         self.words: dict[str, str] = {}
-        """The last word that the program wrote instead of a number, by metric of the experiment."""
+        """The last word that replaced a number, by metric of the experiment."""
         self.names: dict[str, None] = {}
-        """The names that were seen, in order."""
+        """The names that the program has written, in order."""
         self.has_step = False
         self.stop = False
         self.failed: Outcome | None = None
@@ -286,10 +285,9 @@ class ProgramReports:
 
     @property
     def unmeasured(self) -> tuple[str, str] | None:
-        """A metric of the experiment whose number a word has taken at last, and the word.
+        """A metric of the experiment that ended with a word instead of a number, and the word.
 
-        A word that numbers followed, as in a program that does not measure at every step, does not
-        count.
+        A word does not count if numbers follow it. Some programs do not measure at every step.
         """
         return next(
             (
@@ -301,15 +299,15 @@ class ProgramReports:
         )
 
     def describe_unmeasured(self) -> str | None:
-        """Describe words in the place of last numbers that do not fail the trial.
+        """Describe metrics that ended with words, if that does not fail the trial.
 
-        None without any.
+        None if there are none.
         """
         names = [name for name in self.words if name in self._often_unmeasured]
         if not names:
             return None
         written = ", ".join(f"{name} as {self.words[name]}" for name in names)
-        return f"the program wrote {written} at last, so the last number before that counts"
+        return f"the program finally wrote {written}, so the last number before that counts"
 
     def refuse(self, name: str, why: str) -> bool:
         """Fail the trial if a reported metric of the experiment is not a number.
@@ -333,8 +331,8 @@ class ProgramReports:
         """Take values that were written together.
 
         Args:
-            values: Numbers by name, and words that were written instead of numbers.
-            step: The step that the program wrote with them, if its format has one.
+            values: Numbers by name, and words that replaced numbers.
+            step: The step of the values, if the format has one.
         """
         if self.is_over:
             return
@@ -350,7 +348,7 @@ class ProgramReports:
             if math.isfinite(count):
                 self.has_step = True
                 if int(count) > self.step and self._pending:
-                    self._flush()  # they belong to the step before
+                    self._flush()  # the collected values belong to the previous step
                 self.step = max(self.step, int(count))
         elif step is not None:
             self.step = max(self.step, step)
@@ -388,7 +386,7 @@ class ProgramReports:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
-        """Remember a word that was written instead of the number of a decisive metric."""
+        """Remember a word that replaced the number of a decisive metric."""
         words = dict(values.words) if isinstance(values, Values) else {}
         for name in self._decisive & values.keys():
             if isinstance(values[name], bool):
@@ -398,7 +396,7 @@ class ProgramReports:
         self.words |= {name: word for name, word in words.items() if name in self._decisive}
 
     def _is_known(self, name: str, value: float) -> bool:
-        """Remember a name. Beyond a limit only objectives are kept."""
+        """Remember a name. Beyond a limit, only objectives are kept."""
         if isinstance(value, bool) and name in self._decisive:
             return False
         if name not in self.names and len(self.names) < MAX_NAMES:
@@ -436,8 +434,8 @@ def outcome_of(
     if reports.unmeasured is not None:
         name, word = reports.unmeasured
         message = (
-            f"the last {name} that the program wrote is {word}, which is not a number. If nothing"
-            " was measured, it should write nothing"
+            f"the last {name} that the program wrote is {word}, which is not a number. If there is"
+            " no value, it should write nothing"
         )
         return _failed(reports, message)
     return Outcome("complete", reports.step, reports.values)
@@ -463,7 +461,7 @@ def _crashed(code: int | None, reports: ProgramReports, output: KeptOutput) -> O
 def _describe_missing(
     missing: str, reports: ProgramReports, experiment: Experiment, tail: str
 ) -> str:
-    """Return the message for a missing name, with the names that the program wrote instead."""
+    """Return the message for a missing metric, with the names that the program wrote instead."""
     last_lines = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
     wrote = ""
     if reports.names:
@@ -472,7 +470,7 @@ def _describe_missing(
         if other:
             wrote += f"; {other}"
     if missing in reports.words:
-        seen = f"it wrote {reports.words[missing]} in its place, which is not a number"
+        seen = f"it wrote {reports.words[missing]} instead, which is not a number"
         if wrote:
             seen += f"; {wrote}"
     else:
@@ -489,10 +487,7 @@ def _describe_silence(missing: str, last_lines: str) -> str:
 
 
 def _missing(reports: ProgramReports, task: TrialTask) -> str | None:
-    """Return the first name that the program should have written and has not.
-
-    None where there is none.
-    """
+    """Return the first metric that the program should have written but has not, or None."""
     experiment = task.experiment
     known = {**task.reported, **reports.values}
     for objective in experiment.objectives:
@@ -520,7 +515,7 @@ def _lines(tail: str) -> list[str]:
 
 
 def _error_of(code: int | None, printed: str) -> str:
-    """Return the error that a program printed, or its last line if it was killed from outside."""
+    """Return the error that a program has printed. If it was killed from outside, the last line."""
     if code is None or -code in _FROM_OUTSIDE:
         return (_lines(printed) or [""])[-1]
     return last_error(printed)

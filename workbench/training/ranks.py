@@ -1,13 +1,13 @@
 """How the workers of a function or a program tell each other about reports, stops and endings.
 
-They use the store at which the workers met, so no collective is needed. A worker may report less
-often than rank 0, or never, as in most scripts for several processes. Rank 0's reports count and
-are numbered. A worker that reports as often as rank 0 learns the decision on each report at its
-same report. Any other worker learns it when its next exchange fails, because rank 0 has left the
-group.
+They use the store where the workers met, so no collective is needed. Most scripts for several
+processes only report on rank 0, so a worker may report less often than rank 0, or never. Rank 0's
+reports are numbered, and only they count. If a worker reports as often as rank 0, it learns the
+decision on a report at its own report of the same number. Any other worker notices a stop when its
+next exchange fails, because rank 0 has left the group.
 
 Functions, programs and their libraries find each other by the environment variables of torchrun. A
-program of one worker needs none of this, so this module loads no torch.
+program with one worker needs none of this, so this module does not load torch.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ if TYPE_CHECKING:
     from workbench.training.strategies.group import Group
 
 WAIT_S = 5.0
-"""How long a report of another rank waits for rank 0's, which may be slow or may never come."""
+"""How long another rank waits for the same report of rank 0, which may be slow or never come."""
 LEAVE_S = 3.0
-"""How long a rank whose function has returned waits for the others before it leaves the group."""
+"""How long a rank waits for the others after its function has returned, before it leaves."""
 STOPPED_S = 1.0
-"""The same where the trial has to stop: ranks that do not report notice only then."""
+"""The same if the trial must stop. Ranks that do not report only notice when rank 0 leaves."""
 CHECK_S = 0.2
-"""How often the workers of a program look whether they have to stop."""
+"""How often the workers of a program check whether they must stop."""
 FAILED_S = 2.0
-"""How long the program of another rank may take to fail by itself.
-
-That says more than being stopped.
+"""How long the program of another rank may take to fail by itself, because its own error says more
+than being stopped.
 """
 _POLL_S = (0.0005, 0.02)
-# Keys in the store with which functions and programs leave messages.
+# Keys of messages in the store.
 _REPORTS, _STOP, _BEGUN = "reports/0", "stop_at", "begun"
 _PROGRAM_STOP, _PROGRAM_FAILED = "program/stop", "program/failed"
 
 
 class Ranks:
-    """One worker's view of how far the others are."""
+    """One worker's view of the progress of the others."""
 
     def __init__(self, group: Group) -> None:
         """Join the others. Every worker must call it.
@@ -60,17 +59,17 @@ class Ranks:
         self.num_reports = 0
 
     def follow_first(self) -> None:
-        """Wait on the other workers until rank 0 has come here as well."""
+        """Let the other workers wait until rank 0 has called this as well."""
         if self._rank == 0:
             self._store.set(_BEGUN, "1")
         while not self._is_set(_BEGUN):
             time.sleep(_POLL_S[1])
 
     def decide(self, stop: bool) -> bool:
-        """Note a report of this worker, and return whether rank 0 had to stop at it or before.
+        """Record a report of this worker, and return whether rank 0 had to stop by then.
 
         Args:
-            stop: Whether this worker has to stop.
+            stop: Whether this worker must stop.
         """
         self.num_reports += 1
         if self._rank == 0:
@@ -82,7 +81,8 @@ class Ranks:
         return self._wait_for_decision() or stop
 
     def _wait_for_decision(self) -> bool:
-        # If an earlier wait was in vain and rank 0 has not caught up, it reports less often.
+        # If an earlier wait was in vain, and rank 0 is still behind, it reports less often than
+        # this worker. Do not wait again.
         has_caught_up = self._number(_REPORTS) >= self.num_reports - 1
         deadline = time.monotonic() + (WAIT_S if has_caught_up else 0.0)
         pause_s, longest_s = _POLL_S
@@ -97,9 +97,9 @@ class Ranks:
         return 0 < stop_at <= self.num_reports
 
     def leave(self, *, wait_s: float) -> None:
-        """Note that this worker's function has returned, and leave once all others have returned.
+        """Record that this worker's function has returned, and leave when all others have returned.
 
-        An exchange for which another worker still waits fails when this one leaves.
+        If another worker still waits for an exchange with this one, the exchange fails then.
 
         Args:
             wait_s: How long to wait for the others.
@@ -111,19 +111,19 @@ class Ranks:
         self._group.close()
         if is_early:
             from workbench.training.strategies.group import (
-                let_go,  # loads torch, which one worker may do without
+                let_go,  # loads torch, which a single worker may not need
             )
 
             let_go()
 
     def is_stopped(self) -> bool:
         """Return whether rank 0 had to stop."""
-        with contextlib.suppress(RuntimeError):  # its process has ended, and the store with it
+        with contextlib.suppress(RuntimeError):  # rank 0's process and its store have ended
             return self._is_set(_STOP)
         return False
 
     def explain(self) -> str | None:
-        """Return why an exchange failed here, if that is because others have returned."""
+        """Return why an exchange failed, if the reason is that others have returned."""
         with contextlib.suppress(RuntimeError):
             left = [
                 f"rank {rank} after {format_count(reports, 'report')}"
@@ -137,9 +137,9 @@ class Ranks:
         return None
 
     def describe_unequal(self) -> str | None:
-        """Return which ranks have reported, but not as often as rank 0.
+        """Describe ranks that have reported, but not as often as rank 0.
 
-        None where there are none.
+        None if there are none.
         """
         counts = {rank: self._number(f"reports/{rank}") for rank in range(1, self._num_workers)}
         unequal = {
@@ -151,7 +151,7 @@ class Ranks:
             f"rank {rank} {format_count(count, 'report')}" for rank, count in unequal.items()
         )
         return (
-            f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only the reports of"
+            f"rank 0 made {format_count(self.num_reports, 'report')}, {others}. Only the reports of"
             " rank 0 count"
         )
 
@@ -169,7 +169,7 @@ class Ranks:
 
 @contextlib.contextmanager
 def torchrun_variables(group: Group, host: str) -> Iterator[None]:
-    """Set the variables for as long as the context lasts. Every worker must enter it.
+    """Set the variables as long as the context is open. Every worker must enter it.
 
     Args:
         group: The group of the trial.
@@ -189,14 +189,14 @@ def torchrun_variables(group: Group, host: str) -> Iterator[None]:
 
 
 def host_of(task: TrialTask) -> str:
-    """Return the address at which rank 0 is reached."""
+    """Return the address of rank 0's machine."""
     if task.meeting is None:
         return "127.0.0.1"
     return task.meeting.partition("/")[0].rpartition(":")[0]
 
 
 class Companions(Protocol):
-    """The workers of a trial, as far as the variables depend on them."""
+    """The workers of a trial, for making the variables."""
 
     rank: int
     num_workers: int
@@ -213,7 +213,7 @@ class Companions(Protocol):
 def variables_of(group: Companions, host: str) -> dict[str, str]:
     """Return the variables by name. Every worker must call it.
 
-    `LOCAL_RANK` chooses the device in all scripts, so it is 0 if a worker sees only its own GPU.
+    Scripts choose their device by `LOCAL_RANK`. So it is 0 if a worker only sees its own GPU.
     """
     import torch
 
@@ -239,7 +239,7 @@ def variables_of(group: Companions, host: str) -> dict[str, str]:
 
 
 def _free_port(host: str) -> int:
-    """Return a port on which rank 0 can open another meeting point if it wants one."""
+    """Return a port for rank 0, in case the script opens a meeting point of its own."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return probe.getsockname()[1]
@@ -252,14 +252,14 @@ class ProgramRanks:
     variables: dict[str, str] = {}
 
     def should_stop(self) -> bool:
-        """Return whether rank 0 has to stop, or another rank has failed."""
+        """Return whether rank 0 must stop, or another rank has failed."""
         return False
 
     def request_stop(self) -> None:
         """Let the other ranks stop."""
 
     def leave(self, *, failed: bool) -> None:
-        """Let the other ranks know how the program ended here."""
+        """Tell the other ranks how the program ended here."""
 
 
 class _SeveralRanks(ProgramRanks):
@@ -291,7 +291,7 @@ class _SeveralRanks(ProgramRanks):
         if now_s - self._checked_s < CHECK_S:
             return False
         self._checked_s = now_s
-        # The process of rank 0 has ended, and the store with it.
+        # Rank 0's process may have ended, and its store with it.
         with contextlib.suppress(RuntimeError):
             if self._store.check([_PROGRAM_STOP]):
                 return True
@@ -311,7 +311,7 @@ class _SeveralRanks(ProgramRanks):
 
 
 def join_ranks(task: TrialTask) -> ProgramRanks:
-    """Meet the other workers of a trial, if there are any."""
+    """Join the other workers of a trial, if there are any."""
     if task.num_workers == 1:
         return ProgramRanks()
     return _SeveralRanks(task)

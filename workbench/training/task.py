@@ -24,32 +24,33 @@ BEST = "best.pt"
 
 @dataclass(frozen=True)
 class TrialTask:
-    """One attempt at a trial, as one worker receives it, in plain values that can be sent.
+    """One attempt at a trial for one worker, in plain values that can be sent.
 
     Attributes:
         run_id: The run that the trial belongs to.
         trial: Number of the trial.
         attempt: Number of the attempt, from 0.
         experiment_json: The experiment as JSON.
-        objects: Path or URL of the folder with the bytes of embedded Python objects. Each file is
-        named after its SHA-256.
+        objects: Path or URL of the folder with the bytes of embedded Python objects. The name of
+            each file is its SHA-256.
         params: The configuration: values of the searched parameters.
         seed: Seed of everything random in the training.
         folder: Path or URL of this trial's folder, with checkpoints in `checkpoints` below it. A
-        URL may hold keys, so it must not be shown.
+            URL may contain keys, so it must not be shown.
         resume: Whether to continue from the last checkpoint in the folder, if there is one.
         rank: Rank of this worker in the trial.
         num_workers: Number of workers of the trial.
-        plan: Decisions about the plan for this attempt, which take precedence over the experiment
+        plan: Decisions about the plan for this attempt. They take precedence over the experiment
             and the configuration.
         meeting: The address where the workers meet, `host:port/prefix`, or None for one worker.
         reported: The last values that earlier attempts reported, by metric.
-        reported_step: The last step that they reported.
+        reported_step: The last step that earlier attempts reported.
         measurement: A measurement to make instead of training, or None for a training.
         patterns: Regular expressions to find in the output of the workers.
         segment: The part of a training in a population, or None for a whole training.
-        continued: Path or URL of the folder of the trial from whose checkpoint it continues, unless
-            it has its own checkpoint, or None for a training from its start. A URL may hold keys.
+        continued: Path or URL of the folder of another trial. This trial continues from its
+            checkpoint, unless it has its own. None for a training from its start. A URL may contain
+            keys.
     """
 
     run_id: str
@@ -78,7 +79,7 @@ class TrialTask:
 
         Raises:
             ExperimentError: If the JSON is not an experiment.
-            RunError: If bytes are not those that the experiment names.
+            RunError: If bytes do not match the hash in the experiment.
             ArtifactsError: If bytes cannot be read.
         """
         return _read_experiment(self.experiment_json, self.objects)
@@ -102,9 +103,9 @@ class TrialTask:
 
     @property
     def last_checkpoint(self) -> str | None:
-        """The checkpoint that a resumed training continues from, as it is shown.
+        """The path of the checkpoint that a resumed training continues from, for messages.
 
-        None where there is none.
+        None if there is no checkpoint.
         """
         folders = [self.checkpoints]
         if self.continued_checkpoints:
@@ -112,11 +113,11 @@ class TrialTask:
         return next((f"{folder}/{LAST}" for folder in folders if folder.exists(LAST)), None)
 
     def nothing_to_continue(self) -> RunError:
-        """Return the error for a part of a training whose earlier part has left no checkpoint."""
+        """Return the error for a training whose earlier part has not saved a checkpoint."""
         assert self.segment is not None
         return RunError(
-            f"trial {self.segment.continues}, which this one continues, has left no checkpoint",
-            next_step="Save one at each report of an objective, before the report.",
+            f"trial {self.segment.continues}, which this one continues, has not saved a checkpoint",
+            next_step="Save a checkpoint before each report of an objective.",
         )
 
 

@@ -34,7 +34,7 @@ def read_model(
     weights: Path,
     datasets: Datasets | None = None,
 ) -> tuple[nn.Module, Datasets]:
-    """Build the model of a trial with weights of `write_weights`, and load its data.
+    """Build the model of a trial with weights from `write_weights`, and load its data.
 
     Args:
         experiment: The experiment of the trial.
@@ -46,7 +46,7 @@ def read_model(
         The model, on the CPU and in evaluation mode, and the data.
 
     Raises:
-        WorkbenchError: If the model cannot be built or the data not loaded.
+        WorkbenchError: If the model cannot be built, or the data cannot be loaded.
         RunError: If the weights cannot be read, or belong to another model.
     """
     from safetensors import SafetensorError
@@ -65,7 +65,7 @@ def read_model(
         model.load_state_dict({names.get(name, name): value for name, value in stored.items()})
     except (OSError, SafetensorError, RuntimeError) as error:
         raise RunError(
-            f"cannot take the weights of {weights}: {first_line_of(error)}",
+            f"the model cannot load the weights in {weights}: {first_line_of(error)}",
             next_step="Export the trial again.",
         ) from error
     return model.eval(), datasets
@@ -107,7 +107,7 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
     Args:
         checkpoint: A file that a training wrote, such as `best.pt`.
-        to: The file to write; its folder is made if it is missing.
+        to: The file to write. Its folder is created if it is missing.
 
     Raises:
         RunError: If the checkpoint is missing or torn.
@@ -116,7 +116,7 @@ def write_weights(checkpoint: Path, to: Path) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    # Tied weights share memory, which the format refuses to store.
+    # Tied weights share memory, which safetensors cannot store.
     tensors = {
         plain_name(name): value.clone().contiguous()
         for name, value in read(checkpoint)["strategy"]["model"].items()
@@ -138,7 +138,7 @@ def plain_name(name: str) -> str:
 
 
 def stored_outputs(checkpoint: Path, num_samples: int, *, classes: bool) -> np.ndarray | None:
-    """Return the predictions for the validation samples that a checkpoint holds.
+    """Return the predictions for the validation samples that are stored in a checkpoint.
 
     Args:
         checkpoint: A file that a training wrote.
@@ -146,7 +146,7 @@ def stored_outputs(checkpoint: Path, num_samples: int, *, classes: bool) -> np.n
         classes: Whether the outputs are scores of classes.
 
     Returns:
-        As `outputs_of`, or None if the checkpoint holds none for so many samples.
+        The same as `outputs_of`, or None if the checkpoint has none for this number of samples.
 
     Raises:
         RunError: If the checkpoint is missing or torn.
@@ -165,7 +165,7 @@ def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.nda
 
     Args:
         model: The model.
-        inputs: Samples as it was trained with, the sample first.
+        inputs: Samples in the form of the training data. The first dimension is the samples.
         classes: Whether its outputs are scores of classes.
 
     Returns:

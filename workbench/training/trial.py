@@ -1,4 +1,4 @@
-"""One attempt at a trial from start to end: which kind of training, and what an error means."""
+"""Runs one attempt at a trial: chooses the kind of training, and interprets errors."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def run_trial(
 
     Args:
         task: The order.
-        report: Takes events, such as `TrialReported`, and returns whether the trial should stop.
-        should_stop: Returns the same between reports, for a program that makes none.
+        report: Receives events, such as `TrialReported`, and returns whether the trial should stop.
+        should_stop: Returns whether the trial should stop. A program is also asked to stop between
+            its reports.
 
     Returns:
         How the attempt ended: complete, stopped because `report` requested it, or failed with a
@@ -63,7 +64,7 @@ def run_trial(
         text = None
         if not _says_all(error):
             text = _write_traceback(error)
-        # The traceback holds frames, and frames hold the model: the next trial needs that memory.
+        # The traceback holds frames, and frames hold the model. The next trial needs that memory.
         traceback.clear_frames(error.__traceback__)
         _disconnect()
         if journal is not None:
@@ -77,7 +78,7 @@ def run_trial(
 def _measure(task: TrialTask, report: Report) -> Outcome:
     """Make the measurement that a task orders, as one worker of the gang."""
     measurement = task.measurement
-    # Each probe needs torch or a running program, and none needs the imports of the others.
+    # Imports are here because each probe loads torch or starts a program. None needs the others'.
     if isinstance(measurement, NeighbourProbe):
         from workbench.training.probes.neighbours import measure_neighbours
 
@@ -104,7 +105,7 @@ def _disconnect() -> None:
 
 
 class _StepWatch:
-    """Passes events on and remembers the last step, which a failed attempt has to name."""
+    """Passes events on and remembers the last step, which a failed attempt must report."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -116,10 +117,7 @@ class _StepWatch:
 
 
 def _says_all(error: BaseException) -> bool:
-    """Return whether the place of an error helps nobody.
-
-    It is the workbench's, and so is all that ran.
-    """
+    """Return whether the message of an error is enough, because only our own code ran."""
     if (
         not isinstance(error, WorkbenchError)
         or error.__cause__ is not None
@@ -160,7 +158,7 @@ def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
 
 
 def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
-    """Return the reason for which an error ends its trial, and its message.
+    """Return why an error ends its trial, and its message.
 
     Args:
         error: The error that ended the attempt.

@@ -116,7 +116,7 @@ def test_what_is_no_bundle_or_fits_no_model_is_refused(
     configuration.write_text(
         configuration.read_text().replace('"hidden_width": 24', '"hidden_width": 25')
     )
-    with pytest.raises(RunError, match="cannot take the weights"):
+    with pytest.raises(RunError, match="cannot load the weights"):
         wb.load_bundle(other)
 
 

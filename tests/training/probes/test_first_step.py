@@ -283,7 +283,7 @@ def test_objectives_that_the_first_report_lacks_are_named() -> None:
 def test_a_function_that_returns_other_values_than_the_objectives_is_refused() -> None:
     with pytest.raises(
         ExperimentError,
-        match=r"^objectives: the function returns other, other_5 .*but loss is missing",
+        match=r"^objectives: the function reports nothing and returns other, other_5.*but not loss",
     ):
         try_function("returns_others")
 
