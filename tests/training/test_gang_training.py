@@ -216,8 +216,8 @@ def test_unequal_reports_are_accepted_and_named(rank: int, counts: tuple[int, in
     warning = answers[0][1][-1]
     assert isinstance(warning, Noted)
     assert (
-        warning.message == f"rank 0 made {counts[0]} reports, rank 1 {counts[1]} reports:"
-        " only the reports of rank 0 count"
+        warning.message == f"rank 0 made {counts[0]} reports, rank 1 {counts[1]} reports."
+        " Only the reports of rank 0 count"
     )
 
 

@@ -113,7 +113,7 @@ def test_replicas_receive_the_exchanged_gradients(tmp_path: Path) -> None:
 def test_a_hook_that_returns_gradients_is_refused() -> None:
     hook = gradient_hook_of(Training(gradient_hook=f"{__name__}:returning"))
     assert hook is not None
-    with pytest.raises(ExperimentError, match="returns a value, which has no effect"):
+    with pytest.raises(ExperimentError, match="returns a value, but a gradient hook must not"):
         hook({"weight": torch.ones(2)})
 
 

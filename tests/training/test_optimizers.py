@@ -324,7 +324,7 @@ def test_an_optimizer_that_does_not_exist_is_refused_before_anything_runs() -> N
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ({"tail": {"frozen": True}}, "fits no parameter"),
+        ({"tail": {"frozen": True}}, "matches no parameter"),
         ({".": {"frozen": True}}, "all parameters are frozen"),
     ],
 )

@@ -91,14 +91,14 @@ def test_with_a_trace_of_one_an_advantage_is_the_discounted_return_less_what_was
         torch.randn(steps, 2, generator=random),
         torch.randn(steps + 1, 2, generator=random),
     )
-    goes_on = (torch.rand(steps, 2, generator=random) > 0.3).float()
-    found = generalised_advantages(rewards, values, goes_on, discount=discount, trace=1.0)
+    continues = (torch.rand(steps, 2, generator=random) > 0.3).float()
+    found = generalised_advantages(rewards, values, continues, discount=discount, trace=1.0)
     returns = values[-1].clone()
     for step in reversed(range(steps)):
-        returns = rewards[step] + discount * goes_on[step] * returns
+        returns = rewards[step] + discount * continues[step] * returns
         torch.testing.assert_close(found[step], returns - values[step], rtol=1e-4, atol=1e-4)
-    surprises = generalised_advantages(rewards, values, goes_on, discount=discount, trace=0.0)
-    torch.testing.assert_close(surprises, rewards + discount * goes_on * values[1:] - values[:-1])
+    surprises = generalised_advantages(rewards, values, continues, discount=discount, trace=0.0)
+    torch.testing.assert_close(surprises, rewards + discount * continues * values[1:] - values[:-1])
 
 
 def test_the_pole_behaves_as_that_of_gymnasium() -> None:

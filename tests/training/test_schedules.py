@@ -297,10 +297,10 @@ def test_wrong_schedules_are_refused_before_anything_starts(
     [
         (f"{TORCH}:StepLR", {}, "step_size"),
         (f"{TORCH}:OneCycleLR", {"interval": "step", "max_lr": 0.5}, "momentum"),
-        (f"{TORCH}:StepLR", {"step_size": 2, "metric": "val_loss"}, "receives no metric"),
+        (f"{TORCH}:StepLR", {"step_size": 2, "metric": "val_loss"}, "does not follow a metric"),
         (f"{__name__}:Unstorable", {"after": 2}, "could not continue"),
-        ("builtins:dict", {}, "refuses its options"),
-        ("plateau", {"metric": "val_own"}, "fall or to rise"),
+        ("builtins:dict", {}, "does not accept its options"),
+        ("plateau", {"metric": "val_own"}, "should fall or rise"),
     ],
 )
 def test_a_scheduler_that_does_not_fit_is_refused(

@@ -35,7 +35,7 @@ _NUM_LEARNED_FROM = 16
 
 
 def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
-    """Return what is known about outputs and targets before a model has returned any.
+    """Return how outputs meet targets, as far as it is known before the model runs.
 
     Args:
         experiment: The experiment.
@@ -62,7 +62,7 @@ def pairing_of(experiment: Experiment, datasets: Datasets) -> Pairing:
 
 
 def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module) -> Pairing:
-    """Return how outputs meet targets, as a trained model shows for some samples of train.
+    """Return how outputs meet targets, found out from a trained model and some samples.
 
     Args:
         experiment: The experiment.
@@ -92,12 +92,12 @@ def learned_pairing(experiment: Experiment, datasets: Datasets, model: nn.Module
 def loss_of(
     experiment: Experiment, datasets: Datasets, pairing: Pairing | None = None
 ) -> DividedLoss:
-    """Return the loss that an experiment names, the model returns, or the task has.
+    """Return the loss: from the experiment, from the model, or the default of the task.
 
     Args:
         experiment: The experiment.
         datasets: Its data.
-        pairing: How outputs meet targets, or None for what follows from the two.
+        pairing: How outputs meet targets, or None to derive it from experiment and data.
     """
     pairing = pairing or pairing_of(experiment, datasets)
     usual = load_loss(_function(experiment.loss, "loss"), datasets.task)
@@ -112,8 +112,8 @@ def loss_of(
         returned = loss_in(outputs)
         if returned is None:
             pairing.returns_outputs = True
-        # A model that squeezes its outputs returns a single number for a single sample, which is no
-        # loss.
+        # If a model squeezes its outputs, it returns a single number for a single sample. That
+        # looks like a loss, but is not.
         is_output = pairing.returns_outputs and isinstance(outputs, torch.Tensor)
         if returned is None or is_output:
             return named(outputs, targets)
@@ -141,12 +141,13 @@ def metrics_of(
     *,
     pairing: Pairing | None = None,
 ) -> dict[str, AnyMetric]:
-    """Return the metrics of the validation data by name, always including the loss.
+    """Return the metrics of the validation data by name. The loss is always included.
 
     Args:
-        experiment: The experiment, with its own metrics or the usual ones of the task.
+        experiment: The experiment, with its own metrics or the defaults of the task.
         datasets: The data.
-        model: The model. Your own training steps show their metrics when they evaluate two samples.
+        model: The model. If it has your own training steps, it evaluates two samples to show which
+            metrics there are.
         pairing: How outputs meet targets, or None to derive it from experiment and data.
 
     Raises:
@@ -158,10 +159,10 @@ def metrics_of(
 
 
 def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
-    """Reject objectives and constraints that are not measured metrics.
+    """Check that objectives and constraints are measured metrics.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         metrics: The metrics of the validation data, by name.
 
     Raises:
@@ -196,12 +197,12 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
 
 
 def rates_of(experiment: Experiment, datasets: Datasets, metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that are a share of the validation samples, by reported name.
+    """Return the reported names of metrics that are a share of the validation samples.
 
     Args:
         experiment: The experiment.
-        datasets: Its data. Several answers of one sample, such as pixels, depend on each other, and
-        ignored targets do not count. In these cases there are no such metrics.
+        datasets: Its data. There are no such metrics if a sample has several targets, such as
+            pixels, which depend on each other, or if some targets are ignored.
         metrics: The metrics of the validation data.
     """
     if datasets.task != "classification" or datasets.target_shape or leaves_out_targets(datasets):
@@ -229,14 +230,14 @@ def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
 def count_step_flops(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
 ) -> float:
-    """Count the operations of forward and backward over one batch; see `performance.flops`."""
+    """Count the operations of forward and backward for one batch. See `performance.flops`."""
     if experiment.makes_own_steps:
         return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
     return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
 
 
 def _single_scores_of(experiment: Experiment) -> SingleScores:
-    """Return how the loss understands single numbers for two classes."""
+    """Return how the loss reads single numbers for two classes."""
     if experiment.loss is None or not experiment.loss.is_reference:
         return "logits"
     function = _function(experiment.loss, "loss")
@@ -265,7 +266,7 @@ def _metrics_of(
 
 
 def _function(component: Component | None, field: str) -> Any:
-    """Return the name or the function of a component, with its options bound."""
+    """Return the name of a component, or its function with its options bound."""
     if component is None:
         return None
     function = component.load(field=field) if component.is_reference else component.name
@@ -275,6 +276,6 @@ def _function(component: Component | None, field: str) -> Any:
         raise ExperimentError(
             f"{component.name} takes no options",
             field=field,
-            next_step="Remove them, or name a function.",
+            next_step="Remove them, or use your own function.",
         )
     return functools.partial(function, **component.options)

@@ -1,6 +1,6 @@
-"""A folder for code that knows only paths, kept with the artifacts of the run.
+"""A folder for code that only works with paths, stored with the artifacts of the run.
 
-If the artifacts are on this machine, it is their folder itself. Otherwise it is a local copy, whose
+If the artifacts are on this machine, it is their own folder. Otherwise it is a local copy, and its
 changes are uploaded whenever the trial reports.
 """
 
@@ -18,10 +18,10 @@ _TAKEN_OVER = "taken_over"
 
 
 class Mirror:
-    """A folder of this machine that mirrors a folder of the artifacts."""
+    """A folder on this machine that mirrors a folder of the artifacts."""
 
     def __init__(self, place: Artifacts) -> None:
-        """Stand for `place`."""
+        """Mirror `place`."""
         self._place = place
         self._folder = place.working_folder
         self._kept: dict[str, tuple[int, int]] = {}
@@ -30,7 +30,7 @@ class Mirror:
         """Return the folder, with the files of the artifacts.
 
         Raises:
-            ArtifactsError: If the place cannot be reached or the folder not be made.
+            ArtifactsError: If the place cannot be reached, or the folder cannot be made.
         """
         if self._place.is_local:
             self._place.prepare()
@@ -47,7 +47,7 @@ class Mirror:
         """Upload the changes since the last time.
 
         Raises:
-            ArtifactsError: If the place cannot be written.
+            ArtifactsError: If the place cannot be written to.
         """
         if self._place.is_local:
             return
@@ -90,14 +90,14 @@ class Mirror:
 
 
 def take_over(task: TrialTask) -> None:
-    """Copy the folder of the trial that this one continues into its own folder, once, on rank 0.
+    """Copy the folder of the continued trial into this trial's folder, once, on rank 0.
 
     Args:
         task: The order.
 
     Raises:
-        RunError: If that folder is empty, and this is another part of its training. A stopped trial
-            that is resumed starts from the beginning instead.
+        RunError: If that folder is empty, and this trial is a later part of its training. A resumed
+            trial starts from the beginning instead.
         ArtifactsError: If a folder cannot be read or written.
     """
     source = task.continued_checkpoints
@@ -111,5 +111,5 @@ def take_over(task: TrialTask) -> None:
     target.prepare()
     for name in names:
         target.write(name, source.read(name))
-    # A process that is killed before this line starts to copy again.
+    # If the process is killed before this line, the next one copies again.
     task.artifacts.write(_TAKEN_OVER, b"")

@@ -1,9 +1,9 @@
 """Measures the gradient noise of a training as it runs.
 
-A step is measured by its parts, the micro batches of its workers. If it has only one part, a
-measured step is cut into two micro batches, which does not change its gradient except for rounding.
-Norms stay on the device until the loop reads its window. Strategies compute the norms, and
-`performance.noise` evaluates them.
+A step is measured by its parts, the micro batches of its workers. If it has only one part, it is
+cut into two micro batches, which only changes the rounding of its gradient. Norms stay on the
+device until the loop reads its window. Computing norms is left to the strategies, and evaluating
+them to `performance.noise`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,31 @@ from workbench.hardware.performance.noise import GradientMoments, NoiseSmoother
 from workbench.training.strategies.strategy import MeasuredStep, Worker
 
 INTERVAL = 31
-"""The smallest measured step takes up to 0.6 times longer than others, so one in 31 costs about
-2 %, and at most 3.6 % in measurements. The number is fixed, because one that followed the clock
-would make trainings with the same seed differ. It is prime, so that the measured steps move through
-the epoch and through the steps that the profiler times.
+"""Every this many steps, one is measured.
+
+For small models, a measured step takes up to 0.6 times longer than others. So one in 31 costs about
+2 %, and 3.6 % in the worst measurement. The number does not follow the clock, or trainings with the
+same seed would differ. It is prime, so that measured steps move through the epoch, and through the
+steps that the profiler times.
 """
 CUT_INTERVAL = 97
-"""The smallest step takes up to 1.5 times longer when it is cut into two besides."""
+"""The same if steps must be cut in two. For small models, such a step takes up to 1.5 times longer.
+"""
 
 
 class NoiseMeter:
     """Chooses the steps to measure, the same on every worker, and smooths their norms."""
 
     def __init__(self, worker: Worker, plan: Plan, *, enabled: bool, mixes_samples: bool) -> None:
-        """Start without any step.
+        """Start before the first step.
 
         Args:
             worker: Which worker this is.
             plan: How an optimizer step is divided.
             enabled: Whether anything is measured.
             mixes_samples: Whether the model normalises by statistics of its batch, or the loss of a
-                batch differs from that of its parts. Cutting such a batch would change its
-                gradient, so a step of one part is not measured.
+                batch differs from the loss of its parts. Cutting such a batch would change its
+                gradient, so a step with one part is not measured.
         """
         self._worker = worker
         self._global_batch = plan.global_batch
@@ -50,7 +53,7 @@ class NoiseMeter:
         self._interval = INTERVAL if num_parts > 1 else CUT_INTERVAL
         can_cut = plan.global_batch > 1 and not mixes_samples
         self.measures = enabled and (num_parts > 1 or can_cut)
-        """Whether this training can be measured, and is to be."""
+        """Whether this training is measured."""
         self._next_step = self._interval - 1
         self._planned: deque[int] = deque()
         self._next_after_done = self._next_step
@@ -60,10 +63,10 @@ class NoiseMeter:
     def micro_batch(self, step: int, num_samples: int) -> int | None:
         """Return the micro batch with which a step is measured, or None if it is not measured.
 
-        Steps may be prepared before earlier ones are made.
+        It may be called for a step before earlier steps are made.
 
         Args:
-            step: Number of the step, from 0, rising.
+            step: Number of the step, from 0, in ascending order.
             num_samples: Samples of the step over all workers. A smaller last step of an epoch is
                 not measured.
         """
@@ -80,14 +83,14 @@ class NoiseMeter:
             self._next_after_done = self._planned.popleft()
 
     def read(self) -> None:
-        """Take in the norms that are waiting; all workers must call it after the same step."""
+        """Add the norms that are waiting. All workers must call it after the same step."""
         if not self._waiting:
             return
         totals = self._worker.group.total(torch.stack(self._waiting)).tolist()
         self._waiting = []
         small_batch = _harmonic_mean_part(self._global_batch, self._micro_batch)
         for part_sqr_norm, step_sqr_norm in totals:
-            # With fp16 a step may overflow. Then it is not updated either.
+            # With fp16, a step may overflow. Its update is skipped as well.
             if math.isfinite(part_sqr_norm) and math.isfinite(step_sqr_norm):
                 self._smoother.add(
                     GradientMoments.of_two_batches(
@@ -103,7 +106,7 @@ class NoiseMeter:
         return self._smoother.moments()
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples at the last reading, or None if it is unknown (yet)."""
+        """Return the noise scale in samples at the last reading, or None if it is unknown."""
         return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:
@@ -111,15 +114,15 @@ class NoiseMeter:
         return {"next_step": self._next_after_done, "smoother": self._smoother.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned, also where steps were divided otherwise."""
+        """Continue from what `state_dict` returned, even if steps were divided in another way."""
         self._next_step = self._next_after_done = int(state["next_step"])
         self._smoother.load_state_dict(state["smoother"])
 
 
 def _harmonic_mean_part(global_batch: int, micro_batch: int) -> float:
-    """Return the batch whose gradient has the mean squared norm of the gradients of a step's parts.
+    """Return the batch size whose squared gradient norm is the mean over the parts of a step.
 
-    That squared norm is |G|^2 + tr(Sigma) / batch, so the mean is taken over 1 / batch.
+    The squared norm is |G|^2 + tr(Sigma) / batch, so the mean is taken over 1 / batch.
     """
     sizes = [
         min(micro_batch, global_batch - first) for first in range(0, global_batch, micro_batch)

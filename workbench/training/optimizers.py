@@ -2,12 +2,12 @@
 
 Optimizers have their torch names, or are classes of other packages. They receive the parameters in
 groups, without the frozen ones. A gradient hook is your function that changes the gradients of each
-step. Strategies call it.
+step. Calling it is left to the strategies.
 
-The first optimizer of a process would import torch's compiler, only to hide from it. That takes as
-long as importing torch, and 80 MB. Here optimizers skip that until something else has imported the
-compiler; from then on they behave as usual. A version of torch that is built differently is left
-unchanged.
+In torch, the first optimizer of a process imports the compiler, only to exclude itself from
+compilation. That takes as long as importing torch, and 80 MB. Here, optimizers skip the import
+until something else has imported the compiler. From then on, they behave as usual. If a version of
+torch is built differently, it is left unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HOOK_FIELD = "training.gradient_hook"
 
 
 def optimizer_names() -> list[str]:
-    """Return the names of the optimizers that torch offers and the loop can drive."""
+    """Return the names of torch's optimizers that the training loop can use."""
     return sorted(
         name
         for name, kind in vars(torch.optim).items()
@@ -58,19 +58,20 @@ def optimizer_names() -> list[str]:
 def optimizer_factory(
     training: Training, lr: float, *, field: str = "training.optimizer"
 ) -> Callable[[Iterable[Any]], Optimizer]:
-    """Return what makes the optimizer of a trial once the strategy has prepared the parameters.
+    """Return a function that makes the optimizer of a trial from prepared parameters.
 
-    Torch's fused kernel is used where the class has one and no option disables it: on small models
-    the update is a third of a step, and fused it is a tenth.
+    Torch's fused kernel is used if the class has one and no option disables it. For small models,
+    the update takes a third of a step, and only a tenth if it is fused.
 
     Args:
-        training: The training section, searched values in place.
+        training: The training section, with searched values in place.
         lr: Peak learning rate.
         field: The dotted path under which the optimizer was written.
 
     Raises:
         UnknownNameError: If torch has no such optimizer.
-        ExperimentError: If the optimizer has no such option, refuses a value, or is none.
+        ExperimentError: If the optimizer has no such option, does not accept a value, or is not an
+            optimizer.
     """
     defer_compiler()
     kind = _class_of(training.optimizer, field)
@@ -91,7 +92,7 @@ def optimizer_factory(
     for name, value in training.optimizer_options.items():
         if name in arguments:
             raise ExperimentError(
-                "it has its own setting, which may be searched",
+                "this option has its own setting, which may be searched",
                 field=f"training.optimizer_options.{name}",
                 next_step=f"Set training.{name} instead.",
             )
@@ -115,7 +116,7 @@ def optimizer_factory(
             return kind(parameters, **arguments)
         except (ValueError, TypeError) as error:
             raise ExperimentError(
-                f"{kind.__name__} refuses its arguments: {error}",
+                f"{kind.__name__} does not accept its arguments: {error}",
                 field="training.optimizer_options",
             ) from error
 
@@ -123,12 +124,12 @@ def optimizer_factory(
 
 
 def take_hyperparameters(stored: Any, own: Any, training: Training) -> None:
-    """Replace the hyperparameters in a stored state of optimizers by those of this trial.
+    """Replace the hyperparameters in a stored state of optimizers by this trial's.
 
     Moments stay. The learning rate is set at each step anyway.
 
     Args:
-        stored: The state of another trial, which is changed.
+        stored: The state of another trial. It is changed in place.
         own: The state of this trial's optimizers before their first step.
         training: The training section, with the options of the optimizer.
     """
@@ -148,17 +149,17 @@ def freeze(model: nn.Module, groups: Mapping[str, ParameterGroup]) -> None:
 
     Args:
         model: The model.
-        groups: The groups by the pattern of their names.
+        groups: The groups, by the pattern for the names of their parameters.
 
     Raises:
-        ExperimentError: If a pattern fits no parameter, or none is left to be trained.
+        ExperimentError: If a pattern matches no parameter, or all parameters are frozen.
     """
     names = [name for name, _ in model.named_parameters()]
     used = {_pattern_of(name, groups) for name in names}
     for pattern in groups:
         if pattern not in used:
             raise ExperimentError(
-                "fits no parameter that an earlier pattern leaves",
+                "the pattern matches no parameter that an earlier pattern has left",
                 field=f"training.parameter_groups.{pattern}",
                 allowed=[*names[:_NUM_NAMES_SHOWN], *["..."] * (len(names) > _NUM_NAMES_SHOWN)],
             )
@@ -178,11 +179,11 @@ def grouped(
     groups: Mapping[str, ParameterGroup],
     steps_per_epoch: int,
 ) -> list[dict[str, Any]]:
-    """Return trained parameters as the groups of an optimizer, with the settings of each.
+    """Return trained parameters as the groups of an optimizer, each with its settings.
 
     Args:
         named: The trained parameters with their names.
-        groups: By the pattern of the names that they concern.
+        groups: The groups, by the pattern for the names of their parameters.
         steps_per_epoch: Optimizer steps of an epoch.
     """
     by_pattern: dict[str | None, list[nn.Parameter]] = {}
@@ -196,18 +197,18 @@ def grouped(
 
 
 def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] | None:
-    """Return what `training.gradient_hook` names, its options bound.
+    """Return the function in `training.gradient_hook`, with its options bound.
 
     Args:
-        training: The training section, searched values in place.
+        training: The training section, with searched values in place.
 
     Returns:
-        It receives the gradients of a step by the names of their parameters, and changes them in
-        place, or None if there is none.
+        A function that receives the gradients of a step, by the names of their parameters, and
+        changes them in place. None if there is no hook.
 
     Raises:
-        ExperimentError: If it cannot be called with gradients and its options. The returned
-            function raises it where the user's function returns something, as that would be lost.
+        ExperimentError: If the hook cannot be called with gradients and its options. The returned
+            function raises it if the hook returns something, because that would be lost.
     """
     if training.gradient_hook is None:
         return None
@@ -224,7 +225,7 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
     def change(gradients: dict[str, Tensor]) -> None:
         if hook(gradients, **options) is not None:
             raise ExperimentError(
-                f"{training.gradient_hook} returns a value, which has no effect",
+                f"{training.gradient_hook} returns a value, but a gradient hook must not",
                 field=_HOOK_FIELD,
                 next_step="Let it change the gradients in place, as in gradients[name].mul_(0.5).",
             )
@@ -233,11 +234,11 @@ def gradient_hook_of(training: Training) -> Callable[[dict[str, Tensor]], None] 
 
 
 def _class_of(name: str, field: str) -> Any:
-    """Return the class of an optimizer, of torch or by its reference.
+    """Return the class of an optimizer, by its name in torch or by a reference.
 
     Raises:
         UnknownNameError: If torch has no such optimizer.
-        ExperimentError: If a reference names something else.
+        ExperimentError: If a reference is not an optimizer.
     """
     if ":" not in name:
         by_name = {known.lower(): known for known in optimizer_names()}
@@ -272,7 +273,7 @@ def _check_options_of_hook(hook: Callable[..., Any], options: dict[str, Any]) ->
         inspect.signature(hook).bind({}, **options)
     except TypeError as error:
         raise ExperimentError(
-            f"cannot be passed to the gradient hook: {error}",
+            f"the options cannot be passed to the gradient hook: {error}",
             field="training.gradient_hook_options",
             next_step="Name the arguments of the function after its first, the gradients.",
         ) from error
@@ -281,7 +282,7 @@ def _check_options_of_hook(hook: Callable[..., Any], options: dict[str, Any]) ->
 
 
 def defer_compiler() -> None:
-    """Let the optimizers of torch work without its compiler, unless it is imported already."""
+    """Let torch's optimizers work without its compiler, unless it is imported already."""
     if _COMPILER in sys.modules:
         return
     for kind in {Optimizer, *filter(inspect.isclass, vars(torch.optim).values())}:
@@ -294,7 +295,7 @@ def defer_compiler() -> None:
 
 
 def _origin(function: Any) -> tuple[str, str]:
-    """Return the name of a wrapping function in its source, and the name of that file."""
+    """Return the name of a wrapper function in its source, and the name of the source file."""
     code = getattr(function, "__code__", None)
     if code is None or not hasattr(function, "__wrapped__"):
         return "", ""
@@ -302,7 +303,7 @@ def _origin(function: Any) -> tuple[str, str]:
 
 
 def _defer_exclusion(function: Any) -> None:
-    """Let a function that torch excludes from compilation run as it is without a compiler."""
+    """Let a function that torch excludes from compilation run without importing the compiler."""
     wrapped = function.__wrapped__
     if hasattr(wrapped, _EXCLUDED):
         return
@@ -317,7 +318,7 @@ def _defer_exclusion(function: Any) -> None:
 
 
 def _without_graph_breaks(function: Any) -> Callable[..., Any]:
-    """Return a step that needs the compiler only to tell it where a compiled graph must end."""
+    """Return a step without the calls that only tell the compiler where a graph must end."""
     wrapped = function.__wrapped__
 
     @functools.wraps(wrapped)

@@ -1,4 +1,4 @@
-"""How a training ended, as the loop and a user function both report it."""
+"""How a training ended, for the loop, functions and programs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FAILED_EXCHANGE = (
     "DistNetworkError",
     "ServerLeft",
 )
-"""Parts of errors of a rank after another rank has gone."""
+"""Parts of the errors of a rank after another rank has left."""
 ALLOCATION_FAILURES = (
     "DefaultCPUAllocator: can't allocate memory",
     "CUDA out of memory",
     "CUDA error: out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
 )
-"""Messages of torch if host or device had no memory left, for tensors or for libraries."""
+"""Torch's messages if host or device had no memory left, for tensors or for libraries."""
 _DETAILS_OF_MEMORY = " Including non-PyTorch memory"
 """Start of the second half of torch's message about a device: parts, settings and a link."""
 
@@ -35,10 +35,10 @@ class Outcome:
     """How a training ended.
 
     Attributes:
-        state: complete, stopped because the receiver of the reports requested it, or failed.
+        state: complete, stopped because a report was answered with a stop, or failed.
         step: The last step reported.
-        values: The result of the training, by metric: for a model, the values of the exported
-            checkpoint; for a function, the last value of each metric.
+        values: The result of the training, by metric. For a model, these are the values of the
+            exported checkpoint. For a function, the last value of each metric.
         reason: Why it failed.
         message: The failure in one line.
         traceback: The traceback that Python printed, if the training was another program.
@@ -74,12 +74,12 @@ def is_failed_exchange(error: BaseException) -> bool:
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and message of an error, without details if a device ran out of memory."""
+    """Return type and message of an error. If a device ran out of memory, details are cut."""
     return failure_message(error).partition(_DETAILS_OF_MEMORY)[0]
 
 
 def diverged(name: str, value: float, step: int, values: dict[str, float]) -> Outcome:
-    """Return the outcome of a training in which a number that matters became NaN or infinite.
+    """Return the outcome of a training if an important number has become NaN or infinite.
 
     Args:
         name: The metric.

@@ -1,8 +1,8 @@
-"""A train function that learns a policy for an environment, such as those of Gymnasium.
+"""A train function that learns a policy for an environment, such as one of Gymnasium.
 
 Several copies of the environment are played in turn, and the policy learns from the rewards by
-proximal policy optimisation (PPO). An experiment uses it as `train`. An environment has `reset` and
-`step`, and its actions are numbers from 0.
+proximal policy optimisation (PPO). Use it as `train` in an experiment. An environment has `reset`
+and `step`, and its actions are numbers from 0.
 
 Sources: Schulman et al., Proximal Policy Optimization Algorithms (2017) and High-Dimensional
 Continuous Control Using Generalized Advantage Estimation (2016).
@@ -28,7 +28,7 @@ from workbench.models.configurations import Activation
 from workbench.models.mlp import MLP
 
 POLICY = "policy.pt"
-"""The file in the folder of a trial, and in `files/` of its bundle."""
+"""The file of the policy, in the folder of a trial and in `files/` of its bundle."""
 _EVALUATION_SEED = 1_000_000
 
 
@@ -42,7 +42,7 @@ class Environment(Protocol):
         ...
 
     def step(self, action: int, /) -> tuple[Any, Any, Any, Any, Any]:
-        """Act; return observation, reward, whether it ended or was cut off, and anything else."""
+        """Act. Return observation, reward, has ended, was cut off, and anything else."""
         ...
 
 
@@ -80,7 +80,7 @@ class Policy(nn.Module):
     """Scores of the actions, and the expected return."""
 
     def __init__(self, settings: PolicySettings, *, num_values: int, num_actions: int) -> None:
-        """Build both with PyTorch's default initialisation, and actions nearly equally likely."""
+        """Build both with PyTorch's default initialisation, and actions about equally likely."""
         super().__init__()
         layers = settings.model_dump(include={"hidden_width", "num_layers", "activation"})
         self.actor = MLP(input_shape=(num_values,), num_outputs=num_actions, **layers)
@@ -104,12 +104,12 @@ def train_policy(
     Args:
         config: The fields of `PolicySettings`.
         report: Receives `mean_return` of the most likely actions and the `frames` played so far,
-        and returns whether to stop.
-        folder: The folder of the policy, from which a later attempt continues.
+            and returns whether to stop.
+        folder: The folder of the policy. A later attempt continues from it.
         seed: Seed of everything random.
 
     Raises:
-        ExperimentError: If a setting is not valid, or the environment is not of this kind.
+        ExperimentError: If a setting is not valid, or the environment has no numbered actions.
         MissingDependencyError: If the environment is one of Gymnasium, which is not installed.
     """
     settings = _checked(config)
@@ -138,11 +138,11 @@ def train_policy(
 
 
 def load_policy(path: str | Path, config: Mapping[str, Any]) -> Callable[[Any], int]:
-    """Return what acts: a function from an observation to the most likely action.
+    """Return a function that takes an observation and returns the most likely action.
 
     Args:
         path: The file `policy.pt`, in `files/` of a bundle.
-        config: The configuration of its trial, with the options of `train`.
+        config: The configuration of the trial, with the options of `train`.
     """
     settings = _checked(config)
     kept = torch.load(path, weights_only=True)
@@ -165,7 +165,7 @@ def make_environment(name: str) -> Environment:
         name: module:Class, or an id of Gymnasium.
 
     Raises:
-        ExperimentError: If there is no such environment, or it is not played by numbered actions.
+        ExperimentError: If there is no such environment, or it has no numbered actions.
         MissingDependencyError: If Gymnasium is not installed.
     """
     if ":" in name:
@@ -224,7 +224,7 @@ class _Play:
         settings = self._settings
         shape = (settings.steps, settings.copies)
         observations = np.zeros((*shape, self.observations.shape[1]), dtype=np.float32)
-        rewards, goes_on = np.zeros(shape, dtype=np.float32), np.ones(shape, dtype=np.float32)
+        rewards, continues = np.zeros(shape, dtype=np.float32), np.ones(shape, dtype=np.float32)
         actions, chances, values = (torch.zeros(shape) for _ in range(3))
         for step in range(settings.steps):
             observations[step] = self.observations
@@ -234,13 +234,13 @@ class _Play:
             actions[step] = action = drawn.sample()
             chances[step] = drawn.log_prob(action)
             for number, chosen in enumerate(action.tolist()):
-                rewards[step, number], goes_on[step, number] = self._step(policy, number, chosen)
+                rewards[step, number], continues[step, number] = self._step(policy, number, chosen)
         with torch.no_grad():
             last = policy(torch.from_numpy(self.observations))[1]
         advantages = generalised_advantages(
             torch.from_numpy(rewards),
             torch.cat([values, last[None]]),
-            torch.from_numpy(goes_on),
+            torch.from_numpy(continues),
             discount=settings.discount,
             trace=settings.trace,
         )
@@ -255,12 +255,13 @@ class _Play:
     def _step(self, policy: Policy, number: int, action: int) -> tuple[float, float]:
         """Play one step of a copy.
 
-        Return its reward, and 0 where the next step is of another episode.
+        Returns:
+            The reward, and 1.0 if the episode continues, or 0.0 if the next step starts another.
         """
         copy = self._copies[number]
         seen, reward, has_ended, is_cut_off, _ = copy.step(action)
         reward = float(reward)
-        # The episode would have continued, so the value of the rest is added.
+        # The episode was cut off but would have continued, so add the expected rest of the return.
         if is_cut_off and not has_ended:
             with torch.no_grad():
                 worth = policy.critic(torch.from_numpy(_flat(seen)[None]))
@@ -272,22 +273,22 @@ class _Play:
 
 
 def generalised_advantages(
-    rewards: Tensor, values: Tensor, goes_on: Tensor, *, discount: float, trace: float
+    rewards: Tensor, values: Tensor, continues: Tensor, *, discount: float, trace: float
 ) -> Tensor:
-    """Return by how much each action was better than expected, from what followed it.
+    """Return how much better each action was than expected, by the rewards that followed.
 
     Args:
         rewards: (steps, copies).
         values: The expected return before each step, and after the last one: (steps + 1, copies).
-        goes_on: 0 where an episode ends with a step, else 1.
+        continues: 0 if an episode ends with a step, or else 1.
         discount: Worth of a reward that comes one step later.
         trace: Weight of later steps, from 0 to 1.
     """
     advantages = torch.zeros_like(rewards)
     later = torch.zeros_like(rewards[0])
     for step in reversed(range(len(rewards))):
-        surprise = rewards[step] + discount * goes_on[step] * values[step + 1] - values[step]
-        later = surprise + discount * trace * goes_on[step] * later
+        surprise = rewards[step] + discount * continues[step] * values[step + 1] - values[step]
+        later = surprise + discount * trace * continues[step] * later
         advantages[step] = later
     return advantages
 
@@ -318,7 +319,7 @@ def mean_return(policy: Policy, settings: PolicySettings, *, seed: int) -> float
     Args:
         policy: The policy that acts.
         settings: The environment and the number of episodes.
-        seed: Seed of the first episode; the others follow.
+        seed: Seed of the first episode. The next episodes use the next seeds.
     """
     copies = [make_environment(settings.environment) for _ in range(settings.episodes)]
     seen = np.stack(

@@ -1,7 +1,7 @@
-"""The course of the learning rate over a training, from a formula or from a torch scheduler.
+"""The learning rate over a training, from a formula or from a torch scheduler.
 
-A torch scheduler changes the rate of an optimizer that represents the whole trial, so that the
-rates of groups, phases and shards follow it.
+A torch scheduler changes the rate of a single optimizer that represents the whole trial. The rates
+of groups, phases and shards follow it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from workbench.training.strategies.group import Group
 
 _FIELD, _OPTIONS = "training.schedule", "training.schedule_options"
 _LENGTHS = ("total_steps", "num_training_steps", "T_max")
-"""Arguments of schedulers that mean the length of the training, which is filled in where it is not
-given.
+"""Arguments of schedulers that mean the length of the training. They are filled in if missing.
 """
 _MAX_PATIENCE = 10
 
@@ -49,7 +48,7 @@ class Length:
         total_steps: Optimizer steps.
         warmup_steps: Steps of the warm-up.
         epochs: Passes over the data.
-        evaluations: How often it is evaluated.
+        evaluations: Number of evaluations.
     """
 
     total_steps: int
@@ -59,27 +58,27 @@ class Length:
 
 
 class Schedule:
-    """The part of the peak rate that a step uses. Without a state, as here, it has no position."""
+    """The factor of the peak rate for each step. This base has no state."""
 
     def factor(self, step: int) -> float:
-        """Return the part that a step uses; they are requested in order."""
+        """Return the factor of a step. Steps come in order."""
         raise NotImplementedError
 
     def after_step(self) -> None:
-        """Take note that a step was made."""
+        """Advance after a step."""
 
     def after_epoch(self) -> None:
-        """Take note that an epoch has ended."""
+        """Advance after an epoch."""
 
     def after_evaluation(self, values: dict[str, float]) -> None:
-        """Take the values of an evaluation. Every worker must call it."""
+        """Advance by the values of an evaluation. Every worker must call it."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, for a checkpoint."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a position."""
+        """Load a position."""
 
 
 def schedule_of(
@@ -94,10 +93,10 @@ def schedule_of(
     """Return the schedule of a trial.
 
     Args:
-        training: The training section, searched values in place.
+        training: The training section, with searched values in place.
         lr: The peak rate.
         length: How long the training is.
-        objectives: The objectives of the experiment. `plateau` follows the first by default.
+        objectives: The objectives of the experiment. By default, `plateau` follows the first one.
         measured: The metrics of evaluations, each with its better direction, or None if it has
             declared no direction.
         group: The workers. They follow the same values.
@@ -119,7 +118,7 @@ def schedule_of(
         takes_metric = isinstance(scheduler, ReduceLROnPlateau)
         if metric is not None and not takes_metric:
             raise ExperimentError(
-                f"{training.schedule} receives no metric",
+                f"the schedule {training.schedule} does not follow a metric",
                 field=f"{_OPTIONS}.metric",
                 next_step="Remove it.",
             )
@@ -137,7 +136,7 @@ def schedule_of(
 
 
 class _Computed(Schedule):
-    """A schedule that follows from the number of the step alone."""
+    """A schedule that only depends on the number of the step."""
 
     def __init__(self, name: str, length: Length) -> None:
         self._name: Any = name  # checked by the experiment
@@ -151,24 +150,24 @@ class _Computed(Schedule):
 
 
 class ConstantAtTheEnd(Schedule):
-    """A schedule that ends with steps of one rate, such as those whose weights are averaged."""
+    """A schedule with a constant rate at the end, for example while weights are averaged."""
 
     def __init__(self, schedule: Schedule, first_step: int, part: float) -> None:
         """Continue another schedule.
 
         Args:
-            schedule: The schedule until then.
-            first_step: The first step of the constant rate.
-            part: That rate, as a part of the peak rate.
+            schedule: The schedule before the constant rate.
+            first_step: The first step with the constant rate.
+            part: The constant rate, as a part of the peak rate.
         """
         self._schedule, self._first_step, self._part = schedule, first_step, part
-        # The other schedule continues in the meantime, and has the position.
+        # The other schedule keeps advancing, and stores the position.
         self.after_step, self.after_epoch = schedule.after_step, schedule.after_epoch
         self.after_evaluation = schedule.after_evaluation
         self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
 
     def factor(self, step: int) -> float:
-        """Return the part that a step uses. See Schedule.factor."""
+        """Return the factor of a step. See Schedule.factor."""
         if step >= self._first_step:
             return self._part
         return self._schedule.factor(step)
@@ -181,16 +180,16 @@ class _RateHolder(Optimizer):
         super().__init__([torch.zeros(1)], {"lr": lr})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Do nothing: schedulers warn where no step was made before theirs."""
+        """Do nothing. Schedulers warn if the optimizer has not made a step before them."""
 
     @property
     def rate(self) -> float:
-        """The rate that the scheduler chose."""
+        """The rate that the scheduler has set."""
         return float(self.param_groups[0]["lr"])
 
 
 class _Driven(Schedule):
-    """A scheduler of torch. A warm-up rises to the rate that it has at that time."""
+    """A scheduler of torch. A warm-up rises to the current rate of the scheduler."""
 
     def __init__(
         self,
@@ -223,8 +222,8 @@ class _Driven(Schedule):
 
     def after_evaluation(self, values: dict[str, float]) -> None:
         if self._metric is not None:
-            # One worker decides: the metric of a model that draws at random may differ between
-            # them.
+            # One worker decides for all. If a model draws at random, its metric may differ between
+            # workers, and then their rates would.
             self._advance(self._group.broadcast(values[self._metric]))
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,7 +234,7 @@ class _Driven(Schedule):
             raise ExperimentError(
                 "the checkpoint was made with another schedule",
                 field=_FIELD,
-                next_step="Continue with the schedule that the training began with.",
+                next_step="Continue with the schedule of the checkpoint.",
             )
         self._holder.param_groups[0]["lr"] = state["rate"]
         self._scheduler.load_state_dict(state["scheduler"])
@@ -250,17 +249,17 @@ class _Driven(Schedule):
             ) from error
 
     def _check_state(self) -> None:
-        """Refuse a scheduler whose position could not be read back from a checkpoint."""
+        """Check that the position of a scheduler can be read back from a checkpoint."""
         buffer = io.BytesIO()
         try:
             torch.save(self._scheduler.state_dict(), buffer)
             torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
         except UNREADABLE as error:
             raise ExperimentError(
-                f"the state of {type(self._scheduler).__name__} is more than numbers and texts, so"
+                f"the state of {type(self._scheduler).__name__} is not only numbers and texts, so"
                 " that a trial could not continue",
                 field=_FIELD,
-                next_step="Let its state_dict return numbers, texts, lists and mappings of these.",
+                next_step="Let state_dict return only numbers, texts, and lists or dicts of these.",
             ) from error
 
 
@@ -288,11 +287,11 @@ def _plateau(
 
 
 def _mode(metric: str, measured: Mapping[str, Goal | None]) -> Any:
-    """Return whether a metric has to fall or to rise."""
+    """Return whether a metric should fall or rise."""
     goal = measured.get(metric)
     if goal is None and metric in measured:
         raise ExperimentError(
-            f"it is not known whether {metric} has to fall or to rise",
+            f"it is not known if {metric} should fall or rise",
             field=f"{_OPTIONS}.mode",
             allowed="min, max",
         )
@@ -317,7 +316,7 @@ def _own(
         made = make(holder, **given)
     except (TypeError, ValueError) as error:
         raise ExperimentError(
-            f"{training.schedule} refuses its options: {error}", field=_OPTIONS
+            f"{training.schedule} does not accept its options: {error}", field=_OPTIONS
         ) from error
     if not isinstance(made, LRScheduler):
         raise ExperimentError(
@@ -344,6 +343,6 @@ def _with_length(make: Any, options: dict[str, Any], length: int) -> dict[str, A
         known = inspect.signature(make).parameters
     except (TypeError, ValueError):
         return options
-    if "epochs" in options:  # another way to state it
+    if "epochs" in options:  # another way to give the length
         return options
     return {name: length for name in _LENGTHS if name in known} | options

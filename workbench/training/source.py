@@ -1,8 +1,8 @@
 """Turns the samples of a split into tensors on the device.
 
-They are read within the step, by processes ahead of it, or picked from data on the device. In the
-last case, indices are copied for many micro batches at once: for a small model, copying those of
-one step would take as long as several of its layers.
+Samples are read within the step, loaded by processes ahead of it, or picked from data on the
+device. In the last case, indices are copied for many micro batches at once. For a small model,
+copying the indices of one step would take as long as several layers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from workbench.training.strategies.strategy import MicroBatch
 
 RESIDENT_BYTES = 1 << 30
 PICKED_AHEAD = 256
-"""Micro batches whose indices are copied at once."""
+"""Number of micro batches whose indices are copied at once."""
 _NUM_FEW = 2  # normalisation over a batch needs more than one
 
 
 class Source:
-    """Hands out batches of a split as tensors on one device.
+    """Returns batches of a split as tensors on one device.
 
-    Arrays of up to 1 GiB are put on a GPU once, as copying each batch would cost more than its
+    Arrays of up to 1 GiB are copied to a GPU once. Copying each batch might take longer than its
     step.
     """
 
@@ -53,14 +53,14 @@ class Source:
         part: str = "train",
         order: LoaderArguments = PLAIN,
     ) -> None:
-        """Take over a split.
+        """Make a source of the samples of a split.
 
         Args:
             split: The samples.
-            device: Where they are needed.
+            device: The device where they are needed.
             loaders: The processes that load batches, or None to load them when they are needed.
             part: Which part of the data it is: train, validation or test.
-            order: How an epoch of training walks through the samples.
+            order: The order of the samples in an epoch of training.
         """
         self._split = split
         self._draws = Draws(split)
@@ -69,7 +69,7 @@ class Source:
         self._order = order
         self._resident: Resident | None = None
         self.epoch = self.seed = 0
-        """For whatever is drawn at random for the samples."""
+        """Seeds of everything that is drawn for the samples."""
         self.all_indices = np.arange(len(split))
         self._checks: list[Callable[[Any], None]] = []
         if device.type == "cuda" and isinstance(split, ArraySplit):
@@ -84,10 +84,10 @@ class Source:
         return len(self.all_indices)
 
     def look_at_targets(self, check: Callable[[Any], None]) -> None:
-        """Have the targets of all batches to come looked at, before they leave the CPU.
+        """Let the targets of all later batches be checked, before they leave the CPU.
 
         Args:
-            check: Takes a tensor or an array, and raises an error if something is wrong with it.
+            check: Receives a tensor or an array, and raises an error if something is wrong with it.
         """
         self._checks.append(check)
 
@@ -100,12 +100,12 @@ class Source:
         start: int = 0,
         sample_rate: float | None = None,
     ) -> Iterator[np.ndarray[Any, Any]]:
-        """Walk through the global batches of an epoch of training.
+        """Yield the global batches of an epoch of training.
 
         See `data.batches.global_batches`.
 
         Samples come in random order, unless the split has a fixed order or keeps the order of the
-        data. With a `sample_rate`, each batch takes every sample with this probability; see
+        data. With a `sample_rate`, each batch takes every sample with this probability. See
         `data.batches.drawn_batches`.
         """
         self.epoch, self.seed = epoch, seed
@@ -134,8 +134,8 @@ class Source:
         """Yield batches of this source, which loader processes prepare if there are any.
 
         Args:
-            batches: The batches of the coming steps. Some steps ahead are made where there are
-                loaders, or where the samples are on the device.
+            batches: The batches of the next steps. With loaders, or with samples on the device,
+                this is iterated a few steps ahead.
         """
         if self._loaders is None and self._resident is None:
             yield from batches
@@ -158,7 +158,7 @@ class Source:
             batch.leave()
 
     def micro_batches(self, batch: WorkerBatch) -> Iterator[MicroBatch]:
-        """Yield the micro batches of one batch of this source, prepared as `ahead` does."""
+        """Yield the micro batches of one batch of this source, as if `ahead` had prepared it."""
         for prepared in self.ahead([batch]):
             yield from prepared
 
@@ -171,7 +171,7 @@ class Source:
     def fetch(self, indices: np.ndarray) -> tuple[Any, Any]:
         """Return (inputs, targets) of the samples at `indices`.
 
-        Tensors, or tuples and mappings of some.
+        Each is a tensor, or a tuple or mapping of tensors.
         """
         if self._resident is not None:
             return self._resident.load([indices]).next()
@@ -204,11 +204,11 @@ class Source:
 def sources_of(
     datasets: Datasets, device: torch.device, num_loaders: int
 ) -> tuple[Source, Source, Loaders | None]:
-    """Return where samples of train and validation come from, and what loads them ahead.
+    """Return the sources of training and validation samples, and the loaders.
 
     Args:
         datasets: The data of a trial.
-        device: Where the samples are needed.
+        device: The device where the samples are needed.
         num_loaders: Processes that load ahead, or 0 to load within the step.
     """
     loaders = Loaders(num_loaders, device, datasets.loading) if num_loaders else None
@@ -230,14 +230,14 @@ class WorkerBatch:
         num_replicas: int = 1,
         is_measured: bool = False,
     ) -> None:
-        """Cut a worker's part of a step.
+        """Take a worker's part of a step.
 
         Args:
-            source: Where the samples are.
+            source: The source of the samples.
             indices: The samples of the step, over all workers.
-            micro_batch: Samples that a worker takes at once.
-            replica: Which copy of the model the worker belongs to.
-            num_replicas: Copies among which the step is divided.
+            micro_batch: Samples that a worker computes at once.
+            replica: Number of the replica that the worker belongs to.
+            num_replicas: Number of replicas that divide the step.
             is_measured: Whether the noise of the gradient is measured in this step.
         """
         self._source = source
@@ -245,7 +245,7 @@ class WorkerBatch:
         """Samples of the step, over all workers."""
         self.is_measured = is_measured
         self.epoch, self.seed = source.epoch, source.seed
-        """For whatever is drawn at random for the samples."""
+        """Seeds of everything that is drawn for the samples."""
         self._own = worker_part(indices, replica, num_replicas)
         self._spare = indices[:1]
         self._micro_batch = micro_batch
@@ -262,7 +262,8 @@ class WorkerBatch:
         """The samples of each micro batch."""
         for first in range(0, self._num_micro_batches * self._micro_batch, self._micro_batch):
             indices = self._own[first : first + self._micro_batch]
-            # A worker without samples still exchanges with the others, by a sample that counts 0.
+            # A worker without samples must still exchange with the others. It computes a sample
+            # with weight 0.
             yield indices if len(indices) else self._spare
 
     def __iter__(self) -> Iterator[MicroBatch]:
@@ -274,11 +275,11 @@ class WorkerBatch:
             yield MicroBatch(inputs, targets, num_own / self.num_samples)
 
     def follow(self, loading: Loading | Picking) -> None:
-        """Take the micro batches from what loads them ahead, wanted in this order."""
+        """Take the micro batches from `loading`, which loads them in this order."""
         self._loading = loading
 
     def leave(self) -> None:
-        """Drop unused batches of this step, so that those of the next one follow."""
+        """Drop unused micro batches of this step, so that the next ones belong to the next step."""
         self._last_loaded = None
         while (
             self._loading is not None
@@ -291,7 +292,8 @@ class WorkerBatch:
     def _load(self, number: int, indices: np.ndarray) -> tuple[Any, Any]:
         """Return a micro batch.
 
-        Loaded ahead, or kept where a step uses its only one again, else read now.
+        It was loaded ahead, or kept if a step uses its only micro batch again. Otherwise it is read
+        now.
         """
         if self._loading is not None and self._num_loaded == number and not self._loading.is_stale:
             self._num_loaded += 1
@@ -309,12 +311,12 @@ class Resident:
         self.targets = targets
 
     def load(self, wanted: Iterable[np.ndarray]) -> Picking:
-        """Begin to pick micro batches, by the indices of their samples."""
+        """Start to pick micro batches by the indices of their samples."""
         return Picking(self, iter(wanted))
 
 
 class Picking:
-    """Micro batches in the order in which they were wanted. See loaders.Loading."""
+    """Micro batches in the order of the request. See loaders.Loading."""
 
     is_stale = False
 
@@ -325,7 +327,7 @@ class Picking:
         self._copy_indices()
 
     def next(self) -> tuple[Tensor, Tensor]:
-        """Return the inputs and targets of the next one."""
+        """Return the inputs and targets of the next micro batch."""
         indices = self._coming.popleft()
         if not self._coming:
             self._copy_indices()

@@ -1,9 +1,8 @@
-"""The loop's memory between two reports, which never waits for the device.
+"""Collects loss, samples and time of the steps since the last report.
 
-It holds loss, samples and time of the steps since then, and which worker is slower than the others.
-A worker that waits for others spends that time in its backward pass, or in the forward pass if the
-strategy gathers weights there. So loading and the forward pass of replicas show who is late rather
-than who waits.
+It never waits for the device. It also finds the slowest worker. A worker that waits for others
+spends that time in its backward pass, or in the forward pass if the strategy gathers weights there.
+So loading and the forward pass of replicas show which worker is late, not which one waits.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Reading(NamedTuple):
     """The sums over the windows of all workers."""
 
     mean_loss: float
-    """Over the samples of the window, or whatever the loss counts in them."""
+    """The mean over the samples of the window, or over whatever the loss counts in them."""
     is_due: bool
     """Whether the window is old enough for a report."""
     is_requested: bool
@@ -37,14 +36,14 @@ class Reading(NamedTuple):
 class Window:
     """Steps since the last report.
 
-    Workers read their windows at the same step, because a reading adds up their losses: rank 0
-    chooses the number of steps to the next reading, so that about `REPORT_INTERVAL_S` passes.
+    Workers read their windows at the same step, because a reading adds up their losses. Rank 0
+    chooses the number of steps until the next reading, such that about `REPORT_INTERVAL_S` passes.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        # One sum over the epoch, step by step, that readings never cut: when one happens depends on
-        # the clock, and the mean over an epoch must not.
+        # One sum over the whole epoch, step by step. When readings happen depends on the clock. If
+        # they cut the sum, rounding and so the mean of an epoch would depend on the clock as well.
         self._own_epoch_sum = 0.0
         self._unread: list[tuple[Tensor, int | Tensor]] = []
         self._epoch_count = 0.0
@@ -56,7 +55,7 @@ class Window:
         self._started_s = perf_counter()
 
     def start_epoch(self, loss_sum: float = 0.0, count: float = 0.0) -> None:
-        """Reset the mean over an epoch; the window continues. The last epoch must have been read.
+        """Reset the mean over an epoch. The window continues. The last epoch must have been read.
 
         Args:
             loss_sum: The result of `epoch_so_far`, if the epoch continues after an interruption.
@@ -77,7 +76,7 @@ class Window:
         Returns:
             Whether a reading is due.
         """
-        # Adding it up now would take a kernel for each step.
+        # Adding up now would take one kernel for each step.
         self._unread.append((loss, count if count is not None else num_samples))
         self._num_samples += num_samples
         self._num_steps += 1
@@ -88,7 +87,8 @@ class Window:
         """Add up the windows of all workers. All of them must call it.
 
         Args:
-            request: Whether to request an action, such as a checkpoint. Only rank 0's counts.
+            request: Whether to request an action, such as a checkpoint. Only rank 0's request
+                counts.
         """
         elapsed_s = perf_counter() - self._started_s
         is_due = elapsed_s >= REPORT_INTERVAL_S
@@ -105,7 +105,7 @@ class Window:
         return Reading(self._loss_sum / (self._loss_count or 1.0), due > 0, requested > 0)
 
     def _add_unread(self) -> float:
-        """Return this worker's sum over the epoch; its losses come from the device together."""
+        """Return this worker's sum over the epoch. Losses are copied from the device at once."""
         if self._unread:
             losses = torch.stack([loss for loss, _ in self._unread]).reshape(-1).tolist()
             counts = _numbers([count for _, count in self._unread])
@@ -116,7 +116,7 @@ class Window:
         return self._own_epoch_sum
 
     def exclude(self, elapsed_s: float, num_samples: int) -> None:
-        """Keep a step that was added, such as one of a warm-up, out of the speed."""
+        """Exclude a step that was added, such as a warm-up step, from the speed."""
         self._started_s += elapsed_s
         self._num_untimed += num_samples
 
@@ -129,10 +129,10 @@ class Window:
         return self._seen_epoch_sum, self._seen_epoch_count
 
     def close(self) -> float | None:
-        """Begin a new window.
+        """Start a new window.
 
         Returns:
-            Samples per second of the old one, over all workers, or None if none were timed.
+            Samples per second of the old window, over all workers, or None if no step was timed.
         """
         now_s = perf_counter()
         num_timed = self._num_samples - self._num_untimed
@@ -144,7 +144,7 @@ class Window:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Keep what happens inside out of the window's time."""
+        """Exclude the time inside this context from the window."""
         paused_s = perf_counter()
         try:
             yield
@@ -153,7 +153,7 @@ class Window:
 
 
 def _numbers(counts: list[int | Tensor]) -> list[float]:
-    """Return what steps count, which comes from the device together."""
+    """Return the counts of steps. Counts on the device are copied at once."""
     tensors = [count for count in counts if isinstance(count, Tensor)]
     if len(tensors) == len(counts):
         return torch.stack(tensors).double().tolist()
@@ -161,15 +161,15 @@ def _numbers(counts: list[int | Tensor]) -> list[float]:
 
 
 class SlowestRank(NamedTuple):
-    """The worker that takes longest."""
+    """The slowest worker."""
 
     rank: int
     factor: float
-    """How many times as long as the median of the others it takes, at least 1."""
+    """Its time divided by the median time of the others, at least 1."""
 
 
 class RankTimes:
-    """Seconds that each worker spends alone, over an attempt."""
+    """The seconds of an attempt that each worker spends without waiting for others."""
 
     def __init__(self, worker: Worker) -> None:
         """Start without measurements of `worker`."""
@@ -186,8 +186,8 @@ class RankTimes:
             parts_s: Mean seconds per step of this worker, by part.
 
         Returns:
-            The slowest worker so far; None until the second window, for a single worker, and for
-            parts of a model, which compute different things.
+            The slowest worker so far. None before the second window, for a single worker, and if
+            workers hold parts of a model, because these compute different things.
         """
         if self._worker.num_workers == 1 or self._worker.workers_per_replica > 1:
             return None
