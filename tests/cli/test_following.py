@@ -142,7 +142,7 @@ def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -
     new = store.create_run(Experiment(**EXPERIMENT))
     code, out, err = shell(*again, "--warm-start", new)
     assert (code, out) == (0, f"already complete: digits-small as {run_id}\n")
-    assert f"was started without --warm-start {new} and does not learn from it" in err
+    assert f"was started without --warm-start {new}, so it does not learn from it" in err
 
 
 def test_a_run_that_another_shell_stores_meanwhile_is_followed_like_one_that_was_there(

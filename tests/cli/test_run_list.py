@@ -27,7 +27,7 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     assert [run["run_id"] for run in shell.json("list", "--tag", "baseline")] == [first]
     assert [run["run_id"] for run in shell.json("list", "--match", "fix before")] == [first]
     assert [run["run_id"] for run in shell.json("list", "--pinned")] == [first]
-    assert shell("list", "--state", "failed")[1] == "No run matches, of 2 runs.\n"
+    assert shell("list", "--state", "failed")[1] == "No run matches. The store has 2 runs.\n"
     shown = shell("show", first)[1]
     assert "tags: baseline" in shown
     assert "Before the fix." in shown
@@ -35,7 +35,7 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     shell("archive", second)
     _, out, err = shell("list")
     assert second not in out
-    assert err == "1 archived run not listed: workbench list --archived\n"
+    assert err == "1 archived run not listed. To see them: workbench list --archived\n"
     assert [run["run_id"] for run in shell.json("list", "--archived")] == [second]
     shell("archive", second, "--undo")
     shell("pin", first, "--undo")

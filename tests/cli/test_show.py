@@ -357,7 +357,7 @@ def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
 
     shown, followed = shell("show", run_id)[1], shell("follow", run_id)[1]
     assert "Best: trial" not in shown
-    assert "On the front, beaten by no other in every objective: trials 0, 1" in shown
+    assert "On the Pareto front: trials 0, 1" in shown
     assert "(best so far)" not in followed
     assert [line.split()[0] for line in followed.splitlines() if "cost=" in line][-2:] == [
         "front",

@@ -208,7 +208,7 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     )
     other = shell.process("submit", file, "--address", cluster.jobs_address)
     assert other.stderr is not None
-    assert "was submitted before: following it" in other.stderr.readline()
+    assert "was already submitted" in other.stderr.readline()
     other.send_signal(signal.SIGINT)
     _, said = other.communicate(timeout=30)
     assert other.returncode == 130

@@ -117,7 +117,7 @@ def test_the_budget_for_people_says_what_to_run_and_what_to_choose(shell: Shell)
     code, out, _ = shell(*budget_words(shell.folder))
     assert code == 0
     assert "unknown" in out
-    assert "next: it is the most informative" in out
+    assert "next. It tells you the most." in out
     code, out, _ = shell(
         *budget_words(
             shell.folder,
@@ -127,13 +127,13 @@ def test_the_budget_for_people_says_what_to_run_and_what_to_choose(shell: Shell)
     assert code == 0
     assert "choose batch 64" in out
     _, out, _ = shell(*budget_words(shell.folder))
-    assert "is a guess until one does" in out
+    assert "is only a guess" in out
     assert "so far, choose" not in out
     _, out, _ = shell(*budget_words(shell.folder, runs=NO_RUNS + "32,\n"))
     assert "No batch can be chosen yet" in out
-    assert "No batch is left" not in out
+    assert "no batch is left" not in out
     everything = NO_RUNS + "32,\n64,\n128,\n256,\n"
-    assert "No batch is left" in shell(*budget_words(shell.folder, runs=everything))[1]
+    assert "no batch is left" in shell(*budget_words(shell.folder, runs=everything))[1]
     failed = shell.json(*budget_words(shell.folder, runs=everything))
     assert failed == {"next_run": None, "choice": None, "ranking": []}
 

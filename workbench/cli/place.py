@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -58,7 +57,7 @@ COMMANDS = {
 def place() -> None:
     """Place the stages of a model on devices and servers.
 
-    FILE describes tiers and links; see the guide on tiers.
+    TIERS is a file that describes machines and links. See the guide on tiers.
     """
 
 
@@ -86,19 +85,22 @@ def profile(
     python: str,
     as_json: bool,
 ) -> None:
-    """Measure the stages of a model, and frames between tiers, where they will run.
+    """Measure the stages of a model, and the frames between tiers, on the machine they will run on.
 
-    BUNDLE is a folder with a model that has early exits, exported with --format onnx, or a file of
-    tiers, whose models are then measured as they are placed.
+    BUNDLE is a folder that you exported with --format onnx. Its model must have early exits.
+    BUNDLE may also be a file of tiers. Then the models are measured as the file places them.
     """
     from workbench.cli.output import make_table
     from workbench.foundation.errors import ArgumentError
     from workbench.tiers.processes.profiling import profile_stages
 
     batches = tuple(sorted(set(batch)))
-    with placing(bundle) if bundle.is_file() else contextlib.nullcontext() as tiers:
-        folder = bundle if tiers is None else Path(tiers.place.source or "")
-        profiled = profile_stages(folder, device, batches=batches, threads=threads, python=python)
+    options: dict[str, Any] = {"batches": batches, "threads": threads, "python": python}
+    if bundle.is_file():
+        with placing(bundle) as tiers:
+            profiled = profile_stages(Path(tiers.place.source or ""), device, **options)
+    else:
+        profiled = profile_stages(bundle, device, **options)
     try:
         profiled.write(to)
     except OSError as error:
@@ -128,7 +130,7 @@ def profile(
         words = (frame.what, frame.features, frame.transport)
         frames.add_row(*words, *(f"{value * 1e3:.3f}" for value in times_s))
     make_console().print(frames)
-    echo(f"wrote {to}")
+    echo(f"wrote {to}. Add it to a file of tiers as the profile of this machine.")
 
 
 @click.command()
@@ -137,8 +139,9 @@ def profile(
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
 
-    Closed forms are applied to measured times. The interval is that of p95, at 95 %. With
-    privacy.report_leak, decoders are trained to recover inputs from what leaves the first tier.
+    Predictions are computed from measured times. The column "95 %" is a 95 % interval of p95. With
+    privacy.report_leak, decoders try to recover the inputs from the features that leave the first
+    tier.
     """
     from workbench.tiers.placement.scheduler_plans import expected_plans
 
@@ -177,7 +180,7 @@ def _assemble(tiers: TiersFile, folder: Path) -> tuple[System, float]:
 
 
 def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
-    """Return the system with the answers to what is sent, as far as the data are here."""
+    """Return the system with the answers to quantised or noisy features, if the data is here."""
     from workbench.foundation.errors import WorkbenchError
     from workbench.tiers.placement.assembly import bundle_of
     from workbench.tiers.processes.samples import bundle_samples
@@ -193,7 +196,7 @@ def _with_privacy(tiers: TiersFile, folder: Path, system: System) -> System:
         if labels:
             raise
         print_note(
-            f"privacy: the accuracy of schedulers is that without quantisation and noise: {error}"
+            f"privacy: the accuracy of schedulers does not include quantisation and noise: {error}"
         )
         return system
     return with_sent_evidence(system, tiers.privacy, bundle, inputs, targets, labels=labels)
@@ -260,8 +263,8 @@ def _show(
         )
     make_console().print(table)
     echo()
-    if link and (beside := _beside_frames(tiers)):
-        echo(f"bytes are those of frames; busiest link also counts {' and '.join(beside)}.")
+    if link and (extra := _traffic_without_frames(tiers)):
+        echo(f"The column bytes counts frames. Busiest link also counts {' and '.join(extra)}.")
     if (heartbeats := _heartbeats(tiers, system)) is not None:
         echo(_about_heartbeats(tiers, heartbeats))
     for line in verdict(system, plans, chosen):
@@ -270,20 +273,20 @@ def _show(
         _show_leaks(tiers, leaks)
 
 
-def _beside_frames(tiers: TiersFile) -> list[str]:
-    """Return what links carry beside frames."""
+def _traffic_without_frames(tiers: TiersFile) -> list[str]:
+    """Return what links carry in addition to frames."""
     from workbench.tiers.placement.links import TLS_BYTES
 
-    tls = (
-        [f"{format_bytes(TLS_BYTES)} of TLS for each"] if tiers.privacy.transport == "mtls" else []
-    )
-    return [*tls, *([] if tiers.place.monitoring == "none" else ["heartbeats"])]
+    traffic = []
+    if tiers.privacy.transport == "mtls":
+        traffic.append(f"{format_bytes(TLS_BYTES)} of TLS per frame")
+    if tiers.place.monitoring != "none":
+        traffic.append("heartbeats")
+    return traffic
 
 
 def _heartbeats(tiers: TiersFile, system: System) -> dict[str, float] | None:
-    """Return how often each device sends one to all further tiers, and what it sends and receives
-    by that.
-    """
+    """Return how often each device sends heartbeats to all further tiers, and their traffic."""
     from workbench.tiers.placement.links import ALIVE_BYTES, HEADER_BYTES
 
     if math.isinf(system.heartbeat_s) or len(system.names) == 1:
@@ -313,10 +316,11 @@ def _about_heartbeats(tiers: TiersFile, heartbeats: dict[str, float]) -> str:
     if period_s <= wanted_s:
         return line
     return (
-        f"{line} Every {format_duration(wanted_s)}, as place.heartbeat_period states, they would"
-        f" take more than {format_percent(HEARTBEAT_SHARE)} of a link or a machine. A tier that is"
-        f" silent is given up after {format_duration(MISSED * period_s)}; until then what it does"
-        f" not answer within place.timeout, {timeout}, is answered by the tier before it."
+        f"{line} That is less often than place.heartbeat_period, because heartbeats every"
+        f" {format_duration(wanted_s)} would take more than {format_percent(HEARTBEAT_SHARE)} of a"
+        f" link or a machine. A silent tier is given up after {format_duration(MISSED * period_s)}."
+        f" Until then, the tier before it answers every request that takes longer than"
+        f" place.timeout, {timeout}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The command that runs a model on real processes of tiers, and prints what was measured."""
+"""The command that runs a model with a real process per tier, and prints the measurements."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 NEEDS_MODEL = (
     "place.from in TIERS says which model to place: a bundle, or a trial such as last/best. It must"
-    " exist."
-    " docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits; the guide on tiers trains"
-    " and exports one."
+    " exist. docs/guides/tiers.yaml needs the bundle docs/guides/digits-exits. The guide on tiers"
+    " shows how to train and export it."
 )
 
 
 @contextlib.contextmanager
 def placing(file: Path) -> Iterator[TiersFile]:
-    """Read a file of tiers whose `place.from` is then a bundle with stages, for the time of the
-    context.
+    """Read a file of tiers, and export its model while the context lasts.
+
+    `place.from` is then the path of a bundle with stages.
     """
     from workbench.tiers.placement.tiers_file import read_tiers
     from workbench.tiers.processes.placing import placed
@@ -60,7 +60,10 @@ def placing(file: Path) -> Iterator[TiersFile]:
 
 def _export(name: str, folder: Path) -> None:
     run_id, _, trial = name.rpartition("/")
-    attach(run_id).export(folder, trial=int(trial) if trial.isdigit() else None, format="onnx")
+    number = None  # the best
+    if trial.isdigit():
+        number = int(trial)
+    attach(run_id).export(folder, trial=number, format="onnx")
 
 
 _BUSY_SHARE = 0.1
@@ -92,8 +95,8 @@ def run(
 ) -> None:
     """Measure a model with a real process for each tier.
 
-    On this machine one process is started for each tier, and one for each link, which slows it
-    down. Samples of the validation split are sent at random moments.
+    The processes run on this machine. One more process per link slows the traffic down as the file
+    says. Samples of the validation split are sent at random moments.
     """
     from workbench.tiers.placement.assembly import bundle_of
     from workbench.tiers.placement.scheduler_plans import recommend
@@ -121,8 +124,8 @@ def run(
             here, tiers.privacy, bundle, samples, targets, labels=tiers.place.labels
         )
         if tiers.privacy.transport == "plain":
-            print_note("privacy.transport: what tiers exchange is not encrypted")
-        each = [
+            print_note("privacy.transport: the traffic between tiers is not encrypted")
+        outcomes = [
             measure_and_report(
                 file,
                 name,
@@ -135,17 +138,17 @@ def run(
             )
             for name in schedulers
         ]
-    found, expected, ran = (list(one) for one in zip(*each, strict=True))
-    steps = [_steps(one, measured.probes) for one, measured in zip(ran, found, strict=True)]
-    chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
+    measured, expected, systems = (list(parts) for parts in zip(*outcomes, strict=True))
+    steps = [_steps(ran, run.probes) for ran, run in zip(systems, measured, strict=True)]
+    chosen = recommend([_plan_of(run) for run in measured], tiers.place.objective)
     if as_json:
         plans = [
-            {**asdict(one), "probes": steps_s, "expected": asdict(other)}
-            for one, other, steps_s in zip(found, expected, steps, strict=True)
+            {**asdict(run), "probes": steps_s, "expected": asdict(prediction)}
+            for run, prediction, steps_s in zip(measured, expected, steps, strict=True)
         ]
-        print_json({"plans": plans, "recommended": None if chosen is None else chosen.scheduler})
+        print_json({"plans": plans, "recommended": chosen and chosen.scheduler})
         return
-    _show(found, expected, steps)
+    _show(measured, expected, steps)
 
 
 def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
@@ -155,25 +158,25 @@ def _planned_cut(tiers: TiersFile, folder: Path) -> np.ndarray:
 
     if tiers.place.models:
         raise ArgumentError(
-            "tiers with models of their own do not cut one",
+            "each tier has its own model, so there is none to cut",
             field="--scheduler",
-            next_step="Place one of the models, as place.from.",
+            next_step="Place one of the models with place.from.",
         )
     planned, _ = assemble(tiers, folder, measure=profile_stages)
     if planned.cut is None:
         raise ArgumentError(
-            "it is not known where to cut this model: its nodes were not measured",
+            "the nodes of this model were not measured, so it cannot be cut",
             field="--scheduler",
             next_step=(
-                "Measure the bundle on each machine again with `workbench place profile`; models"
-                " with several inputs are not cut."
+                "Measure the bundle on each machine again with `workbench place profile`. A model"
+                " with several inputs cannot be cut."
             ),
         )
     return planned.cut.is_there
 
 
 def _steps(system: System, probes: Probes) -> dict[str, float]:
-    """Return the medians of what was measured of single steps."""
+    """Return the medians of single steps."""
     import numpy as np
 
     from workbench.tiers.processes.prediction import beyond_stages_s
@@ -237,34 +240,40 @@ def _show(
         if other.full is not None:
             echo(f"{measured.scheduler}, expected: {other.full}")
     for measured, steps_s in zip(measured_runs, steps, strict=True):
-        name = measured.scheduler
-        echo(
-            f"{name}: {measured.num_requests} requests, {measured.num_unanswered} unanswered, "
-            f"{measured.num_fallbacks} answered locally because the next tier did not answer, "
-            f"{measured.refused} refused connections or frames; a step between two processes takes "
-            f"{format_duration(steps_s['hop_s'])} there and back, and an answer of one "
-            f"{format_duration(steps_s['beyond_stages_s'])} beyond its stages."
+        for line in _describe(measured, steps_s):
+            echo(f"{measured.scheduler}: {line}")
+
+
+def _describe(measured: Measured, steps_s: dict[str, float]) -> Iterator[str]:
+    """Yield what happened to the requests, and what may have disturbed the measurement."""
+    yield (
+        f"{measured.num_requests} requests, {measured.num_unanswered} unanswered, "
+        f"{measured.num_fallbacks} answered locally because the next tier did not answer, "
+        f"{measured.refused} refused connections or frames."
+    )
+    yield (
+        f"A step between two processes takes {format_duration(steps_s['hop_s'])} there and back."
+        f" An answer takes {format_duration(steps_s['beyond_stages_s'])} in addition to its stages."
+    )
+    if measured.ended:
+        yield (
+            f"{' and '.join(measured.ended)} ended during the measurement. Its load is unknown,"
+            " and the expected numbers do not include that."
         )
-        if measured.ended:
-            echo(
-                f"{name}: {' and '.join(measured.ended)} ended while it was measured: its load"
-                " is not known, and what is expected is without that."
-            )
-        if steps_s["processor_wait_s"] > _BUSY_SHARE * measured.mean_s:
-            echo(
-                f"{name}: other work kept this machine busy: for each request, processes"
-                f" waited {format_duration(steps_s['processor_wait_s'])} for a processor, so that"
-                " times may be longer than expected; measure again when it is idle."
-            )
-        if (groups := measured.groups) is not None:
-            early = ""
-            if groups.early_mean_s is not None and groups.early_accuracy is not None:
-                early = (
-                    f", in the mean after {format_duration(groups.early_mean_s)}; it was right in "
-                    f"{format_percent(groups.early_accuracy)} of these"
-                )
-            echo(
-                f"{name}: {format_percent(groups.accuracy)} of the answers are in the"
-                f" right group; {format_percent(groups.early_share)} of the requests had their"
-                f" group before{early}."
-            )
+    if steps_s["processor_wait_s"] > _BUSY_SHARE * measured.mean_s:
+        yield (
+            "Other work kept this machine busy. Processes waited"
+            f" {format_duration(steps_s['processor_wait_s'])} per request for a CPU, so times may"
+            " be longer than expected. Measure again when the machine is idle."
+        )
+    if (groups := measured.groups) is None:
+        return
+    yield f"{format_percent(groups.accuracy)} of the answers are in the right group."
+    early = f"{format_percent(groups.early_share)} of the requests got their group early"
+    if groups.early_mean_s is None or groups.early_accuracy is None:
+        yield f"{early}."
+    else:
+        yield (
+            f"{early}, after {format_duration(groups.early_mean_s)} on average. It was right for"
+            f" {format_percent(groups.early_accuracy)} of them."
+        )

@@ -1,4 +1,4 @@
-"""`predict`: the answers of an exported model for the rows of a file, or for image files."""
+"""`predict`: the predictions of an exported model for the rows of a file, or for images."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
 
     BUNDLE is a folder that `workbench export RUN --to BUNDLE --format onnx` wrote. ROWS is a .csv,
     .tsv or .parquet file with the columns of the training data, or a .npy file for a model that
-    takes arrays. A model that was trained on image files takes such files, and folders of them.
+    takes arrays. For a model that was trained on images, ROWS are image files or folders of them.
     """
     from workbench.deploy.image_files import answers_for
     from workbench.deploy.predictor import Predictor
@@ -40,7 +40,9 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
     header, table = table_of(predictor.card, answers)
     if not table:
         print_note(f"{rows[0]} has no rows, so there is nothing to predict")
+    path = None
     if to is not None:
+        path = str(to.absolute())
         try:
             to.write_text(_as_csv(header, table), encoding="utf-8")
         except OSError as error:
@@ -52,11 +54,13 @@ def predict(bundle: Path, rows: tuple[Path, ...], to: Path | None, as_json: bool
                 "bundle": str(bundle),
                 "predictions": listed,
                 "messages": list(answers.notes),
-                "path": None if to is None else str(to.absolute()),
+                "path": path,
             }
         )
+    elif path is not None:
+        click.echo(path)
     else:
-        click.echo(_as_csv(header, table) if to is None else str(to.absolute()), nl=to is not None)
+        click.echo(_as_csv(header, table), nl=False)
 
 
 def _as_csv(header: list[str], table: list[list[object]]) -> str:

@@ -39,11 +39,11 @@ def remote_capable(
 ) -> Callable[[_Command], Callable[..., Any]]:
     """Let a command run on a cluster that takes jobs.
 
-    The outermost of its decorators but `command`.
+    Must be the outermost of its decorators, except `command`.
 
     Args:
-        brings: The options that name an output, which is transferred here, each with the name that
-            is used without the option; `{run_id}` stands for the run, None for no output.
+        brings: The options for outputs, which are transferred here. Each has the file name that is
+            used without the option, where `{run_id}` is replaced. None means no output.
         attaches: Whether the command also takes the address of a cluster to attach to.
     """
 
@@ -59,10 +59,11 @@ def remote_capable(
                     raise click.UsageError(
                         "--token-file needs --address, the cluster that the token is for."
                     )
-                return command(*arguments, **options, **({"address": None} if attaches else {}))
-            if is_jobs_address(address) or not attaches:
+            elif is_jobs_address(address) or not attaches:
                 return _run_on_cluster(address, token_file, brings or {}, options)
-            return command(*arguments, **options, address=address)
+            if attaches:
+                options["address"] = address
+            return command(*arguments, **options)
 
         return takes(ADDRESS, TOKEN_FILE)(carried_out)
 
@@ -70,7 +71,7 @@ def remote_capable(
 
 
 def remote_cluster(address: str | None, token_file: Path | None) -> RemoteCluster:
-    """Return the cluster that the options name, and print notes about using it."""
+    """Return the cluster of `--address`, and print notes about using it."""
     from workbench.cluster.remote.relayed_commands import RemoteCluster
 
     cluster = RemoteCluster(address, token_file=token_file, store=given_store())
@@ -96,12 +97,10 @@ def print_how_to_return(run_id: str, cluster: RemoteCluster) -> None:
 
 
 def print_unknown_outcome(cluster: RemoteCluster) -> None:
-    """Print that a command was sent to a cluster, and how to find out whether it was carried
-    out.
-    """
+    """Print how to find out whether the cluster has carried a command out."""
     command = shlex.join(["workbench", "list", *cluster.words])
     click.echo(
-        f"\nStopped waiting; the cluster may still carry the command out. To see: {command}",
+        f"\nStopped waiting. The cluster may still carry the command out. To check: {command}",
         err=True,
     )
 
@@ -112,7 +111,6 @@ def _run_on_cluster(
     brings: Mapping[str, str | None],
     options: dict[str, Any],
 ) -> int:
-    from workbench.runs.figures import check_folder_of
     from workbench.runs.submission import check_target, save_result
 
     words = without_options(typed_words(), _OURS)
@@ -121,14 +119,11 @@ def _run_on_cluster(
         for name, usual in brings.items()
         if (value := _option(words, name) or (usual and usual.format(**options))) is not None
     }
-    place = Path(wanted["--to"]) if "--to" in wanted else None
-    if place is not None and words[0] == "report" and place.is_dir():
-        raise ArgumentError(
-            f"{place} is a folder", field="--to", next_step="Give a file, such as report.html."
-        )
-    if place is not None:
+    place = None
+    if "--to" in wanted:
+        place = Path(wanted["--to"])
         if words[0] == "report":
-            check_folder_of(place)
+            _check_report(place)
         check_target(place, force=bool(options.get("force")))
     cluster = remote_cluster(address, token_file)
     cluster.jobs.check()
@@ -147,8 +142,18 @@ def _run_on_cluster(
     return answer.exit_code
 
 
+def _check_report(place: Path) -> None:
+    from workbench.runs.figures import check_folder_of
+
+    if place.is_dir():
+        raise ArgumentError(
+            f"{place} is a folder", field="--to", next_step="Give a file, such as report.html."
+        )
+    check_folder_of(place)
+
+
 def _run(cluster: RemoteCluster, words: Sequence[str], wanted: Mapping[str, str]) -> Answer:
-    """Run a command; in what it prints, the paths of its outputs become their paths here."""
+    """Run a command, and replace the paths of its outputs by their paths on this machine."""
     from workbench.cluster.remote.relayed_commands import PLACE, STUDY_PLACE
     from workbench.store.database.urls import hide_password
 
@@ -188,7 +193,7 @@ def without_options(words: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _option(words: Sequence[str], name: str) -> str | None:
-    """Return the value of an option; the last one where it is repeated."""
+    """Return the value of an option, or its last value if it is repeated."""
     value = None
     for index, word in enumerate(words):
         if word == name and index + 1 < len(words):

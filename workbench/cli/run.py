@@ -63,19 +63,19 @@ def sweep(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Start a run of an experiment file; the help is that of the action."""
+    """Start a run of an experiment file."""
     from workbench import runs
 
-    settings, like = experiment_settings(ACTIONS["sweep"].arguments, given), None
+    settings, original_id = experiment_settings(ACTIONS["sweep"].arguments, given), None
     store = open_store()
     if file is None:
-        experiment, like = runs.find_experiment(warm_start, settings, store=store)
-        _enter(store, like)
+        experiment, original_id = runs.find_experiment(warm_start, settings, store=store)
+        _enter(store, original_id)
     else:
         experiment = runs.read_experiment(file, settings)
 
     def same_run() -> Run | None:
-        return None if run_id is None else runs.find_same_run(experiment, run_id, store=store)
+        return runs.find_same_run(experiment, run_id, store=store) if run_id else None
 
     continue_same = functools.partial(
         _continue_same,
@@ -96,15 +96,15 @@ def sweep(
             launcher=launcher,
             address=address,
             warm_start=earlier,
-            like=like,
+            like=original_id,
         )
     except StoreError:
         if (same := same_run()) is None:
             raise
-        if same.state != "waiting":  # another process has stored it meanwhile, and drives it
+        if same.state != "waiting":  # another process has just stored it, and drives it
             return continue_same(same)
         run = same
-    if detach and address is None:  # a wrong address belongs beside what was typed
+    if detach and address is None:  # the user should see a wrong address first
         announce(run)
 
     def drive() -> None:
@@ -117,17 +117,20 @@ def sweep(
 
 
 def _find_earlier(warm_start: tuple[str, ...], experiment: Experiment, store: Store) -> list[str]:
-    """Return the runs that a new one learns from, and print which were found by themselves."""
+    """Return the runs that a new run learns from, and print which similar ones were found."""
     from workbench import runs
 
     earlier = runs.find_earlier_runs(warm_start, experiment, store=store)
     if runs.SIMILAR_RUNS in warm_start:
-        print_note(f"learning from {', '.join(earlier)}" if earlier else "no similar run was found")
+        note = "no similar run was found"
+        if earlier:
+            note = f"learning from {', '.join(earlier)}"
+        print_note(note)
     return earlier
 
 
 def _enter(store: Store, run_id: str) -> None:
-    """Let this process find files and modules as the one that started a run did."""
+    """Let this process find the files and modules of the process that started a run."""
     from workbench.cluster.remote.code_origin import UserCode
     from workbench.sweeps.origin_file import read_origin
 
@@ -135,13 +138,13 @@ def _enter(store: Store, run_id: str) -> None:
 
 
 def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int:
-    """Continue the run that a `sweep` with its run id names, or show it if it is complete."""
+    """Continue a run after a `sweep` with the same run id, or show it if it is complete."""
     from workbench.runs import missing_warm_starts
 
     if missing := missing_warm_starts(run, warm_start):
         print_note(
-            f"run {run.run_id} was started without --warm-start {' '.join(missing)} and does not"
-            " learn from it. To start a run that does, give another --run-id."
+            f"run {run.run_id} was started without --warm-start {' '.join(missing)}, so it does not"
+            " learn from it. To start a run that does, give another --run-id"
         )
     if run.state != "complete":
         return _continue(run, **options)
@@ -153,7 +156,7 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
 @click.command()
 @remote_capable()
 @takes(RUN, STORED)
-@described(ACTIONS["attach"], "Ctrl-C leaves the run alive.")
+@described(ACTIONS["attach"], "Ctrl-C does not stop the run.")
 def follow(run_id: str, as_json: bool) -> int:
     """Follow a run until it ends."""
     return follow_run(attach(run_id), as_json=as_json)
@@ -164,9 +167,9 @@ def follow(run_id: str, as_json: bool) -> int:
 @takes(options_of("resume"))
 @described(
     ACTIONS["resume"],
-    """If the run is under way, it is only followed. It keeps the experiment and the code
-    with which it was started. With --code current, trials that start from now on run your
-    current code. To correct the experiment, start a new run: `workbench sweep FILE`.""",
+    """If the run is under way, it is only followed. The run keeps its experiment and the
+    code it was started with. With --code current, new trials run your current code. To
+    correct the experiment, start a new run: `workbench sweep FILE`.""",
 )
 def resume(
     *,
@@ -187,7 +190,9 @@ def resume(
 @click.command()
 @_launches
 @takes(options_of("extend"))
-@described(ACTIONS["extend"], "The run is not followed if it is under way, or with --detach.")
+@described(
+    ACTIONS["extend"], "The run is then followed, unless it is under way or you use --detach."
+)
 def extend(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
 ) -> int:
@@ -223,14 +228,16 @@ def _continue(
 
     Args:
         run: The run.
-        carry_out: Starts the driver; by default the run is resumed.
+        carry_out: Starts the driver. By default the run is resumed.
         detach: As in `_start_and_follow`.
         launcher: Name of the launcher.
-        address: The cluster; None for the local one.
+        address: The address of a cluster, or None for the local one.
         as_json: As in `follow_to_end`.
         code: Which code a resumed run uses, as in `resume`.
     """
-    driver_after = None if run.is_under_way else run.row.last_seq
+    driver_after, how = None, "already under way:"
+    if not run.is_under_way:
+        driver_after, how = run.row.last_seq, "resumed"
 
     def drive() -> None:
         if carry_out is not None:
@@ -243,10 +250,9 @@ def _continue(
     def drive_again() -> None:
         from workbench.runs import start
 
+        # Resuming would undo a stop that was requested in the meantime.
         if not run.is_under_way:
-            start(
-                run, launcher=launcher, address=address
-            )  # resuming would void a stop that came meanwhile
+            start(run, launcher=launcher, address=address)
 
     return _start_and_follow(
         run,
@@ -255,9 +261,9 @@ def _continue(
         detach=detach,
         as_json=as_json,
         is_driven=driver_after is None,
-        how="already under way:" if driver_after is None else "resumed",
+        how=how,
         driver_after=driver_after,
-        # if the driver was about to die, the user need not repeat the command
+        # If the driver was about to end, the user need not repeat the command.
         when_lost=drive_again,
     )
 
@@ -292,7 +298,7 @@ def _start_and_follow(
     driver_after: int | None = None,
     when_lost: Callable[[], object] | None = None,
 ) -> int:
-    """Start the driver of a run and follow it, meanwhile where this process drives it.
+    """Start the driver of a run and follow the run.
 
     Args:
         run: The run.
@@ -301,7 +307,7 @@ def _start_and_follow(
         detach: Whether it is not followed.
         as_json: As in `follow_to_end`.
         is_driven: Whether it has a driver already.
-        how: What is printed of a run that is not followed.
+        how: A word such as "started", for a run that is not followed.
         driver_after: As in `follow_to_end`.
         when_lost: As in `follow_run`.
     """
@@ -336,7 +342,7 @@ def follow_run(
         with_report: Whether its report is written.
         driver_after: As in `follow_to_end`.
         when_lost: Starts another driver if the run is lost.
-        drive: Drives the run in this process, meanwhile; None where another process does.
+        drive: Drives the run in this process. None if another process drives it.
     """
     from workbench.runs.waiting import ended_like_interrupted
 
@@ -351,15 +357,18 @@ def follow_run(
                 when_lost()
                 history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
-        return interrupted(run, "ray" if drive is None else "inline")
-    is_wanted = with_report and history.best() is not None and not is_relayed()
-    report = _write_report(run) if is_wanted else None
+        if drive is None:
+            return interrupted(run, "ray")
+        return interrupted(run, "inline")
+    report = None
+    if with_report and history.best() is not None and not is_relayed():
+        report = _write_report(run)
     if as_json:
         print_json(run.to_json() | {"report": report})
     elif run.is_advice:
         from workbench.cli.show import print_run
 
-        print_run(run, 0)  # advice has no trials to count: what it recommends is how it ended
+        print_run(run, 0)  # advice ends with a recommendation and has no trials to count
     else:
         print_end(run, history, state, report=report)
     if run.is_advice and state == "complete":
@@ -368,7 +377,7 @@ def follow_run(
 
 
 def _write_report(run: Run) -> str | None:
-    """Write the report of a run that has ended; if that fails, print a note and return None."""
+    """Write the report of a run. If that fails, print a note and return None."""
     from workbench.foundation.errors import ArtifactsError, RunError
 
     try:

@@ -49,7 +49,7 @@ NO_CELL = "-"
 def compare(runs: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     """Compare the results of runs, and what differs between them.
 
-    RUN is a run id, a name, or a pattern such as 'digits-*' that selects all runs it matches.
+    RUN is a run id, a name, or a pattern such as 'digits-*'. A pattern selects all runs it matches.
     """
     from workbench.runs.comparison import Side, comparison_rows, find_runs, labels_of, legend_of
 
@@ -96,12 +96,12 @@ def _comparison_table(labels: Sequence[str], rows: Sequence[ComparisonRow]) -> T
             if row.part != "result":
                 table.add_row(Text(row.part, style="bold"), *("" for _ in labels))
             part = row.part
-        name = f"{row.name} *" if row.differs else row.name
-        usual = "yellow" if row.differs else ""
-        cells = [
-            Text(cell or NO_CELL, style="bold green" if at == row.best else usual)
-            for at, cell in enumerate(row.cells)
-        ]
+        name, style = row.name, ""
+        if row.differs:
+            name, style = f"{row.name} *", "yellow"
+        cells = [Text(cell or NO_CELL, style=style) for cell in row.cells]
+        if row.best is not None:
+            cells[row.best].style = "bold green"
         table.add_row(Text(name), *cells)
     return table
 
@@ -175,15 +175,12 @@ def list_runs(
         if not known:
             click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
         elif not rows:
-            click.echo(f"No run matches, of {format_count(len(known), 'run')}.")
+            click.echo(f"No run matches. The store has {format_count(len(known), 'run')}.")
         else:
             _print_runs(rows, waits, advice, versions)
         if num_archived and not archived:
-            click.echo(
-                f"{format_count(num_archived, 'archived run')} not listed: workbench list"
-                " --archived",
-                err=True,
-            )
+            hidden = format_count(num_archived, "archived run")
+            click.echo(f"{hidden} not listed. To see them: workbench list --archived", err=True)
 
 
 def _kind(row: RunRow, advice: Collection[str]) -> str:

@@ -85,11 +85,12 @@ def serve(
 ) -> None:
     """Serve exported models over HTTP.
 
-    BUNDLE is a folder that `export --format onnx` wrote, or NAME=FOLDER; it is served as
-    /v1/NAME/predict.
+    BUNDLE is a folder that `export --format onnx` wrote, or NAME=FOLDER to choose the name. The
+    model is served as /v1/NAME/predict.
 
-    SIGTERM ends the server when everything that was accepted is answered. SIGHUP opens the bundles
-    again, so that a link to a newer one takes over without a failed request.
+    SIGTERM ends the server after it has answered all accepted requests. SIGHUP opens the bundles
+    again: if a folder is a link and you changed it, the newer bundle takes over without a failed
+    request.
 
     With --on ray, copies of the server run on a Ray cluster until this command ends.
     """
@@ -131,15 +132,16 @@ def serve(
             field="--no-token",
             allowed="only with a loopback address, such as 127.0.0.1",
         )
-    versions = process.open_versions(folders, limits)
-    token = None if no_token else read_or_make_token(token_file or token_path())
+    versions, token = process.open_versions(folders, limits), None
+    if not no_token:
+        token = read_or_make_token(token_file or token_path())
 
     def show(shown_host: str, shown_port: int) -> None:
         _show(f"http://{shown_host}:{shown_port}", versions, token, as_json=as_json)
         if not is_private:
             print_note(
-                "requests and their token travel unencrypted: put a proxy with HTTPS in front of"
-                " the server"
+                "requests and their token are not encrypted. Put a proxy with HTTPS in front of the"
+                " server"
             )
         sys.stdout.flush()
 
@@ -167,7 +169,9 @@ def serve(
             started=lambda: show(host, port),
         )
         return
-    settings = read_settings() if keep else Settings()
+    settings = Settings()
+    if keep:
+        settings = read_settings()
     listener = process.listen(host, port)
     shown_host, shown_port = process.address_of(listener)
     show(shown_host, shown_port)
@@ -193,7 +197,7 @@ def _check_place(
     keep: float,
     trusted_proxies: tuple[str, ...],
 ) -> None:
-    """Refuse options that the place to serve would ignore."""
+    """Raise an error for options that have no effect on the place to serve."""
     if place == "here":
         for option, given in (("--replicas", replicas), ("--address", address)):
             if given is not None:
@@ -215,7 +219,9 @@ def _show(
     address: str, versions: Mapping[str, Version], token: Token | None, *, as_json: bool
 ) -> None:
     if as_json:
-        file = None if token is None else str(token.path.absolute())
+        file = None
+        if token is not None:
+            file = str(token.path.absolute())
         print_json({"url": address, "models": list(versions), "token_file": file})
         return
     for name, version in versions.items():
@@ -223,6 +229,8 @@ def _show(
         click.echo(f"serving  {name}, version {shown}: {address}/v1/{name}/predict")
     click.echo(f"page     {address}/")
     if token is not None:
-        # Only a person at a terminal sees a new token: what is redirected ends in a log.
-        is_shown = token.is_new and sys.stdout.isatty()
-        click.echo(f"token    {token.path}" + (f": {token.secret}" if is_shown else ""))
+        line = f"token    {token.path}"
+        # A new token is shown only on a terminal, so that it does not get into a log.
+        if token.is_new and sys.stdout.isatty():
+            line += f": {token.secret}"
+        click.echo(line)

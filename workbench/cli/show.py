@@ -83,9 +83,9 @@ if TYPE_CHECKING:
 
 _MAX_PRUNED = 5
 _MANY_EVENTS = 20_000
-"""From how many events on reading a run takes a moment."""
+"""With this many events or more, reading a run takes a moment."""
 _MIN_TRIALS_TO_FREEZE = 20
-"""With fewer, their importance is hardly known, and computing it would only delay the answer."""
+"""With fewer trials, importance is too uncertain to be worth the time to compute it."""
 
 
 @click.command()
@@ -93,11 +93,11 @@ _MIN_TRIALS_TO_FREEZE = 20
 @takes(RUN, LIMIT(default=20), options_of("show"), STORED)
 @described(ACTIONS["show"])
 def show(run_id: str, limit: int, trial: int | None, traceback: bool | None, as_json: bool) -> None:
-    """Show a run; the help is that of the action."""
+    """Show a run."""
     run = attach(run_id)
     if (num_events := run.row.last_seq) > _MANY_EVENTS:
         with waiting(f"reading {format_count(num_events, 'event')}"):
-            _ = run.history  # kept for what follows
+            _ = run.history  # read once, and used below
     if trial is not None or traceback:
         show_trial(run, trial, only_traceback=bool(traceback), as_json=as_json)
     elif as_json:
@@ -113,8 +113,11 @@ def print_run(run: Run, num_trials: int) -> None:
     console, history, row = make_console(), run.history, run.row
     history.energy_of_trials = run.energy.watt_hours
     _print_head(console, run)
-    for at, line in enumerate(result_lines(history)):
-        console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
+    if result := result_lines(history):
+        console.print()
+        console.print(Text(result[0], style="bold"))
+        for line in result[1:]:
+            console.print(Text(line))
     if not is_automl(history.experiment):
         print_best(console, history)
     if history.trials and num_trials:
@@ -132,7 +135,7 @@ def print_run(run: Run, num_trials: int) -> None:
 
 
 def _print_head(console: Any, run: Run) -> None:
-    """Print what is known of a run besides its trials, with its notes and its advice."""
+    """Print what is known about a run, its notes and its advice, but not its trials."""
     from rich.text import Text
 
     row = run.row
@@ -170,30 +173,27 @@ def _print_table(console: Any, history: History, most: int) -> None:
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
-    """Return a table of trials: state, objectives, course and configuration."""
+    """Return a table of trials: state, objectives, progress and configuration."""
     from rich.text import Text
 
     objectives = (metric(history, item.metric) for item in history.objectives)
     columns = [NUMBER, STATE, *objectives, *columns_in_short(history, trials)]
     table = make_table(*(column.heading for column in columns), "params")
     for trial in trials:
-        cells = (
-            Text(
-                column.text(history, trial), style=colour_of(trial.state) if column is STATE else ""
-            )
-            for column in columns
-        )
+        cells = [Text(column.text(history, trial)) for column in columns]
+        cells[columns.index(STATE)].style = colour_of(trial.state)
         table.add_row(*cells, Text(format_params(trial.params)))
     return table
 
 
 def _describe_course(run: Run, history: History) -> Iterator[str]:
-    """Yield when a run began, what it has done, and how it ended or why nothing comes of it."""
+    """Yield when a run started, how many trials it has, and how it ended or why it is silent."""
     row = run.row
-    counts = format_counts(history)
-    if is_automl(history.experiment) and history.trials:
-        counts = describe_candidates(history)
-    content = "advice" if run.is_advice else counts or "no trials yet"
+    content = format_counts(history) or "no trials yet"
+    if run.is_advice:
+        content = "advice"
+    elif is_automl(history.experiment) and history.trials:
+        content = describe_candidates(history)
     if history.started_unix_s is None:
         when = f"created {format_age(time.time() - row.created_unix_s)}"
     else:
@@ -205,26 +205,28 @@ def _describe_course(run: Run, history: History) -> Iterator[str]:
         again = f"To continue it: {command_line('resume', row.run_id)}"
         if run.is_advice:
             again = "The next advice uses them."
-        yield f"its driver has ended; the results are stored. {again}"
+        yield f"its driver is gone. The results are stored. {again}"
     elif row.silent_s is not None:
         other = "Its measurements are stored, and the next advice uses them."
         if not run.is_advice:
             other = f"To replace it: {command_line('resume', row.run_id)}"
         since = format_duration(int(row.silent_s))
-        yield f"no heartbeat from its driver for {since}; it may be busy. {other}"
+        yield f"no heartbeat from its driver for {since}. It may be busy. {other}"
     elif history.reason or history.message:
         yield f"{history.state}: {describe_end(history)}"
 
 
 def _describe_trials(_run: Run, history: History) -> Iterator[str]:
-    """Yield which code trials ran, which continue others, and why none is the best."""
+    """Yield which code the trials ran, which continue others, and why there is no best."""
     yield from describe_programs(history)
     if continued := describe_continued(history):
         yield continued
     if history.result is not None or not history.in_state("complete"):
         return
     if (why := history.why_no_best()) is not None:
-        yield f"no best: {compressed(history).words if is_compression(history.experiment) else why}"
+        if is_compression(history.experiment):
+            why = compressed(history).words
+        yield f"no best: {why}"
 
 
 def _describe_driver(run: Run, _history: History) -> Iterator[str]:
@@ -239,7 +241,7 @@ def _describe_driver(run: Run, _history: History) -> Iterator[str]:
 
 
 def _describe_settings(run: Run, history: History) -> Iterator[str]:
-    """Yield what the value of a trial is, the tags, and what was changed since the run began."""
+    """Yield how trials are valued, the tags, and what was changed since the run started."""
     if history.trials and any(item.value is not None for item in history.experiment.objectives):
         yield f"value of a trial: {describe_shown_values(history.experiment)}"
     if thinned := describe_reports(history.trials.values()):
@@ -252,7 +254,7 @@ def _describe_settings(run: Run, history: History) -> Iterator[str]:
 
 
 def _describe_space(run: Run, history: History) -> Iterator[str]:
-    """Yield by which commands the search space could be narrowed or widened."""
+    """Yield the commands that would narrow or widen the search space."""
     num_complete = len(history.in_state("complete"))
     if run.row.state == "running" and num_complete >= _MIN_TRIALS_TO_FREEZE:
         freezing = how_to_freeze(run.run_id, history, importance_of(run.stored, run.events()))
@@ -264,16 +266,18 @@ def _describe_space(run: Run, history: History) -> Iterator[str]:
 
 def _describe_use(run: Run, history: History) -> Iterator[str]:
     """Yield what a run has used: GPUs, energy, money, and the privacy of its samples."""
-    per_gpu = history.in_force.resources.per_gpu
+    budget, per_gpu = history.in_force.budget, history.in_force.resources.per_gpu
     if per_gpu != history.experiment.resources.per_gpu:
         yield f"trials that share a GPU, as measured: {per_gpu}"
     if gpu_s := history.gpu_s(history.now_unix_s()):
-        limit_s = history.in_force.budget.gpu_time
-        of = "" if limit_s is None else f" of {format_duration(limit_s)}"
-        yield f"GPU time: {format_duration(round(gpu_s))}{of}"
+        used = f"GPU time: {format_duration(round(gpu_s))}"
+        if budget.gpu_time is not None:
+            used += f" of {format_duration(budget.gpu_time)}"
+        yield used
     if (energy := run.energy.describe()) is not None:
-        limit_wh = history.in_force.budget.energy
-        yield energy if limit_wh is None else f"{energy}, of {format_energy(limit_wh)}"
+        if budget.energy is not None:
+            energy += f", of {format_energy(budget.energy)}"
+        yield energy
     yield from filter(None, (describe_cost(history), describe_privacy(history)))
 
 
@@ -285,16 +289,18 @@ _DESCRIBERS: tuple[Callable[[Run, History], Iterator[str]], ...] = (
     _describe_space,
     _describe_use,
 )
-"""The parts above the trials of a run, in this order."""
+"""The parts above the trials of a run, in order."""
 
 
 def replay_lines(run: Run) -> list[str]:
-    """Return how a replay differs from its original; nothing for any other run."""
+    """Return how a replay differs from its original, or nothing for any other run."""
     comparison = run.comparison
     if comparison is not None:
         return [str(comparison)]
     original = run.history.replay_of
-    return [] if original is None else [f"replay of {original}, which is not in this store"]
+    if original is None:
+        return []
+    return [f"replay of {original}, which is not in this store"]
 
 
 def _ordered(history: History) -> list[Trial]:
@@ -319,7 +325,7 @@ def _print_verdicts(console: Any, history: History) -> None:
 
 
 def _print_setbacks(console: Any, history: History) -> None:
-    """Print what ended attempts of trials, but not the trials."""
+    """Print what ended attempts of trials that were then tried again."""
     grouped: dict[str, list[int]] = {}
     for trial in history.trials.values():
         for setback in trial.setbacks:
@@ -330,10 +336,11 @@ def _print_setbacks(console: Any, history: History) -> None:
         for resize in trial.resizes:
             grouped.setdefault(resize.describe(), []).append(trial.number)
     counted = {}
-    for what, numbers in grouped.items():
+    for event, numbers in grouped.items():
         trials = list(dict.fromkeys(numbers))
-        times = f" ({len(numbers)} times)" if len(numbers) > len(trials) else ""
-        counted[what + times] = trials
+        if len(numbers) > len(trials):
+            event += f" ({len(numbers)} times)"
+        counted[event] = trials
     _print_grouped(console, "What interrupted trials", counted)
 
 
@@ -342,7 +349,7 @@ def _print_failures(console: Any, history: History) -> None:
 
 
 def _print_pruned(console: Any, run_id: str, history: History) -> None:
-    """Print why the latest trials were pruned: each has numbers of its own."""
+    """Print why the latest trials were pruned. The reasons have numbers, so none is repeated."""
     from rich.text import Text
 
     reasons = reasons_of_pruning(history)
@@ -352,7 +359,7 @@ def _print_pruned(console: Any, run_id: str, history: History) -> None:
     )
     if rest := len(reasons) - len(latest):
         console.print(
-            Text(f"  and {rest} before: {command_line('show', run_id, trial=next(iter(reasons)))}")
+            Text(f"  and {rest} more: {command_line('show', run_id, trial=next(iter(reasons)))}")
         )
 
 
@@ -381,9 +388,9 @@ def _print_grouped(
 
 
 def print_best(console: Any, history: History) -> None:
-    """Print the best trial; with several objectives the front, and the best value of each.
+    """Print the best trial, or the front if there are several objectives.
 
-    Ahead of it stands the trial that was chosen by hand, if one was.
+    A trial that was chosen by hand comes first.
     """
     from rich.text import Text
 
@@ -400,8 +407,9 @@ def print_best(console: Any, history: History) -> None:
     console.print()
     console.print(Text(f"Best: trial {best.number}", style="bold"))
     facts = make_table(show_header=False)
-    num_repeats = len(history.repeats_of(best))
-    note = f"mean of {num_repeats} trials" if num_repeats > 1 else ""
+    num_repeats, note = len(history.repeats_of(best)), ""
+    if num_repeats > 1:
+        note = f"mean of {num_repeats} trials"
     for name, value in history.mean_values(best).items():
         facts.add_row(name, Text(format_number(value), style="bold"), note)
     for name, value in best.params.items():
@@ -411,7 +419,8 @@ def print_best(console: Any, history: History) -> None:
     console.print(facts)
     parts = lineage(history.trials, best)
     if len(parts) > 1:
-        _print_parts(console, parts, "epoch" if history.experiment.trains_model else "step")
+        unit = "epoch" if history.experiment.trains_model else "step"
+        _print_parts(console, parts, unit)
     for line in certainty_lines(history):
         console.print(Text(f"  {line}."))
 
@@ -422,9 +431,7 @@ def _print_front(console: Any, history: History, front: list[Trial]) -> None:
 
     console.print()
     numbers = format_numbers([trial.number for trial in front])
-    console.print(
-        Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold")
-    )
+    console.print(Text(f"On the Pareto front: {numbers}", style="bold"))
     facts = make_table(show_header=False)
     for objective, trial in history.extremes().items():
         value = Text(format_number(trial.values[objective]), style="bold")
@@ -435,7 +442,7 @@ def _print_front(console: Any, history: History, front: list[Trial]) -> None:
 
 
 def _print_parts(console: Any, parts: list[Trial], unit: str) -> None:
-    """Print with which parameters each part of a training was trained: those that changed in it."""
+    """Print the parameters that changed between the parts of a training."""
     from rich.text import Text
 
     console.print()
@@ -458,7 +465,7 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
 
     Args:
         run: The run.
-        number: The trial; None for the first that failed with a traceback.
+        number: The trial, or None for the first that failed with a traceback.
         only_traceback: Print nothing but the traceback.
         as_json: Print the trial as a JSON document, which contains the traceback.
 
@@ -474,8 +481,10 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
     elif trial.traceback:
         echo(trial.traceback.rstrip())
     else:
-        why = f": {first_line(trial.message)}" if trial.message else ""
-        raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
+        problem = f"trial {trial.number} is {trial.state} and has no traceback"
+        if trial.message:
+            problem += f": {first_line(trial.message)}"
+        raise RunError(problem)
 
 
 def _choose(run: Run, number: int | None) -> Trial:
@@ -516,7 +525,7 @@ def _print_trial(run: Run, trial: Trial) -> None:
 
 
 def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
-    """Yield names and values of what is known of a trial: its configuration and its course."""
+    """Yield the facts about a trial as names and values."""
     from rich.text import Text
 
     for name, value in values_of_trial(run.history, trial).items():
@@ -551,6 +560,8 @@ def _trial_files(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
     latest = {saved.name: saved for saved in trial.attachments}
     for name, saved in latest.items():
         num_earlier = sum(other.name == name for other in trial.attachments) - 1
-        more = f" and {num_earlier} earlier" if num_earlier else ""
+        label = f"{name}, step {saved.step}"
+        if num_earlier:
+            label += f" and {num_earlier} earlier"
         path = run.folder / attachment_file(trial.number, saved.file)
-        yield saved.kind, Text(f"{name}, step {saved.step}{more}: {path}")
+        yield saved.kind, Text(f"{label}: {path}")

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 @takes(EXPERIMENT, ADDRESS, TOKEN_FILE, options_of("submit"), DETACH, STORED)
 @described(
     ACTIONS["submit"],
-    """The experiment is sent with the files of this folder: its code, and the data that the
-    experiment names. Files that git ignores, known secrets such as .env, .aws and
-    private keys, and links are not sent; what is sent is listed. The run is kept in the
-    store of the cluster, or in the database server that --store or WORKBENCH_STORE
-    names. Ctrl-C leaves the run alive; repeating the command attaches to the run, or
-    continues it if it was stopped. A changed experiment or changed code makes a new
-    run.""",
+    """The experiment is sent with the files of this folder: your code, and the data that the
+    experiment uses. Files that git ignores, links, and known secrets such as .env, .aws
+    and private keys are not sent. You see a list of what is sent.""",
+    """The run is stored on the cluster, or in the database server of --store or
+    WORKBENCH_STORE. Ctrl-C does not stop the run. If you repeat the command, you follow the
+    same run again, or continue it if it was stopped. If the experiment or the code has
+    changed, a new run starts.""",
     "stop, resume, show, follow, export and the other commands about runs take the same --address.",
-    "The exit code is that of the run, as with sweep.",
+    "The exit code is the exit code of the run, as with sweep.",
 )
 def submit(
     *,
@@ -50,7 +50,7 @@ def submit(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Submit a run to a remote cluster; the help is that of the action."""
+    """Submit a run to a remote cluster."""
     from workbench.cluster.remote.jobs import UnreachableError
     from workbench.runs import read_experiment
     from workbench.runs.submission import note_of_settings, send
@@ -58,7 +58,8 @@ def submit(
     experiment = read_experiment(file, experiment_settings(ACTIONS["submit"].arguments, given))
     cluster = remote_cluster(address, token_file)
     words = [word for item in warm_start for word in ("--warm-start", item)]
-    words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
+    flags = {"--detach": detach, "--json": as_json}
+    words += [flag for flag, is_given in flags.items() if is_given]
     try:
         with waiting(f"sending {experiment.name} to {cluster.address}"):
             sent = send(cluster, experiment, run_id=run_id, words=words, announce=_print_package)
@@ -87,10 +88,11 @@ def _print_package(package: JobPackage) -> None:
 
 
 def _print_sent(sent: Submission, address: str) -> None:
-    from workbench.foundation.formatting import format_bytes
+    from workbench.foundation.formatting import format_bytes, format_count
 
     archive = sent.package.archive
-    how = f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}"
+    size = f"{format_count(archive.num_files, 'file')}, {format_bytes(len(archive.content))}"
+    text = f"submitted {sent.run_id} to {address}: {size}"
     if sent.attached:
-        how = "was submitted before: following it"
-    click.echo(f"{sent.run_id} at {address} {how}", err=True)
+        text = f"{sent.run_id} was already submitted to {address}. Following it"
+    click.echo(text, err=True)

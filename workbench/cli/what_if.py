@@ -1,4 +1,4 @@
-"""Commands that answer from measurements what a run would find; torch and Ray are not loaded."""
+"""Commands that predict a run from measurements. They do not load torch or Ray."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ QUESTIONS = {
 def what_if(context: click.Context) -> None:
     """Predict from measurements, without training.
 
-    Other plans, step times, memory, more workers, the best batch size, a learning rate, or the next
-    run.
+    You can ask about another plan, step times, memory, more workers, the best batch size, the
+    learning rate, or the next run.
     """
     context.with_resource(warnings.catch_warnings())
-    warnings.simplefilter("always", UserWarning)  # the columns of a table that are not read
+    warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
     warnings.showwarning = lambda message, *_where: print_note(str(message))

@@ -85,11 +85,13 @@ def what_if_batch(
 
     The measured file has the columns of `what-if step-time`.
 
-    In the noise file progress is counted in steps of the reference batch, grad_sqr is the squared
-    norm of the true gradient, and grad_var the variance, summed over all parameters, of the
-    gradient of one reference batch, not of one sample. The noise scale is reference batch x
-    grad_var / grad_sqr, in samples. The table shows times as multiples of the best one, and each
-    batch in noise scales at the end of the training.
+    In the noise file, progress counts steps of the reference batch. grad_sqr is the squared norm of
+    the true gradient. grad_var is the variance of the gradient of one reference batch (not of one
+    sample), summed over all parameters. The noise scale is reference batch x grad_var / grad_sqr,
+    in samples.
+
+    The table shows times relative to the best one, and each batch divided by the noise scale at
+    the end of the training.
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
     from workbench.advisor.plan_tables import read_measured
@@ -110,15 +112,16 @@ def what_if_batch(
     )
     best = ranking[0].plan
     if model.predict([Point(topology, best.micro_batch, best.accumulation)])[0].extrapolated:
-        alike = [step.micro_batch for step in steps if step.topology == topology]
-        where = f"{format_count(gpus, 'GPU')} of {format_count(nodes, 'node')}"
-        missing = f"no step on {where} or similar was measured"
-        if alike:
+        measured_batches = [step.micro_batch for step in steps if step.topology == topology]
+        machines = f"{format_count(gpus, 'GPU')} of {format_count(nodes, 'node')}"
+        missing = f"no step on {machines} or similar was measured"
+        if measured_batches:
+            low, high = min(measured_batches), max(measured_batches)
             missing = (
-                f"no micro batch like {best.micro_batch} was measured on {where}, "
-                f"only {format_range(min(alike), max(alike), format_number)}"
+                f"no micro batch near {best.micro_batch} was measured on {machines}, "
+                f"only {format_range(low, high, format_number)}"
             )
-        print_note(f"{missing}: the times are extrapolated")
+        print_note(f"{missing}, so the times are extrapolated")
     _note_limits(ranking, batches)
     if as_json:
         print_json({"ranking": [_to_json(ranked) for ranked in ranking]})
@@ -132,18 +135,18 @@ def _to_json(ranked: RankedBatch) -> dict[str, object]:
 
 
 def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None:
-    """Print notes about the answer on stderr."""
+    """Print notes about batches that are too small or too large."""
     from workbench.hardware.performance.noise import MAX_NOISE_SCALES
 
-    left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
-    if left_out:
-        print_note(f"skipped, with less than one sample per GPU: {', '.join(map(str, left_out))}")
+    skipped = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
+    if skipped:
+        print_note(f"skipped, with less than one sample per GPU: {', '.join(map(str, skipped))}")
     best = ranking[0]
     if best.noise_scales > MAX_NOISE_SCALES:
         print_note(
             f"batch {best.global_batch} is {format_number(best.noise_scales)} times the noise scale"
-            f" at the end of the training, more than {MAX_NOISE_SCALES:g}: test it before you rely"
-            " on it"
+            f" at the end of the training. Test a batch above {MAX_NOISE_SCALES:g} times before you"
+            " rely on it"
         )
 
 
@@ -218,16 +221,17 @@ def _print_next_run(advice: NextRun) -> None:
         console.print(table)
         console.print()
     if advice.next_run is not None:
-        console.print(f"Run batch {advice.next_run} next: it is the most informative.")
+        console.print(f"Run batch {advice.next_run} next. It tells you the most.")
     console.print(_describe_choice(advice))
 
 
 def _describe_choice(advice: NextRun) -> str:
+    if advice.choice is None and advice.next_run is None:
+        return "No run reached the target, and no batch is left to try."
     if advice.choice is None:
-        left = "No batch is left" if advice.next_run is None else "No batch can be chosen yet"
-        return f"{left}: no run reached the target."
+        return "No batch can be chosen yet, because no run reached the target."
     if all(ranked.time_to_target_s is None for ranked in advice.ranking):
-        return f"No run reached the target yet: batch {advice.choice} is a guess until one does."
+        return f"No run reached the target yet, so batch {advice.choice} is only a guess."
     return f"Based on the runs so far, choose batch {advice.choice}."
 
 
@@ -252,9 +256,9 @@ def _describe_choice(advice: NextRun) -> str:
 def what_if_lr(as_json: bool, **arguments: Any) -> None:
     """Scale a learning rate from one global batch to another.
 
-    The warm-up is a share of the training: 0.05 is the first 5 %. The rate is marked as
-    extrapolated if the batch changes by more than a factor of 32 (lamb: 64), or is far above the
-    noise scale. No rule was tested there.
+    The warm-up is a share of the training: 0.05 means the first 5 %. No rule was tested for batches
+    that change by more than a factor of 32 (lamb: 64), or that are far above the noise scale. There
+    the rate is marked as extrapolated.
     """
     advice = advise_rate(RateRequest(**arguments))
     if as_json:
@@ -263,8 +267,10 @@ def what_if_lr(as_json: bool, **arguments: Any) -> None:
     from workbench.cli.output import make_table
 
     facts = make_table(show_header=False)
-    beyond = ", extrapolated" * advice.extrapolated
-    facts.add_row("learning rate", format_number(advice.lr) + beyond)
+    rate = format_number(advice.lr)
+    if advice.extrapolated:
+        rate += ", extrapolated"
+    facts.add_row("learning rate", rate)
     facts.add_row("rule", advice.rule)
     facts.add_row("warm-up", f"{format_percent(advice.warmup)} of the training")
     make_console().print(facts)

@@ -27,15 +27,16 @@ _SHOWN = (
 @takes(MEASURED(is_required=True), POINTS(is_required=True), JSON)
 @example("workbench what-if memory --measured measured.csv --points plans.csv --json")
 def memory(measured: Path, points: Path, as_json: bool) -> None:
-    """Predict the peak memory of a device from measured peaks, also of models that were never run.
+    """Predict the peak memory of a device from measured peaks, even for models that never ran.
 
     The measured file has the columns layers, hidden, feed_forward, vocabulary, sequence, nodes,
     replicas, stages, tensor, zero, micro_batch, accumulation and memory_gb. The file of plans has
     the same columns without memory_gb.
 
-    Only memory_gb is required. A missing column counts as 1 (zero: 0; columns of the model:
-    unknown). zero says what replicas share: 1 the optimizer state, 2 also gradients, 3 also
-    parameters. feed_forward is the width of the feed-forward part.
+    Only memory_gb is required. A missing column counts as 1, but zero as 0, and columns of the
+    model as unknown. zero says what the replicas divide among them: with 1 the optimizer state,
+    with 2 also the gradients, with 3 also the parameters. feed_forward is the width of the
+    feed-forward layers.
 
     90 % of the peaks should be between low and high. A point is extrapolated if a number is more
     than twice the largest measured one, or if no measured plan divides the same things.
@@ -82,14 +83,14 @@ def what_if_capacity(
     Each answer changes one size and keeps the rest of FILE. You see it with nothing recomputed,
     with all blocks recomputed, and for a loop in plain torch.
 
-    Steps are traced from shapes alone, on one worker. This takes minutes if the model can be deep.
-    The last column shows which part of the blocks is recomputed halfway between the two limits.
+    Steps of one worker are traced from shapes alone. This takes minutes if a deep model fits. The
+    last column shows how many of the blocks are recomputed halfway between the two limits.
     """
     from workbench.advisor.capacity import capacity_of
     from workbench.runs import read_experiment
 
     experiment = read_experiment(file, settings or {})
-    with waiting(f"tracing steps of {experiment.name} to find what fits; this may take minutes"):
+    with waiting(f"tracing steps of {experiment.name} to find what fits (may take minutes)"):
         fits_of = capacity_of(experiment, list(memories), depth)
     if as_json:
         print_json(
@@ -108,21 +109,23 @@ def what_if_capacity(
 
     table = make_table("device", "", "in FILE", *_RECOMPUTED.values(), "part recomputed")
     for memory, fits in fits_of.items():
-        for number, capacity in enumerate(fits):
-            table.add_row(
-                format_bytes(memory) if number == 0 else "",
-                _SIZES[capacity.size],
-                f"{capacity.now:,}",
-                *(_written(capacity, way) for way in _RECOMPUTED),
-                "" if capacity.again is None else f"{capacity.again:.0%} at {capacity.halfway:,}",
-            )
+        device = format_bytes(memory)
+        for capacity in fits:
+            part = ""
+            if capacity.again is not None:
+                part = f"{capacity.again:.0%} at {capacity.halfway:,}"
+            limits = (_describe_limit(capacity, way) for way in _RECOMPUTED)
+            table.add_row(device, _SIZES[capacity.size], f"{capacity.now:,}", *limits, part)
+            device = ""
     make_console().print(table)
     if any("blocks" not in capacity.largest for fits in fits_of.values() for capacity in fits):
         print_note("the model has no blocks that can be recomputed")
 
 
-def _written(capacity: Capacity, way: str) -> str:
+def _describe_limit(capacity: Capacity, way: str) -> str:
     value = next((value for name, value in capacity.largest.items() if name == way), None)
     if value is None:
         return "-"
-    return f"{value:,} or more" if value == capacity.most else f"{value:,}"
+    if value == capacity.most:
+        return f"{value:,} or more"
+    return f"{value:,}"

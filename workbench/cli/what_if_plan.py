@@ -130,18 +130,16 @@ def what_if_scale(
     for point in scale.curve:
         if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
             continue
-        of_servers = (
-            "?" if point.servers is None else f"{point.servers} ({point.servers_used:.0%} used)"
-        )
-        table.add_row(
+        cells = [
             str(point.workers),
             format_duration(point.step_time_s),
             f"{format_number(round(point.speedup, 2))}x",
             _efficiency(point),
-            "" if point.exchange_share is None else f"{point.exchange_share:.0%}",
-            *([of_servers] if servers else []),
-            _basis(point),
-        )
+            _waiting_share(point),
+        ]
+        if servers:
+            cells.append(_servers(point))
+        table.add_row(*cells, _basis(point))
     make_console().print(table)
     if global_batch is not None:
         _show_divided(scale, global_batch, up_to)
@@ -153,13 +151,31 @@ def what_if_scale(
             " alone: workbench advise FILE"
         )
     if servers and scale.exchange_s is None:
-        print_note("computing hid every exchange of gradients, so the number of servers is unknown")
+        print_note(
+            "every exchange of gradients was hidden by computing, so the number of servers is"
+            " unknown"
+        )
     elif servers:
-        print_note("exchanges that computing hid were not measured, so you may need more servers")
+        print_note(
+            "exchanges that were hidden by computing were not measured, so you may need more"
+            " servers"
+        )
+
+
+def _waiting_share(point: ScalePoint) -> str:
+    if point.exchange_share is None:
+        return ""
+    return f"{point.exchange_share:.0%}"
+
+
+def _servers(point: ScalePoint) -> str:
+    if point.servers is None:
+        return "?"
+    return f"{point.servers} ({point.servers_used:.0%} used)"
 
 
 def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
-    """Yield what the curve means: how many workers pay, and what is lost on many."""
+    """Yield how many workers are worth their cost, and what is lost with more."""
     last = scale.curve[-1]
     pays = format_count(scale.pays_up_to, "worker")
     yield (
@@ -168,7 +184,10 @@ def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
         " more."
     )
     if scale.bends_at is not None:
-        yield f"From {format_count(scale.bends_at, 'worker')} on, another one adds less than half."
+        yield (
+            f"From {format_count(scale.bends_at, 'worker')} on, another worker adds less than half"
+            " of the speed of one."
+        )
     elif last.workers > 1:
         basis = "measured" if last.is_measured else "predicted"
         yield (
@@ -176,7 +195,7 @@ def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
             f" as fast as one ({basis}). No slowdown is seen up to there."
         )
     if any(point.efficiency > 1.0 for point in scale.curve):
-        yield "An efficiency above 100% means that the time of one worker is predicted too high."
+        yield "An efficiency above 100% means that the predicted time of one worker is too high."
     largest = next(point for point in scale.curve if point.workers == scale.measured_up_to)
     if largest.speedup < 1.0:
         step, alone = (format_duration(point.step_time_s) for point in (largest, scale.curve[0]))
@@ -194,22 +213,20 @@ def _conclusions(scale: Scale, efficiency: float) -> Iterator[str]:
         )
 
 
-def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
-    """Show what each number of workers makes of one global batch, beside what it makes of its micro
-    batch.
-    """
+def _show_divided(scale: Scale, global_batch: int, up_to: int | None) -> None:
+    """Compare a fixed global batch with one that grows with the workers."""
     from workbench.cli.output import make_table
 
     click.echo(
-        f"\nThe same workers with {found.micro_batch} samples each, and with {global_batch} samples"
-        " in all:"
+        f"\nThe same workers with {scale.micro_batch} samples each, and with {global_batch} samples"
+        " in total:"
     )
-    num_samples = found.num_train_samples
+    num_samples = scale.num_train_samples
     last = "samples/s" if num_samples is None else "epoch"
     table = make_table(
         "workers", "global batch", last, f"plan of {global_batch}", "step", last, "efficiency", ""
     )
-    for point in found.curve:
+    for point in scale.curve:
         if up_to is not None and not point.is_measured and point.workers & (point.workers - 1):
             continue
 
@@ -218,7 +235,7 @@ def _show_divided(found: Scale, global_batch: int, up_to: int | None) -> None:
                 return format_number(round(batch / step_s, 1))
             return format_duration(math.ceil(num_samples / batch) * step_s)
 
-        own, divided = point.workers * found.micro_batch, point.divided
+        own, divided = point.workers * scale.micro_batch, point.divided
         if divided is None:
             row = ["cannot be divided", "", "", "", ""]
         else:

@@ -1,4 +1,4 @@
-"""`what-if step-time` and `what-if exchange`: step times of plans, and of ways to exchange."""
+"""`what-if step-time` and `what-if exchange`: the step times of plans and of exchanges."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ if TYPE_CHECKING:
 def step_time(measured: Path, points: Path, as_json: bool) -> None:
     """Predict seconds per training step of plans from measured ones.
 
-    The measured file has the columns nodes, gpus, micro_batch, step_time_s and perhaps
-    gpus_per_node, sync_time_s; or the columns of divided plans and step_time_s. The file of plans
-    has nodes, gpus, micro_batch and perhaps gpus_per_node, accumulation; or the columns of divided
-    plans.
+    The measured file has the columns nodes, gpus, micro_batch and step_time_s, and optionally
+    gpus_per_node and sync_time_s. The file of plans has nodes, gpus and micro_batch, and optionally
+    gpus_per_node and accumulation.
 
-    micro_batch is samples per GPU; gpus_per_node is written 4+4; sync_time_s is the rest of a step
-    after the last gradient was computed. 90 % of the steps should be between low and high. A point
-    is extrapolated if no topology of its kind (one GPU, one node, two nodes, more) or no similar
-    batch was measured.
+    micro_batch is in samples per GPU. gpus_per_node is written as 4+4. sync_time_s is the rest of a
+    step after the last gradient was computed. 90 % of the steps should be between low and high. A
+    point is extrapolated if no topology of its kind (one GPU, one node, two nodes, more) or no
+    similar batch was measured.
 
-    Divided plans have any of the columns replicas, stages, tensor, accumulation, micro_batch,
-    nodes and gpus; a transformer also has layers, hidden, heads, sequence and vocabulary. A missing
-    column counts as 1 (columns of the model: unknown). gpus = replicas x stages x tensor.
-    micro_batch is samples per replica, and accumulation says how many of them make a step.
+    For plans that divide a model, both files have any of the columns replicas, stages, tensor,
+    accumulation, micro_batch, nodes and gpus. A transformer also has layers, hidden, heads,
+    sequence and vocabulary. A missing column counts as 1, or as unknown for columns of the model.
+    gpus = replicas x stages x tensor. micro_batch is in samples per replica, and a step has
+    accumulation micro batches.
 
-    Plans that divide a model in two or three ways are predicted from plans that divide it in one,
-    and models that were not measured from the others. A point is extrapolated if a number is more
-    than twice the largest measured one, or if no measured plan divides the same things.
+    Plans that divide a model in two or three ways are predicted from plans that divide it in one
+    way. Models that were not measured are predicted from the others. A point is extrapolated if a
+    number is more than twice the largest measured one, or if no measured plan divides the same
+    things.
     """
     from workbench.advisor.plan_tables import (
         are_divided_plans,
@@ -95,11 +96,10 @@ def _show(
 @takes(RUN, STORED)
 @example("workbench what-if exchange last")
 def what_if_exchange(run_id: str, as_json: bool) -> None:
-    """Predict the seconds per step of every exchange, from the links that `workbench advise`
-    measured.
+    """Predict the seconds per step of every exchange from the links that advise measured.
 
-    90 % of the steps should be between low and high. A faster step does not mean a faster training:
-    an approximate exchange needs more steps, so test it in a search before you use it.
+    90 % of the steps should be between low and high. A faster step does not mean a faster training.
+    An approximate exchange needs more steps, so test it in a search before you use it.
 
     "last" is the newest run that measured links.
     """
@@ -140,7 +140,7 @@ def what_if_exchange(run_id: str, as_json: bool) -> None:
             "measured" if forecast.is_measured else "predicted",
         )
     make_console().print(table)
-    click.echo(f"\nIn a step of {forecasts[0].plan.batch_text}.")
+    click.echo(f"\nThese are steps of {forecasts[0].plan.batch_text}.")
     print_note(
         "an approximate exchange needs more steps to reach the same loss. To compare them, search"
         " plan.exchange."
