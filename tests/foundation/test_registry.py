@@ -26,6 +26,13 @@ def test_an_unknown_name_lists_the_known() -> None:
     assert str(refusal.value) == "model: unknown model 'mpl'; allowed: mlp, convnet"
 
 
+def test_a_name_of_another_tool_gets_a_hint() -> None:
+    samplers = Registry("sampler", {"tpe": "a:b"}, hints={"bayes": "Use tpe."})
+    with pytest.raises(UnknownNameError) as refusal:
+        samplers.load("bayes")
+    assert str(refusal.value) == "unknown sampler 'bayes'; allowed: tpe. Use tpe."
+
+
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

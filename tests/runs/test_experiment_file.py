@@ -39,10 +39,17 @@ def test_a_table_in_place_of_an_experiment_is_refused_with_the_command_for_table
 ) -> None:
     (tmp_path / "houses.csv").write_text("rooms;price\n1;2\n")
     with pytest.raises(
-        ExperimentError, match=r"houses.csv is a table, and not an experiment"
+        ExperimentError, match=r"houses.csv is a table, not an experiment file"
     ) as refused:
         read_experiment(tmp_path / "houses.csv")
     assert f"workbench automl {tmp_path / 'houses.csv'} --target COLUMN" in str(refused.value)
+
+
+def test_a_script_is_not_an_experiment_but_can_become_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('loss=1')\n")
+    with pytest.raises(ExperimentError, match="train.py is a Python file") as refused:
+        read_experiment(tmp_path / "train.py")
+    assert f"workbench init {tmp_path / 'train.py'}" in str(refused.value)
 
 
 def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:

@@ -510,12 +510,12 @@ def test_what_can_be_done_is_named_where_a_run_has_nothing_left_to_try(
 @pytest.mark.parametrize(
     ("losses", "fields", "is_exhausted", "message"),
     [
-        ([1.0], {"budget": {"trials": 1}}, False, "its only configuration was tried"),
+        ([1.0], {"budget": {"trials": 1}}, False, "tried its only configuration"),
         (
             [1.0, 2.0],
             {"budget": {"trials": 2}},
             False,
-            "all 2 configurations of its budget were tried",
+            "tried all 2 configurations",
         ),
         (
             [1.0, 2.0],

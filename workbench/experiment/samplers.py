@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.registry import Registry
 
+_BAYESIAN = "For Bayesian optimization use auto, gp or tpe."
 SAMPLERS = Registry(
     "sampler",
     {
@@ -32,6 +33,7 @@ SAMPLERS = Registry(
     },
     group="workbench.samplers",
     needs=("factory", "is_population", "model_fields"),
+    hints=dict.fromkeys(("bayes", "bayesian", "bo", "hyperopt", "optuna", "skopt"), _BAYESIAN),
 )
 
 _Probability = Annotated[float, Field(ge=0, le=1)]

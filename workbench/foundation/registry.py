@@ -68,6 +68,7 @@ class Registry:
         *,
         group: str | None = None,
         needs: Sequence[str] = (),
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         """Make a registry.
 
@@ -76,9 +77,11 @@ class Registry:
             table: Built-in names, each with its `module:object`.
             group: Entry-point group through which other packages add names.
             needs: Attributes that the objects of other packages must have.
+            hints: What to use instead of names that other tools know, such as "bayes".
         """
         self.kind = kind
         self._needs = tuple(needs)
+        self._hints = dict(hints or {})
         self._table = dict(table)
         self._group = group
         self._found: list[importlib.metadata.EntryPoint] = []
@@ -129,7 +132,10 @@ class Registry:
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
             raise UnknownNameError(
-                f"unknown {self.kind} {name!r}", field=field, allowed=self.names()
+                f"unknown {self.kind} {name!r}",
+                field=field,
+                allowed=self.names(),
+                next_step=self._hints.get(name.lower()),
             )
         loaded = load_object(reference, field=field)
         if name not in self._table:

@@ -37,18 +37,27 @@ def read_experiment(path: str | Path, settings: Mapping[str, Any] | None = None)
         RunError: If the content of an embedded object does not match the hash in its name.
     """
     path = Path(path)
-    if path.suffix.lower() in (*SIGNS, *PARQUET_ENDINGS) and path.is_file():
-        raise ExperimentError(
-            f"{path} is a table, and not an experiment",
-            next_step=suggest(
-                "automl", str(path), target="COLUMN", lead="To have models made of it"
-            ),
-        )
+    if path.is_file():
+        _check_kind(path)
     document = read_yaml_file(path)
     document.setdefault("name", path.stem)
     experiment = _changed(document, settings)
     folder = path.parent / OBJECTS_FOLDER
     return experiment.with_payloads(_read_objects(folder, experiment.payload_hashes()))
+
+
+def _check_kind(path: Path) -> None:
+    """Raise an error for a file that is often given instead of an experiment file."""
+    if path.suffix.lower() == ".py":
+        raise ExperimentError(
+            f"{path} is a Python file, not an experiment file",
+            next_step=suggest("init", str(path), lead="To write an experiment file for it"),
+        )
+    if path.suffix.lower() in (*SIGNS, *PARQUET_ENDINGS):
+        raise ExperimentError(
+            f"{path} is a table, not an experiment file",
+            next_step=suggest("automl", str(path), target="COLUMN", lead="To train models on it"),
+        )
 
 
 def change_experiment(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:

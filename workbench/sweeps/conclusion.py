@@ -78,8 +78,8 @@ def _what_was_tried(history: History) -> str:
     if allowed is not None and num_tried > allowed:
         return f"its budget was lowered to {allowed} when {tried} had already started"
     if num_tried == 1:
-        return "its only configuration was tried"
-    return f"all {tried} of its budget were tried"
+        return "tried its only configuration"
+    return f"tried all {tried}"
 
 
 def result_of(

@@ -43,6 +43,11 @@ _UNDECODABLE = "Could not decode to UTF-8"
 # SQLite's error codes and texts. Python 3.10 has no names for the codes, and its errors carry only
 # the texts.
 _DAMAGED_CODES = {11: "database disk image is malformed", 26: "file is not a database"}
+_CHECK_DISK = "Check the disk, its free space and its permissions."
+_WAIT_FOR_LOCK = (
+    "Try again when the other process is done. If this happens often, use PostgreSQL"
+    " (--store postgresql://USER@HOST/DATABASE)."
+)
 _PASSING_CODES = {
     5: ("database is locked", "another process keeps the database locked"),
     6: ("database table is locked", "another process keeps the database locked"),
@@ -51,6 +56,11 @@ _PASSING_CODES = {
     10: ("disk I/O error", "the disk cannot be read or written"),
     13: ("database or disk is full", "the disk is full"),
     14: ("unable to open database file", "the database file cannot be opened"),
+}
+_NEXT_STEPS = {
+    5: _WAIT_FOR_LOCK,
+    6: _WAIT_FOR_LOCK,
+    7: "End other programs, or use a machine with more memory.",
 }
 _CODE_OF_TEXT = {
     **{text: code for code, text in _DAMAGED_CODES.items()},
@@ -300,13 +310,10 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
         if code in _PASSING_CODES:
             return StoreUnavailableError(
                 f"{place}: {_PASSING_CODES[code][1]} ({cause})",
-                next_step="Check the disk, its free space and its permissions.",
+                next_step=_NEXT_STEPS.get(code, _CHECK_DISK),
             )
     elif isinstance(error, OSError):
-        return StoreUnavailableError(
-            f"{place}: {error.strerror or error}",
-            next_step="Check the disk, its free space and its permissions.",
-        )
+        return StoreUnavailableError(f"{place}: {error.strerror or error}", next_step=_CHECK_DISK)
     elif url.get_backend_name() == "postgresql" and cause is not None:
         translated = postgresql.translate(cause, place, is_lost=is_lost)
         if translated is not None:
