@@ -47,7 +47,7 @@ def test_a_table_in_place_of_an_experiment_is_refused_with_the_command_for_table
 
 def test_a_script_is_not_an_experiment_but_can_become_one(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('loss=1')\n")
-    with pytest.raises(ExperimentError, match="train.py is a Python file") as refused:
+    with pytest.raises(ExperimentError, match=r"train\.py is a Python file") as refused:
         read_experiment(tmp_path / "train.py")
     assert f"workbench init {tmp_path / 'train.py'}" in str(refused.value)
 
