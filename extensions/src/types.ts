@@ -682,7 +682,7 @@ export interface Prediction {
   value: number | null;
   low?: number | null;
   high?: number | null;
-  words?: string | null;
+  message?: string | null;
 }
 
 /** What is known before a run starts. */
@@ -1275,9 +1275,9 @@ export interface WhatIfResult {
   memory_bytes: Prediction;
   time_to_target_s: Prediction;
   fits: boolean | null;
-  words?: string | null;
+  message?: string | null;
   /** What is not known, one sentence each. */
-  limits?: string[];
+  messages?: string[];
 }
 
 /** The memory of a worker at the peak of a step. */

@@ -61,10 +61,10 @@ def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
         "value": pytest.approx(peak_bytes(64)),
         "limit": LIMIT_BYTES,
         "measured": True,
-        "words": None,
+        "message": None,
     }
     assert told["fits"] is True
-    assert told["limits"] == []
+    assert told["messages"] == []
 
 
 def test_memory_on_more_workers_than_were_measured_is_estimated() -> None:
@@ -97,9 +97,9 @@ def test_a_batch_that_does_not_fit_is_accumulated_and_a_micro_batch_that_does_no
     assert accumulated["fits"] is True
     whole = asked.answer(PlanQuery(workers=1, global_batch=1024, micro_batch=1024))
     assert whole["fits"] is False
-    assert "it does not fit into the memory of a worker" in whole["limits"]
+    assert "it does not fit into the memory of a worker" in whole["messages"]
     assert any(
-        "beyond what was measured: micro batches of 16 to 256" in said for said in whole["limits"]
+        "beyond what was measured: micro batches of 16 to 256" in said for said in whole["messages"]
     )
 
 
@@ -111,7 +111,7 @@ def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> Non
         "low": 80.0,
         "high": 120.0,
         "extrapolated": False,
-        "words": None,
+        "message": None,
     }
     faster = asked.answer(PlanQuery(workers=2, global_batch=128))["time_to_target_s"]
     assert faster["value"] == pytest.approx(100.0 * law_s(2, 64) / law_s(1, 128), rel=0.02)
@@ -134,8 +134,8 @@ def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> Non
 def test_a_time_that_nobody_knows_is_not_made_up(said: dict[str, Any], reason: str) -> None:
     told = models(**said).answer(PlanQuery(workers=1, global_batch=256))
     assert told["time_to_target_s"]["value"] is None
-    assert reason in told["time_to_target_s"]["words"]
-    assert told["time_to_target_s"]["words"] in told["limits"]
+    assert reason in told["time_to_target_s"]["message"]
+    assert told["time_to_target_s"]["message"] in told["messages"]
 
 
 def test_more_workers_than_were_measured_are_told_to_be_beyond() -> None:
@@ -143,7 +143,8 @@ def test_more_workers_than_were_measured_are_told_to_be_beyond() -> None:
     assert told["plan"]["workers"] == 4
     assert told["step_time_s"]["extrapolated"] is True
     assert any(
-        "beyond what was measured" in limit and "1, 2 workers" in limit for limit in told["limits"]
+        "beyond what was measured" in limit and "1, 2 workers" in limit
+        for limit in told["messages"]
     )
 
 
@@ -181,7 +182,7 @@ def test_a_query_that_cannot_be_answered_names_its_field(
 def test_energy_without_a_meter_is_told_of() -> None:
     assert any(
         "power of the devices was not measured" in limit
-        for limit in models().answer(PlanQuery(objective="energy"))["limits"]
+        for limit in models().answer(PlanQuery(objective="energy"))["messages"]
     )
 
 

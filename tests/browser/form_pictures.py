@@ -194,8 +194,8 @@ WHAT_IF: dict[str, Any] = {
     "step_time_s": {"value": 0.0076, "low": 0.007, "high": 0.0085},
     "memory_bytes": {"value": 21_500_000, "low": 20_000_000, "high": 24_000_000},
     "fits": True,
-    "time_to_target_s": {"value": None, "words": "nothing above 4 workers was measured"},
-    "words": None,
+    "time_to_target_s": {"value": None, "message": "nothing above 4 workers was measured"},
+    "message": None,
 }
 
 PREFLIGHT: dict[str, Any] = {

@@ -54,7 +54,7 @@ def test_a_global_batch_is_shown_beside_the_micro_batch(shell: Shell, measured_r
     )
     code, out, _ = shell("what-if", "scale", measured_run, "--global-batch", "256")
     assert code == 0
-    assert "with 64 samples each, and with 256 samples in all" in out
+    assert "with 64 samples each, and with 256 samples in total" in out
     assert "64 x 2 accumulated x 2" in out
     assert "cannot be divided" in out
 

@@ -112,10 +112,10 @@ class WhatIf:
             query: The fixed settings.
 
         Returns:
-            A candidate as plain values. Each predicted number has a value (None if unknown), low,
-            high, and words if the models do not apply. `fits` is None if unknown. `rows` is the
-            candidate in words, `words` compares it with the choice of the advice, and `limits` is
-            a list of everything that is unknown, in sentences.
+            A candidate in plain values. Each predicted number has a value, low, high, and a message
+            if the models do not cover it. Unknown values are None, also of `fits`. `rows` describes
+            the candidate, `message` compares it with the choice of the advice, and `messages` lists
+            what is not known.
 
         Raises:
             ExperimentError: If there is no such plan, or no measurement of its precision.
@@ -131,7 +131,7 @@ class WhatIf:
             "time_to_target_s": unknown,
         }
         for name, text in words.items():
-            answer[name] = {"value": None, **(answer[name] or {}), "words": text}
+            answer[name] = {"value": None, **(answer[name] or {}), "message": text}
         metered = None
         if query.objective == "energy" and candidate.power_w is None:
             metered = (
@@ -141,8 +141,8 @@ class WhatIf:
             **answer,
             "fits": fits,
             "rows": [list(row) for row in rows_of(answer)],
-            "words": f"{plan.batch_text}: {compared or 'it cannot be compared with the advice'}",
-            "limits": [text for text in (*words.values(), metered) if text is not None],
+            "message": f"{plan.batch_text}: {compared or 'it cannot be compared with the advice'}",
+            "messages": [text for text in (*words.values(), metered) if text is not None],
         }
 
     def _narrowed(self, query: PlanQuery) -> Choices:

@@ -113,15 +113,15 @@ def _try(name: str, as_json: bool) -> int:
     sinks = read_settings().sinks
     if name not in sinks:
         problem = f"there is no sink {name}"
+        next_step: str | None = f"Add it to {settings_path()}."
         if name == JUPYTER:
             problem = "JupyterLab needs no test: it shows the alerts of the run that it follows"
+            next_step = None
         elif not sinks:
             problem = f"no sinks are configured in {settings_path()}"
+            next_step = "Add one to that file."
         raise ArgumentError(
-            problem,
-            field="--try",
-            allowed=list(sinks) or None,
-            next_step=f"Add it to {settings_path()}.",
+            problem, field="--try", allowed=list(sinks) or None, next_step=next_step
         )
     alert = {
         "text": "workbench: this is a test of the sink",

@@ -80,13 +80,9 @@ def report(error: WorkbenchError | click.UsageError, *, as_json: bool) -> int:
 
 def _translate(error: click.UsageError) -> ArgumentError:
     """Return our error for an error of click."""
-    path = "workbench"
-    if error.ctx is not None:
-        path = error.ctx.command_path
-    words = tuple(path.split()[1:])
-    step = Suggestion("To see its options", " ".join(words), words=(*words, "--help"))
     if isinstance(error, click.NoSuchOption):
-        return _translate_option(error, path)
+        return _translate_option(error)
+    step = _where_to_look(error)
     if isinstance(error, click.MissingParameter):
         assert error.param is not None
         return ArgumentError("this is required", field=_name(error.param, error), next_step=step)
@@ -113,7 +109,21 @@ def _translate(error: click.UsageError) -> ArgumentError:
     return ArgumentError(text[:1].lower() + text[1:], allowed=allowed or None, next_step=step)
 
 
-def _translate_option(error: click.NoSuchOption, path: str) -> ArgumentError:
+def _where_to_look(error: click.UsageError) -> Suggestion:
+    words, lead = tuple(_path_of(error).split()[1:]), "To see its options"
+    if error.ctx is None or isinstance(error.ctx.command, click.Group):
+        lead = "To see all commands"
+    return Suggestion(lead, " ".join(words), words=(*words, "--help"))
+
+
+def _path_of(error: click.UsageError) -> str:
+    if error.ctx is None:
+        return "workbench"
+    return error.ctx.command_path
+
+
+def _translate_option(error: click.NoSuchOption) -> ArgumentError:
+    path = _path_of(error)
     next_step = f"To see all options: {path} --help"
     if error.possibilities:
         similar = " or ".join(sorted(error.possibilities))

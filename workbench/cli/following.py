@@ -214,9 +214,8 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     if state == "failed":
         colour = "red"
     headline = f"{run.name} {state}"
-    # The counts say that all trials were run.
-    if history.reason != "trials" and state != "lost" and (why := describe_end(history)):
-        headline += f" ({why})"
+    if state == "failed":  # the last event says why any other run has ended
+        headline += f" ({describe_end(history)})"
     active = format_duration(history.active_s(history.now_unix_s()))
     echo()
     echo(f"{headline} after {active}: {counts or 'no trial has ended'}", bold=True, fg=colour)
@@ -247,13 +246,13 @@ def _print_leaders(history: History) -> None:
     if not result_lines(history):  # otherwise they say it
         shown = leaders(history)
         if not shown:
-            why = history.why_no_best()
+            why = history.why_no_best() or ""
             if is_compression(history.experiment):
                 why = compressed(history).words
-            echo(f"best    none: {why}")
+            echo(f"best    none: {why[:1].lower()}{why[1:].rstrip('.')}")
     for label, trial, values in shown:
         values_text = click.style(printable(format_params(values)), fg="green", bold=True)
-        click.echo(f"{label:<8}{values_text}  trial {trial.number}")
+        click.echo(f"{label:<7} {values_text}  trial {trial.number}")
         width = max((len(name) for name in trial.params), default=0)
         for name, value in trial.params.items():
             echo(f"        {name:<{width}}  {format_value(value)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import asdict
 from pathlib import Path
@@ -95,12 +96,14 @@ def profile(
     from workbench.tiers.processes.profiling import profile_stages
 
     batches = tuple(sorted(set(batch)))
-    options: dict[str, Any] = {"batches": batches, "threads": threads, "python": python}
+    profile_in = functools.partial(
+        profile_stages, device=device, batches=batches, threads=threads, python=python
+    )
     if bundle.is_file():
         with placing(bundle) as tiers:
-            profiled = profile_stages(Path(tiers.place.source or ""), device, **options)
+            profiled = profile_in(Path(tiers.place.source or ""))
     else:
-        profiled = profile_stages(bundle, device, **options)
+        profiled = profile_in(bundle)
     try:
         profiled.write(to)
     except OSError as error:

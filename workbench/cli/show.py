@@ -242,7 +242,8 @@ def _describe_driver(run: Run, _history: History) -> Iterator[str]:
 
 def _describe_settings(run: Run, history: History) -> Iterator[str]:
     """Yield how trials are valued, the tags, and what was changed since the run started."""
-    if history.trials and any(item.value is not None for item in history.experiment.objectives):
+    objectives = history.experiment.objectives
+    if history.trials and any(item.value != "returned" for item in objectives):
         yield f"value of a trial: {describe_shown_values(history.experiment)}"
     if thinned := describe_reports(history.trials.values()):
         yield thinned
@@ -410,8 +411,10 @@ def print_best(console: Any, history: History) -> None:
     num_repeats, note = len(history.repeats_of(best)), ""
     if num_repeats > 1:
         note = f"mean of {num_repeats} trials"
-    for name, value in history.mean_values(best).items():
-        facts.add_row(name, Text(format_number(value), style="bold"), note)
+    values = history.mean_values(best)
+    objectives = [item.metric for item in history.objectives]
+    for name in dict.fromkeys([*(name for name in objectives if name in values), *values]):
+        facts.add_row(name, Text(format_number(values[name]), style="bold"), note)
     for name, value in best.params.items():
         facts.add_row(name, format_value(value))
     if plan := best.plan.describe():

@@ -71,9 +71,9 @@ def what_if_plan(
     for name, text in answer["rows"]:
         table.add_row(name, text)
     make_console().print(table)
-    click.echo(f"\n{answer['words']}")
-    for limit in answer["limits"]:
-        print_note(limit)
+    click.echo(f"\n{answer['message']}")
+    for message in answer["messages"]:
+        print_note(message)
     num_workers, num_cores = answer["plan"]["workers"], inventory().num_cpus
     if num_workers > num_cores:
         cores = format_count(num_cores, "core")

@@ -52,9 +52,9 @@ function Control({
 
 function Answer({ result }: { result: WhatIfResult }) {
   const stated = [result.samples_per_s, result.step_time_s, result.memory_bytes, result.time_to_target_s].map(
-    (one) => one.words,
+    (predicted) => predicted.message,
   );
-  const limits = result.limits?.filter((limit) => !stated.includes(limit));
+  const messages = result.messages?.filter((message) => !stated.includes(message));
   return (
     <>
       <dl class="workbench-facts workbench-form-facts">
@@ -66,10 +66,10 @@ function Answer({ result }: { result: WhatIfResult }) {
       {result.fits === false ? (
         <p class="workbench-notice workbench-notice-error">This does not fit into the available memory.</p>
       ) : null}
-      {result.words ? <p>{capitalized(asSentence(result.words))}</p> : null}
-      {limits?.map((limit) => (
-        <p class="workbench-hint" key={limit}>
-          {capitalized(asSentence(limit))}
+      {result.message ? <p>{capitalized(asSentence(result.message))}</p> : null}
+      {messages?.map((message) => (
+        <p class="workbench-hint" key={message}>
+          {capitalized(asSentence(message))}
         </p>
       ))}
     </>
@@ -78,7 +78,7 @@ function Answer({ result }: { result: WhatIfResult }) {
 
 /** A number is never shown without how sure it is, or why there is none. */
 function Number({ label, predicted, write }: { label: string; predicted: Prediction; write(value: number): string }) {
-  const { value, low, high, words } = predicted;
+  const { value, low, high, message } = predicted;
   return (
     <div>
       <dt>{label}</dt>
@@ -89,7 +89,7 @@ function Number({ label, predicted, write }: { label: string; predicted: Predict
             {write(low)} to {write(high)}
           </small>
         ) : null}
-        {words ? <small class="workbench-form-why">{words}</small> : null}
+        {message ? <small class="workbench-form-why">{message}</small> : null}
       </dd>
     </div>
   );

@@ -299,7 +299,7 @@ class Ensemble:
             "left_out": {str(number): why for number, why in self.left_out.items()},
             **judged,
             "is_better": self.is_better,
-            "verdict": self.verdict,
+            "message": self.verdict,
         }
 
     @functools.cached_property

@@ -185,12 +185,14 @@ def _header(run: RunData, run_id: str | None) -> str:
         when += f". Changed since it started: {text(', '.join(changes))}"
     if run_id:
         when = f"Run {text(run_id)}, {when}"
+    value = ""
+    if any(item.value != "returned" for item in experiment.objectives):
+        value = f"<p>The value of a trial: {text(describe_shown_values(experiment))}.</p>"
     return (
         f"<header><h1>{text(experiment.name)}</h1>"
         f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
         f"{format_count(len(experiment.search.root), 'parameter')}</p>"
-        f"<p>{when}</p>"
-        f"<p>The value of a trial: {text(describe_shown_values(experiment))}.</p></header>"
+        f"<p>{when}</p>{value}</header>"
     )
 
 

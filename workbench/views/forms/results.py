@@ -176,7 +176,7 @@ class Prediction(Response):
     value: float | None
     low: float | None = None
     high: float | None = None
-    words: str | None = None
+    message: str | None = None
 
 
 class WhatIfResult(Response):
@@ -187,8 +187,10 @@ class WhatIfResult(Response):
     memory_bytes: Prediction
     time_to_target_s: Prediction
     fits: bool | None
-    words: str | None = None
-    limits: tuple[str, ...] = Field(default=(), description="What is not known, one sentence each.")
+    message: str | None = None
+    messages: tuple[str, ...] = Field(
+        default=(), description="What is not known, one sentence each."
+    )
 
 
 class PreflightReport(Response):
