@@ -37,7 +37,7 @@ def test_a_store_is_backed_up_restored_and_shown_by_doctor(
         (run_id,) = made["last_events"]
         assert list(after.event_rows(run_id)) == list(before.event_rows(run_id))
     assert run_command(["restore", folder, "--store", target]) == 1
-    assert "1 run of the backup already" in capsys.readouterr().err
+    assert "already has 1 run of the backup" in capsys.readouterr().err
     assert run_command(["show", "last", "--store", target]) == 0
     assert run_command(["restore", str(tmp_path), "--store", target]) == 2
     assert "is not a backup" in capsys.readouterr().err

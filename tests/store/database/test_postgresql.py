@@ -406,7 +406,7 @@ _SERVER = 'connection failed: connection to server at "10.0.0.7", port 5432 fail
         (
             "FATAL:  Passwort-Authentifizierung für Benutzer »a« fehlgeschlagen",
             StoreUnavailableError,
-            "ref",
+            "rejects connections",
         ),
         (
             "FATAL:  Datenbank »runs« existiert nicht",
