@@ -2,8 +2,7 @@
 
 `load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`.
 Data that is expensive to read is cached on disk. Everything here is numpy and plain sequences.
-Tensors, devices and models belong to `training` and `models`. Everything here is numpy and plain
-sequences: tensors, devices and models are left to training and models.
+Tensors, devices and models belong to `training` and `models`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def check_path(name: str, path: str) -> None:
 
     Args:
         name: The name of the data set.
-        path: What was written as its path.
+        path: The path or URL as the user wrote it.
 
     Raises:
         DataError: If it cannot be read.

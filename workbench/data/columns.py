@@ -1,7 +1,6 @@
 """Columns of a table as numbers: learns an encoding from the train rows and applies it to any rows.
 
-A column is learnt once and then encodes unseen rows. Which rows it learns from is left to the
-caller.
+A column is learnt once, from rows that the caller chooses, and then encodes unseen rows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Decoded images kept on the node's disk, so that each is decoded once for all epochs, trials and
-runs.
+"""Decoded images on the node's disk, so that each image is decoded only once for all runs.
 
-One file holds a record of fixed size for each image: a checksum of its pixels and of the version of
-its source, then the pixels. Records are filled as images are needed, by any number of processes and
-without locks: two that write the same record write the same bytes, and one that is half written,
-damaged, or of an older source does not match its checksum and is made again. Which images there are
-is left to the data set.
+One file has a record of fixed size for each image: a checksum of its pixels and of the version of
+its source, then the pixels. Any number of processes fill records as they need them, without locks.
+Two processes that write the same record write the same bytes. A record that is half written,
+damaged, or made from an older source does not match its checksum, and is made again. The data set
+decides which images there are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Raw samples as numbers: tables, images and texts, encoded with statistics of their train part.
 
-An encoder is learnt once, from train samples alone, and then encodes any others: validation, test,
-and later samples to predict. Splitting is left to the caller, models are left to
-`workbench.models`.
+An encoder is learnt once, from train samples alone. Then it encodes validation samples, test
+samples, and new samples to predict. The caller splits the data, and `workbench.models` has the
+models.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def learn_encoder(
     """Learn how to encode samples from the train part.
 
     Args:
-        kind: What a sample is.
+        kind: The kind of the samples.
         train: The train part alone: a DataFrame, an array of images, or texts.
         text_forms: How columns write dates or numbers as text, by name.
 

@@ -98,7 +98,7 @@ def _as_numbers(column: pd.Series, form: TextForm | None) -> np.ndarray:
     known = values[is_known]
     least = 0.0
     if len(known):
-        # Far enough below all others that the nearest known value never stands in for it.
+        # Far below all other values, so that it is never mistaken for the nearest one.
         least = known.min() - np.ptp(known) - 1.0
     return np.where(is_known, values, least)
 

@@ -45,7 +45,7 @@ MISSING_TEXTS = frozenset(
 )
 """The cells of a text file that pandas reads as a missing value."""
 MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
-"""Markers of a missing number in small letters: those of pandas, a question mark and a hyphen."""
+"""Markers of a missing number in lower case: the ones of pandas, a question mark and a hyphen."""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"

@@ -206,7 +206,7 @@ class StreamSplit:
 
 
 class OwnGenerators:
-    """The generators that a sampler or a data set holds, and their first states."""
+    """The random generators of a sampler or a data set, and their first states."""
 
     def __init__(self, owner: Any) -> None:
         """Find generators among the attributes of `owner`, and remember their states."""

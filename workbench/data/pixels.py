@@ -1,7 +1,7 @@
 """Pixels of image files as 8-bit grey or colour, whatever mode and depth they are stored in.
 
-Pillow's modes are used as they are meant, or rejected by name, so nothing is clipped or dropped
-silently. `traits_of` notes what was changed. Finding and resizing images is left to `images`.
+Each mode of Pillow is converted as it is meant, or rejected by its name, so nothing is clipped or
+dropped silently. `traits_of` notes every change. `images` finds and resizes the files.
 
 Broken files are found by their headers and ends. Files that look whole are not decoded. A folder
 may hold millions of files on a slow disk, so only some of them are read, evenly spread, for a short

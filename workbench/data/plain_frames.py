@@ -89,7 +89,7 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _plain(values: pd.Series, field: str) -> tuple[pd.Series, str | None]:
-    """Return a column, or itself if it is plain already, and what was converted."""
+    """Return a column with plain values, and a description of the conversion if there was one."""
     import pandas as pd
 
     dtype, name = values.dtype, str(values.name)

@@ -1,7 +1,7 @@
-"""How a data set turns what users have into the inputs of a model, for exported models.
+"""Describes how a data set turns a user's samples into the inputs of a model.
 
-Loading does the same for all samples at once. Here it is described, so that an exported model can
-contain it.
+Loading does this for all samples at once. An exported model contains the description, so that it
+can do the same for new samples.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ class Reading:
         samples: Some train samples as users have them, by the name of the input.
         indices: The numbers of these samples in the train split.
         columns: How each column of a table is encoded, or empty if a sample is an array.
-        mean: What is subtracted from an array: a number, or one for each place of its last
-            dimensions.
-        scale: What an array is then divided by: a number, or one for each place.
+        mean: Subtracted from an array: a number, or one for each place of its last dimensions.
+        scale: An array is then divided by it: a number, or one for each place.
         array_columns: The columns of a table if an array consists of its rows.
         vocabulary: The texts of the token ids.
         tokens: How a text becomes token ids, or None if users have token ids.
-        target: The name of what is predicted.
+        target: The name of the target.
         targets: The names of the predicted numbers if there are several.
-        target_mean: What is added to predicted numbers after scaling: one number, or one each.
+        target_mean: Added to predicted numbers after scaling: one number, or one each.
         target_scale: The factor of predicted numbers: one number, or one each.
         is_image: Whether a sample is the pixels of an image file, from 0 to 255, the channels
             first.

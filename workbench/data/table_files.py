@@ -1,6 +1,6 @@
-"""Files of tables: their names of columns, their rows, and their refusal if they cannot be read.
+"""Reads the files of tables: the names of their columns, and their rows.
 
-What the values mean is left to `columns`.
+`columns` decides what the values mean.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A summary of a table before training: its columns, gaps, classes and risks.
 
-How columns are read is left to `columns`, and notes on their form to `column_notes`.
+`columns` decides how a column is read, and `column_notes` writes notes on its form.
 """
 
 from __future__ import annotations
