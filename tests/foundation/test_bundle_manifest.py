@@ -53,7 +53,7 @@ def test_an_entry_that_is_removed_does_not_switch_its_check_off(
     bundle: Path, files: object
 ) -> None:
     (bundle / "configuration.json").write_text(json.dumps({"params": {}, "files": files}))
-    with pytest.raises(RunError, match=r"does not state the SHA-256 of weights\.safetensors"):
+    with pytest.raises(RunError, match=r"does not contain the SHA-256 of weights\.safetensors"):
         check_file(bundle, "weights.safetensors")
 
 

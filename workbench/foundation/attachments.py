@@ -1,7 +1,7 @@
-"""Pictures, tables and texts that a trial reports with its metrics, as bytes to keep and show.
+"""Pictures, tables and texts that a trial reports with its metrics, as bytes to store and show.
 
-They are recognised by their type, without importing its library, and cut to a size that a browser
-can show.
+A value is recognised by its type, without an import of its library. It is cut to a size that a
+browser can show.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ MEDIA_TYPES = {
     "json": "application/json",
     "txt": "text/plain; charset=utf-8",
 }
-"""By how the name of a file ends."""
+"""Media types by the ending of a file's name."""
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Something to look at that a trial reported."""
+    """A picture, a table or a text that a trial reported."""
 
     name: str
     kind: Kind
@@ -57,26 +57,30 @@ class Table:
     columns: list[str]
     rows: list[list[Any]]
     num_rows: int
-    """How many rows were reported. Only the first ones are kept."""
+    """The number of rows that were reported. Only the first ones are kept."""
 
 
 def attachment_of(name: str, value: Any) -> Attachment | None:
-    """Return the attachment for a reported value; None if it is no picture, table or text.
+    """Return the attachment for a reported value, or None if it is not a picture, table or text.
+
+    These are pictures: a NumPy array or a tensor with two or three dimensions, an image of Pillow,
+    a figure of matplotlib, a `Path`. These are tables: a list of mappings, a mapping of lists, a
+    data frame. A `str` is a text.
 
     Args:
-        name: The name. A text that is called `image` is the path of a picture.
-        value: A NumPy array or a tensor of two or three dimensions, an image of Pillow, a figure of
-            matplotlib, or a `Path` is a picture; a list of mappings, a mapping of lists, or a data
-            frame is a table; a `str` is a text.
+        name: The name. A text with the name `image` is the path of a picture.
+        value: The value.
 
     Raises:
-        ArgumentError: If it is a picture that cannot be read, or is too large.
+        ArgumentError: If a picture cannot be read, or is too large.
     """
     if isinstance(value, Path) or (isinstance(value, str) and name == "image"):
         return _picture(name, _read(name, Path(value)))
     if isinstance(value, str):
         return Attachment(name, "text", "txt", _cut(value, MAX_TEXT_CHARS).encode(errors="replace"))
-    figure = value.get_figure() if hasattr(value, "get_figure") else value
+    figure = value
+    if hasattr(value, "get_figure"):  # the axes of matplotlib, or what seaborn returns
+        figure = value.get_figure()
     if hasattr(figure, "savefig"):
         return _picture(name, _saved(lambda buffer: figure.savefig(buffer, format="png")))
     if hasattr(value, "save") and hasattr(value, "convert"):
@@ -97,11 +101,13 @@ def _picture(name: str, content: bytes) -> Attachment:
     suffix = _suffix_of(content)
     if suffix is None:
         raise ArgumentError(
-            "is not a picture", field=f"report.{name}", allowed="PNG, JPEG, GIF, WebP and SVG files"
+            "the file is not a picture",
+            field=f"report.{name}",
+            allowed="PNG, JPEG, GIF, WebP and SVG files",
         )
     if len(content) > MAX_IMAGE_BYTES:
         raise ArgumentError(
-            f"has {len(content) / 2**20:.1f} MiB, which is too large",
+            f"the picture has {len(content) / 2**20:.1f} MiB, which is too large",
             field=f"report.{name}",
             allowed=f"pictures up to {MAX_IMAGE_BYTES / 2**20:g} MiB",
         )
@@ -109,7 +115,7 @@ def _picture(name: str, content: bytes) -> Attachment:
 
 
 def _suffix_of(content: bytes) -> str | None:
-    """Return which kind of picture a file is, by its content: its name may be wrong."""
+    """Return the kind of a picture by its content, because the name of the file may be wrong."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "png"
     if content.startswith(b"\xff\xd8\xff"):
@@ -156,13 +162,14 @@ def _png(name: str, value: Any) -> bytes:
         raise ArgumentError(
             f"an array of {array.dtype} with the shape {array.shape} is not a picture",
             field=f"report.{name}",
-            allowed="numbers with height and width, and one, three or four channels",
+            allowed="an array of height and width, with one, three or four channels",
         )
     array = array[tuple(slice(None, None, math.ceil(side / MAX_SIDE)) for side in array.shape[:2])]
     pixels = _bytes_of(array)
     height, width = pixels.shape[:2]
-    colour = {1: 0, 3: 2, 4: 6}[1 if pixels.ndim == 2 else pixels.shape[2]]
     rows = pixels.reshape(height, -1)
+    # The codes of PNG for grey, RGB and RGBA. Each line starts with the number of its filter: none.
+    colour = {1: 0, 3: 2, 4: 6}[rows.shape[1] // width]
     lines = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1).tobytes()
     header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
     parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines, 6)), (b"IEND", b"")]
@@ -188,10 +195,9 @@ def _bytes_of(array: Any) -> Any:
 
 
 def _rows_of(value: Any) -> tuple[list[str], Sequence[Sequence[Any]]] | None:
-    """Return the columns and rows of a table; None where it is not one."""
-    if hasattr(value, "columns") and hasattr(
-        value, "to_dict"
-    ):  # a data frame of pandas, or of polars
+    """Return the columns and rows of a table, or None if the value is not a table."""
+    # A data frame of pandas or polars.
+    if hasattr(value, "columns") and hasattr(value, "to_dict"):
         names = list(value.columns)
         return [str(name) for name in names], list(
             zip(*(list(value[name]) for name in names), strict=True)
@@ -213,6 +219,7 @@ def _rows_of(value: Any) -> tuple[list[str], Sequence[Sequence[Any]]] | None:
 def _table(columns: list[str], rows: Sequence[Sequence[Any]]) -> bytes:
     kept = [[_cell(cell) for cell in row[:MAX_COLUMNS]] for row in rows[:MAX_ROWS]]
     names = [_cut(name, MAX_CELL_CHARS) for name in columns[:MAX_COLUMNS]]
+    # Halve the rows until the file is small enough.
     while True:
         document = {"columns": names, "rows": kept, "num_rows": len(rows)}
         content = json.dumps(document, ensure_ascii=False, allow_nan=False).encode(errors="replace")
@@ -226,11 +233,16 @@ def _cell(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool):
         return value
+    # Browsers read larger whole numbers only approximately.
+    if isinstance(value, numbers.Integral) and abs(int(value)) < 2**53:
+        return int(value)
     if isinstance(value, numbers.Integral):
-        # Browsers read larger whole numbers only approximately.
-        return int(value) if abs(int(value)) < 2**53 else str(value)
+        return str(value)
+    # JSON has neither NaN nor infinity.
+    if isinstance(value, numbers.Real) and math.isfinite(value):
+        return float(value)
     if isinstance(value, numbers.Real):
-        return float(value) if math.isfinite(value) else str(float(value))
+        return str(float(value))
     return _cut(str(value), MAX_CELL_CHARS)
 
 

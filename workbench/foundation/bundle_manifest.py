@@ -1,7 +1,7 @@
 """The list of a bundle's files with their SHA-256, in `configuration.json`.
 
-A bundle is written once, as a whole. The list shows that weights belong to the values next to them,
-and which files an export into the same folder replaces.
+A bundle is written once, as a whole. The list proves that the weights belong to the values next to
+them. It also says which files another export into the same folder replaces.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ def add_manifest(folder: Path) -> None:
 
 
 def files_of_bundle(folder: Path) -> list[str]:
-    """Return the files of the bundle in a folder, by relative path.
-
-    None if the folder holds no bundle.
-    """
+    """Return the files of the bundle in a folder, by relative path. Empty if there is no bundle."""
     try:
         files = json.loads((folder / CONFIGURATION).read_text(encoding="utf-8"))[_FILES]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -106,8 +103,8 @@ def check_listed(folder: Path, listed_in: str, files: Mapping[str, Any], name: s
     expected = files.get(name)
     if not isinstance(expected, str):
         raise RunError(
-            f"{folder / listed_in} does not state the SHA-256 of {name}, so nothing tells whether"
-            " they belong together",
+            f"{folder / listed_in} does not contain the SHA-256 of {name}, so the two may not"
+            " belong together",
             field=f"files.{name}",
             next_step=_EXPORT_AGAIN,
         )

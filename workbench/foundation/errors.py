@@ -51,7 +51,7 @@ class Suggestion:
     """
 
     lead: str
-    """The purpose of the step, as the start of a sentence; may be empty."""
+    """The purpose of the step, as the start of a sentence. It may be empty."""
     verb: str
     """The kind of an action, or another command of the command line."""
     subject: str | None = None
@@ -60,9 +60,9 @@ class Suggestion:
     words: tuple[str, ...] = ()
     """The command as words, without the name of the program."""
     python: str | None = None
-    """The Python that does the same; None where there is none."""
+    """The Python that does the same, or None if there is none."""
     label: str | None = None
-    """The name of its button in the panel; None where there is none."""
+    """The name of its button in the panel, or None if there is none."""
 
     def write(self, form: str) -> str:
         """Return the step as text, the command written as `form`."""
@@ -127,7 +127,7 @@ class WorkbenchError(Exception):
         """Return the whole message.
 
         Args:
-            write: Writes a next step that is a command; by default as Python.
+            write: Writes a next step that is a command. By default as Python.
         """
         message = self.problem
         if self.field:
@@ -275,10 +275,13 @@ def first_line_of(error: BaseException) -> str:
 
 
 def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
-    """Return the error of a library that a part of the workbench needs; None for any other library.
+    """Return the error for a missing library that a part of the workbench needs.
 
     Args:
         error: The error of Python.
+
+    Returns:
+        The error, or None if no part of the workbench needs the library.
     """
     library = (error.name or "").partition(".")[0]
     part = next((name for name, libraries in _PARTS.items() if library in libraries), None)
@@ -318,4 +321,7 @@ def install_command(part: str) -> str:
 
 
 def _pip_install(requirement: str, *, is_editable: bool = False) -> str:
-    return shlex.join(["pip", "install", *(["--editable"] if is_editable else []), requirement])
+    words = ["pip", "install"]
+    if is_editable:
+        words.append("--editable")
+    return shlex.join([*words, requirement])

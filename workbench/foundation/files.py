@@ -20,9 +20,9 @@ from pathlib import Path
 
 _MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _UNFINISHED = ".unfinished-"
-"""Begins the names of folders that a process still copies into; its machine and number follow."""
+"""The start of the names of unfinished copies. The machine and the number of the process follow."""
 _DECIDED = ".replacing"
-"""The folder of a copy that counts, whose files are only renamed from now on."""
+"""The folder of a complete copy, whose files only have to be renamed."""
 _CONTENT = "content"
 _REMOVED = "removed.json"
 
@@ -37,19 +37,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         OSError: If it cannot be written.
     """
+    if isinstance(content, str):
+        content = content.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")  # two processes may write at once
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None:
-    """Copy what a folder contains into another one, all or nothing, even if the process is killed.
+    """Copy the content of a folder into another one, all or nothing, even if the process is killed.
 
-    Everything is first copied next to the existing files. Then one rename makes it count. After
-    that only names change. If that is interrupted, `finish_copy` completes it.
+    Everything is first copied next to the existing files. Then a single rename marks the copy as
+    complete. After that only names change. If that is interrupted, `finish_copy` completes it.
 
     Args:
         source: The folder to copy from.
@@ -65,8 +67,8 @@ def copy_into(source: Path, folder: Path, *, remove: Iterable[str] = ()) -> None
         folder.mkdir(parents=True, exist_ok=True)
         finish_copy(folder)
         _remove_abandoned(folder)
-        # Inside, as only there it is surely the same disk: a full one is noticed before anything
-        # shows.
+        # Inside the folder, which is certainly on the same disk. So a full disk is noticed before
+        # anything changes.
         prefix = f"{_UNFINISHED}{socket.gethostname()}-{os.getpid()}-"
         with tempfile.TemporaryDirectory(
             prefix=prefix, dir=folder, ignore_cleanup_errors=True
@@ -95,7 +97,7 @@ def finish_copy(folder: Path) -> bool:
     once.
 
     Args:
-        folder: The folder; it may be missing.
+        folder: The folder. It may be missing.
 
     Returns:
         Whether there was something to complete.

@@ -1,8 +1,8 @@
 """Writes quantities (numbers, durations, sizes, rates, shares, money, times), and reads them back.
 
 Terminal, report, panel and notebook write a quantity in the same way. `extensions/src/format.ts`
-does it in TypeScript; `tests/foundation/formatting.json` holds the cases that both must pass. Ties
-are rounded up.
+does the same in TypeScript, and `tests/foundation/formatting.json` contains the cases that both
+must pass. Ties are rounded up.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def format_number(value: float) -> str:
     """Write a number: whole numbers in full, others with four significant digits.
 
     Args:
-        value: Any number; NaN and infinities included.
+        value: Any number, including NaN and infinity.
 
     Returns:
         Such as `0.9812`, `12346`, `3e-4` or `NaN`, without separators of thousands.
@@ -97,7 +97,7 @@ def format_number(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+        return str(value)
     if value.is_integer() and abs(value) < _LARGEST_WHOLE:
         return str(int(value))
     if 1000 <= abs(value) < 1e6:
@@ -135,7 +135,7 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
 
     Args:
         count: A number, written whole.
-        noun: What is counted; nothing is added if empty.
+        noun: The noun for one. Without it, only the number is written.
         plural: Its plural, if that is not the noun with an s.
     """
     whole = _whole(count)
@@ -176,7 +176,9 @@ def format_percent(share: float, *, has_tenths: bool = False) -> str:
     if 0 < share < 1e-3:
         return "<0.1%"
     whole, tenths = divmod(_whole(abs(share) * 1000), 10)
-    sign = "-" if share < 0 and (whole or tenths) else ""
+    sign = ""
+    if share < 0 and (whole or tenths):  # not -0%
+        sign = "-"
     if tenths and (has_tenths or whole < 10):
         return f"{sign}{whole}.{tenths}%"
     return f"{sign}{_whole(abs(share) * 100)}%"
@@ -189,8 +191,10 @@ def format_money(amount: float, currency: str = "USD") -> str:
     """
     if amount < 0.005:
         written = f"{_significant(amount, 2):f}"
+    elif amount < 99.995:
+        written = f"{amount:,.2f}"
     else:
-        written = f"{amount:,.2f}" if amount < 99.995 else f"{_whole(amount):,}"
+        written = f"{_whole(amount):,}"
     if currency == "USD":
         return f"${written}"
     return f"{written} {currency}"
@@ -292,8 +296,8 @@ def parse_duration_s(given: str | Given) -> float | Given:
     """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `2d` or `4 min 5 s`.
 
     Args:
-        given: Text with days, hours, minutes, seconds, milliseconds and microseconds in this order,
-            or with a number of seconds; or a value of another type.
+        given: Text with a number of seconds, or with days, hours, minutes, seconds, milliseconds
+            and microseconds in this order. Or a value of another type.
 
     Returns:
         Seconds, or `given` itself if it is not text.
@@ -332,7 +336,7 @@ def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) ->
         may_be_zero: Whether zero is allowed.
 
     Raises:
-        ArgumentError: If it is not a finite duration greater than 0, or 0 where that is allowed.
+        ArgumentError: If it is not a finite duration above 0, or 0 although that is not allowed.
     """
     try:
         seconds = parse_duration_s(given)
@@ -341,10 +345,11 @@ def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) ->
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         seconds = math.nan
     if not 0 <= seconds < math.inf or (seconds == 0 and not may_be_zero):
+        problem = f"{given!r} is not a duration"
+        if not may_be_zero:
+            problem += " greater than 0"
         raise ArgumentError(
-            f"{given!r} is not a duration" + ("" if may_be_zero else " greater than 0"),
-            field=field,
-            allowed="such as 90s, 10m, 1h30m, or a number of seconds",
+            problem, field=field, allowed="such as 90s, 10m, 1h30m, or a number of seconds"
         )
     return float(seconds)
 
@@ -385,7 +390,7 @@ def parse_quantity(given: str | Given, units: Collection[str], *, allowed: str) 
     """Return a quantity in its plain unit, such as 20000000.0 for `20Mbit` or 5e-7 for `0.5uJ/B`.
 
     Args:
-        given: Text with a number, perhaps a prefix from n to T (powers of 1000), and a unit; or a
+        given: Text with a number, perhaps a prefix from n to T (powers of 1000), and a unit. Or a
             value of another type.
         units: Spellings of the plain unit.
         allowed: Examples, for the error.

@@ -15,7 +15,7 @@ from typing import Any
 MAX_CHARS = 100_000
 """Characters of a stored text. A longer one keeps its start and its end."""
 MAX_NAME_CHARS = 1000
-"""Characters of a name, such as that of a metric. A longer one keeps its start."""
+"""Characters of a name, such as a metric's. A longer one keeps its start."""
 MAX_LINE_CHARS = 10_000
 """Characters of one of its lines. A longer one keeps its start."""
 _NOTE_CHARS = 80
@@ -42,15 +42,13 @@ def storable(text: str) -> str:
         text = _LONG_LINE.sub(_cut_line, text)
     if len(text) > MAX_CHARS:
         kept = (MAX_CHARS - _NOTE_CHARS) // 2
-        left_out = f"\n... {len(text) - 2 * kept:,} characters are left out ...\n"
-        text = text[:kept] + left_out + text[-kept:]
+        note = f"\n... {len(text) - 2 * kept:,} characters omitted ...\n"
+        text = text[:kept] + note + text[-kept:]
     return text
 
 
 def escaped(text: str) -> str:
-    """Return a text of the same length but for NUL and lone surrogates, which are written as
-    escapes.
-    """
+    """Return a text with NUL and lone surrogates written as escapes."""
     if _UNSTORABLE.search(text) is None:
         return text
     joined = _PAIR.sub(
@@ -60,7 +58,7 @@ def escaped(text: str) -> str:
 
 
 def storable_name(name: str) -> str:
-    """Return a name, such as that of a metric, as it is stored: a short text.
+    """Return a name, such as a metric's, as it is stored: a short text.
 
     Args:
         name: The name. Only its start is kept if it is longer than `MAX_NAME_CHARS`.
@@ -72,9 +70,7 @@ def storable_name(name: str) -> str:
 
 
 def storable_document(value: Any) -> Any:
-    """Return a document of mappings, lists and plain values with every text in it escaped, keys
-    included.
-    """
+    """Return a document of mappings, lists and plain values with all texts and keys escaped."""
     if isinstance(value, str):
         return escaped(value)
     if isinstance(value, Mapping):
@@ -103,9 +99,9 @@ def unwritable_text(value: Any, place: str = "") -> tuple[str, str] | None:
     elif isinstance(value, list | tuple):
         inner = [(str(number), item) for number, item in enumerate(value)]
     for name, item in inner:
-        found = unwritable_text(item, f"{place}.{name}" if place else name)
-        if found is not None:
-            return found
+        unwritable = unwritable_text(item, ".".join(filter(None, (place, name))))
+        if unwritable is not None:
+            return unwritable
     return None
 
 

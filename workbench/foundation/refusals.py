@@ -1,6 +1,6 @@
-"""Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
+"""Translates errors of pydantic: which field is wrong, what is allowed there, and the next step.
 
-All packages that validate user input against a type use this.
+All packages that validate user input against a type use this module.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _WRONG_SHAPES = frozenset({"tuple_type", "dict_type", "model_type"})
 
 
 _MAX_LISTED = 12
-"""Up to this many names that exist are listed whole where one is unknown."""
+"""If a name is unknown, all known names are listed, up to this many."""
 _MAX_CLOSE = 5
 _UNKNOWN_KEY = "unknown key"
 
-# Limits the length of a refused value in a message.
+# Limits the length of a wrong value in a message.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 _SHORT.maxlevel = 3
@@ -81,8 +81,8 @@ class Dialect:
             is replaced by its value.
         examples: Example values of a place, by its path without numbers of items. The path of an
             item of a list ends with a dot.
-        renamed: Names and values of other tools, with ours, for the keys of a section that must be
-            written; by the path of the section without numbers of items.
+        renamed: Our names for names and values of other tools, for required keys of a section. By
+            the path of the section without numbers of items.
     """
 
     kinds: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -103,21 +103,22 @@ class Checked(BaseModel):
         """Check and build it. The arguments are its fields.
 
         Raises:
-            ExperimentError: If fields are wrong. It lists all of them.
+            ExperimentError: If fields are wrong. The message lists all of them.
         """
         try:
             super().__init__(**fields)
         except ValidationError as error:
             raise refusal_of_all(error, type(self)) from error
 
-    # With this mark pydantic does not call it for parts of a document, and so knows their paths.
+    # With this mark, pydantic does not call `__init__` for parts of a document. Otherwise our error
+    # would end the validation at the first wrong part, without its path.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 def refusal(
     error: ValidationError, at: str | None = None, dialect: Dialect = PLAIN
 ) -> ExperimentError:
-    """Return the first finding as our own error.
+    """Return the first problem as an error of ours.
 
     Args:
         error: The error of pydantic.
@@ -134,7 +135,7 @@ def refusal_of_all(
     dialect: Dialect = PLAIN,
     rename: Callable[[ExperimentError], ExperimentError] = lambda error: error,
 ) -> ExperimentError:
-    """Return the first thing that is wrong as an error of ours, which lists the others.
+    """Return all problems as one error of ours.
 
     Args:
         error: As in `findings`.
@@ -145,11 +146,13 @@ def refusal_of_all(
     first, *others = map(rename, findings(error, root, dialect))
     if not others:
         return first
+    # The allowed keys of a section can be long, so they are shown only once.
     shown = {first.allowed}
     listed = ""
     for other in others:
-        is_repeated = other.problem == _UNKNOWN_KEY and other.allowed in shown
-        listed += f"\n  {_without_allowed(other) if is_repeated else other}"
+        if other.problem == _UNKNOWN_KEY and other.allowed in shown:
+            other = _without_allowed(other)
+        listed += f"\n  {other}"
         shown.add(other.allowed)
     return ExperimentError(
         first.problem,
@@ -178,7 +181,8 @@ def findings(
     wrong = [
         item for item in wrong if item["type"] != "too_short" or not _has_part(item["loc"], wrong)
     ]
-    # If a mapping is wrong inside, it does not matter that it is not one of some words.
+    # A section may be `iid` or a mapping. If the mapping is wrong inside, nobody needs to hear that
+    # it is not `iid`.
     wrong = [
         item
         for item in wrong
@@ -190,27 +194,22 @@ def findings(
         for item in wrong
         if item["type"] != "missing" or _location(item, dialect) not in renamed.values()
     ]
-    by_field = itertools.groupby(wrong, key=lambda item: _location(item, dialect))
-    return [
-        (
-            _explain_renamed(location, renamed[tuple(location)], next(details)["input"], dialect)
-            if tuple(location) in renamed
-            else _explain(list(details), location, root, dialect)
-        )
-        for location, details in by_field
-    ]
+    explained: list[ExperimentError] = []
+    for location, details in itertools.groupby(wrong, lambda item: _location(item, dialect)):
+        if (meant := renamed.get(tuple(location))) is not None:
+            explained.append(_explain_renamed(location, meant, next(details)["input"], dialect))
+        else:
+            explained.append(_explain(list(details), location, root, dialect))
+    return explained
 
 
 def _renamed_keys(wrong: list[ErrorDetails], dialect: Dialect) -> dict[tuple[str, ...], list[str]]:
-    """Return the keys that have another name here, with the places of these names, which are
-    empty.
-    """
+    """Return the keys that have another name here, with the locations of the missing names."""
     missing = [_location(item, dialect) for item in wrong if item["type"] == "missing"]
     renamed: dict[tuple[str, ...], list[str]] = {}
     for item in wrong:
-        if (
-            item["type"] != "extra_forbidden"
-        ):  # what concerns an experiment as a whole has no location
+        # An error about the whole document has no location, so it could not be unpacked below.
+        if item["type"] != "extra_forbidden":
             continue
         *section, name = location = _location(item, dialect)
         meant = [*section, dialect.renamed.get(_without_numbers(section), {}).get(name, "")]
@@ -224,12 +223,15 @@ def _explain_renamed(
 ) -> ExperimentError:
     """Explain a key that has another name here."""
     ours = dialect.renamed[_without_numbers(location[:-1])]
-    written = ours.get(value, value) if isinstance(value, str) else value
-    is_plain = isinstance(written, str | int | float) and len(str(written)) <= _SHORT.maxstring
+    if isinstance(value, str):
+        value = ours.get(value, value)
+    next_step = f"Write {meant[-1]}."
+    if isinstance(value, str | int | float) and len(str(value)) <= _SHORT.maxstring:
+        next_step = f"Write {meant[-1]}: {value}."
     return ExperimentError(
         f"{location[-1]} is called {meant[-1]} here",
         field=".".join(location),
-        next_step=f"Write {meant[-1]}: {written}." if is_plain else f"Write {meant[-1]}.",
+        next_step=next_step,
     )
 
 
@@ -239,7 +241,7 @@ def _without_numbers(location: Sequence[str]) -> str:
 
 
 def _has_part(place: tuple[int | str, ...], wrong: list[ErrorDetails]) -> bool:
-    """Return whether there is a finding within a location."""
+    """Return whether something within a location is wrong."""
     return any(
         len(item["loc"]) > len(place) and item["loc"][: len(place)] == place for item in wrong
     )
@@ -250,7 +252,7 @@ def _is_mapping_for_word(details: ErrorDetails) -> bool:
 
 
 def _has_other_reason(details: ErrorDetails, wrong: list[ErrorDetails]) -> bool:
-    """Return whether another alternative of a place tells more of why it was not met."""
+    """Return whether another alternative at the same location explains more."""
     place = details["loc"][:-1]
     return any(
         item["type"] != "literal_error" and item["loc"][: len(place)] == place for item in wrong
@@ -268,20 +270,19 @@ def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
 def _explain(
     wrong: list[ErrorDetails], location: list[str], root: type[BaseModel] | None, dialect: Dialect
 ) -> ExperimentError:
-    """Explain the findings at one location.
-
-    Several findings are alternatives of which none was met.
-    """
+    """Explain the errors at one location. Several errors are alternatives that all failed."""
     field, first = ".".join(location) or None, wrong[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WorkbenchError):
-        moved = cause.at(field) if field else cause
+        if field:
+            cause = cause.at(field)
         return ExperimentError(
-            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
+            cause.problem, field=cause.field, allowed=cause.allowed, next_step=cause.next_step
         )
     if first["type"] == "extra_forbidden":
-        tag = str(first["loc"][-2]) if len(first["loc"]) > 1 else ""
-        section = dialect.tagged.get(tag) or _section_of(location[:-1], root)
+        section = _section_of(location[:-1], root)
+        if len(first["loc"]) > 1:
+            section = dialect.tagged.get(str(first["loc"][-2]), section)
         return _unknown_key(location, first["input"], section, root, dialect)
     if first["type"].startswith("union_tag"):
         tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
@@ -289,11 +290,7 @@ def _explain(
         return ExperimentError(
             "unknown or missing", field=place, allowed=sorted(dialect.kinds.get(location[0], ()))
         )
-    place = "".join(
-        f"{part}." if index < len(location) - 1 else part
-        for index, part in enumerate(location)
-        if not part.isdigit()
-    )
+    place = _place_of_example(location)
     if first["type"] in _WRONG_SHAPES and place in dialect.examples:
         return ExperimentError(
             f"{_SHORT.repr(first['input'])} is not valid",
@@ -317,17 +314,26 @@ def _explain(
     return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)
 
 
+def _place_of_example(location: list[str]) -> str:
+    """Return the key of a location in `Dialect.examples`: "objectives." for an item of the list."""
+    place = _without_numbers(location)
+    if location and location[-1].isdigit():
+        place += "."
+    return place
+
+
 def _section_of(location: list[str], root: type[BaseModel] | None) -> Any:
-    """Return the type of the value at a location; None if unknown."""
+    """Return the type of the value at a location, or None if it is not known."""
     section: Any = root
     for part in location:
         if part.isdigit():
             section = next(iter(get_args(section)), None)
         elif get_origin(section) is dict:  # the user chooses the names of the parts, such as links
             section = get_args(section)[1]
+        elif _is_section(section) and part in section.model_fields:
+            section = section.model_fields[part].annotation
         else:
-            fields = section.model_fields if _is_section(section) else {}
-            section = fields[part].annotation if part in fields else None
+            return None
     return section
 
 
@@ -351,14 +357,12 @@ def _unknown_key(
 
 
 def _instead_of(name: str, value: Any, root: type[BaseModel], dialect: Dialect) -> str | None:
-    """Return what to write instead of a key that belongs into a section, or that other tools
-    know.
-    """
+    """Return what to write instead of a key that belongs into a section, or to another tool."""
     if name in dialect.elsewhere:
         written = dialect.elsewhere[name]
     else:
         kinds: dict[str, Any] = {
-            section: one.annotation for section, one in root.model_fields.items()
+            section: info.annotation for section, info in root.model_fields.items()
         }
         sections = [
             section
@@ -382,14 +386,14 @@ def closest(
     Args:
         name: The unknown name.
         known: The known names. If there are many, only the closest are listed, unless none is
-        close.
-        other_names: Further accepted names, which are not listed.
+            close.
+        other_names: More accepted names, which are not listed.
 
     Returns:
         The names as text, and the question whether the closest was meant, or None.
     """
     close = difflib.get_close_matches(name, [*known, *other_names], n=_MAX_CLOSE)
-    # Two letters that changed places are one slip, which difflib counts as two.
+    # Two swapped letters are a single typo, but difflib counts two.
     close.sort(key=lambda candidate: sorted(candidate) != sorted(name))
     listed = [candidate for candidate in close if candidate in known]
     if len(known) <= _MAX_LISTED or not listed:

@@ -1,4 +1,4 @@
-"""Decides what counts as a number among the values that a training returns, reports or writes.
+"""Decides which values that a training returns, reports or writes count as numbers.
 
 A result is one real number of any library: Python's own, a `Decimal`, a scalar or an array with one
 element of numpy, torch, jax or pandas, or a text that holds a number. NaN and infinity are numbers:
@@ -44,7 +44,7 @@ class NotANumber:
 
 
 def judge(value: Any) -> float | bool | NotANumber:
-    """Return the number or boolean that a value counts as, or what it is instead.
+    """Return a value as a number or boolean, or a description if it is neither.
 
     Example:
         >>> from decimal import Decimal
@@ -61,7 +61,7 @@ def judge(value: Any) -> float | bool | NotANumber:
 
 
 def result_of(value: Any) -> float | None:
-    """Return the number that a value is as a result; None where it is not one.
+    """Return a value as a result, or None if it is not a number. Booleans are not results.
 
     Example:
         >>> from workbench.foundation.reported_values import result_of
@@ -89,7 +89,7 @@ def side_value_of(value: Any) -> float | None:
 
 
 def why_no_result(value: Any) -> str | None:
-    """Return why a value is not a result, as a clause; None where it is one.
+    """Return why a value is not a result, as a clause, or None if it is one.
 
     Example:
         >>> from workbench.foundation.reported_values import why_no_result
@@ -112,7 +112,9 @@ def _judge(value: Any, depth: int) -> float | bool | NotANumber:
     if isinstance(value, str):
         return _judge_text(value)
     if isinstance(value, decimal.Decimal):
-        return math.nan if value.is_nan() else float(value)  # a signaling NaN cannot be converted
+        if value.is_nan():  # float() rejects a signaling NaN
+            return math.nan
+        return float(value)
     if type(value).__name__ in _MISSING:
         return _convert(value)
     if (never := _known_not_a_number(value)) is not None:
@@ -123,7 +125,7 @@ def _judge(value: Any, depth: int) -> float | bool | NotANumber:
 
 
 def _known_not_a_number(value: Any) -> NotANumber | None:
-    """Describe a value whose type is never a number; None for other types."""
+    """Describe a value whose type is never a number. None for other types."""
     if value is None:
         return NotANumber("None", is_missing=True)
     if isinstance(value, complex):
@@ -133,8 +135,10 @@ def _known_not_a_number(value: Any) -> NotANumber | None:
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | Mapping):
         return NotANumber(_type_of(value))
     for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind) and value:
+            return NotANumber(f"a {kind.__name__}")
         if isinstance(value, kind):
-            return NotANumber(f"a {kind.__name__}" if value else f"an empty {kind.__name__}")
+            return NotANumber(f"an empty {kind.__name__}")
     return None
 
 
@@ -147,9 +151,10 @@ def _judge_text(text: str) -> float | NotANumber:
 
 def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool | NotANumber:
     """Judge a scalar or an array of numpy, torch, jax, pandas or another library like these."""
+    if math.prod(shape) == 0:
+        return NotANumber(f"an empty array of the shape {shape}")
     if math.prod(shape) != 1:
-        kind = "array" if math.prod(shape) else "empty array"
-        return NotANumber(f"an {kind} of the shape {shape}")
+        return NotANumber(f"an array of the shape {shape}")
     if _is_masked(value):
         return NotANumber("a masked value", is_missing=True)
     dtype = str(getattr(value, "dtype", "")).lower()
@@ -170,7 +175,7 @@ def _judge_array(value: Any, shape: tuple[int, ...], depth: int) -> float | bool
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
-    """Return the shape of an array or a scalar of a library; None for anything else."""
+    """Return the shape of a library's array or scalar, or None for anything else."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return None
@@ -204,7 +209,9 @@ def _as_float(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        return math.inf if value > 0 else -math.inf
+        if value > 0:
+            return math.inf
+        return -math.inf
 
 
 def _type_of(value: Any) -> str:
@@ -239,13 +246,13 @@ def sort_values(values: Mapping[str, Any]) -> ReportedValues:
     """Sort the reported or returned values of a training by their kind, without raising errors.
 
     Args:
-        values: Anything by name. A mapping whose columns are lists is a table; any other is
+        values: Anything by name. A mapping whose columns are lists is a table. Any other mapping is
             flattened.
 
     Example:
         >>> from workbench.foundation.reported_values import sort_values
-        >>> found = sort_values({"loss": 0.5, "ok": True, "val": {"acc": 0.9}, "model": object()})
-        >>> found.side_values, list(found.problems)
+        >>> report = sort_values({"loss": 0.5, "ok": True, "val": {"acc": 0.9}, "model": object()})
+        >>> report.side_values, list(report.problems)
         ({'loss': 0.5, 'val.acc': 0.9, 'ok': 1.0}, ['model'])
     """
     report = ReportedValues()
@@ -289,7 +296,7 @@ def _is_table(value: Mapping[Any, Any]) -> bool:
 
 
 def _attachment_of(name: str, value: Any) -> Attachment | str | None:
-    """Return the attachment of a value, or why it cannot be kept; None for nothing to show."""
+    """Return the attachment of a value, the reason why it cannot be kept, or None."""
     try:
         return attachment_of(name, value)
     except ArgumentError as error:

@@ -1,4 +1,4 @@
-"""Checks the columns of a text table: their separator, repeated names and absent ones."""
+"""Checks the columns of a text table: their separator, repeated names and missing ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
     """Return the sign that separates the columns of a table.
 
-    That by which its first row has most names.
-
-    Semicolons in the texts of other rows do not count.
+    It is the sign that gives the first row the most names. Other rows do not count, because their
+    texts may contain semicolons.
 
     Args:
-        heads: The names of its columns as each sign separates them, the usual sign first.
+        heads: The names of the columns for each possible sign, with the usual sign first.
 
     Example:
         >>> from workbench.foundation.table_columns import separator_in
@@ -56,12 +55,14 @@ def check_separator(
         return
     for separator, name in _NAMES.items():
         if separator != expected and separator in heads[0]:
-            points = ", and points in decimal numbers" if separator == ";" else ""
+            next_step = f"Save it with {_NAMES[expected]} between the columns"
+            if separator == ";":  # then Excel writes decimal numbers with commas
+                next_step += ", and points in decimal numbers"
             raise DataError(
                 f"the columns of {path} are separated by {name}",
                 field=field,
                 allowed=_NAMES[expected],
-                next_step=f"Save it with {_NAMES[expected]} between the columns{points}.",
+                next_step=f"{next_step}.",
             )
 
 
@@ -100,9 +101,10 @@ def absent_columns(absent: Sequence[str], needed: Sequence[str]) -> DataError:
     *first, last = [repr(name) for name in absent[:_MAX_NAMED]]
     if len(absent) > _MAX_NAMED:
         first, last = [*first, last], f"{len(absent) - _MAX_NAMED} more"
-    named = f"{', '.join(first)} and {last}" if first else last
-    problem = "there is no column" if len(absent) == 1 else "there are no columns"
+    problem = f"there is no column {last}"
+    if first:
+        problem = f"there are no columns {', '.join(first)} and {last}"
     return DataError(
-        f"{problem} {named}; needed: {', '.join(needed)}",
-        next_step="Give the columns that the model was trained with.",
+        f"{problem}; needed: {', '.join(needed)}",
+        next_step="Give the columns with which the model was trained.",
     )

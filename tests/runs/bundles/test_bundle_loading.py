@@ -133,7 +133,7 @@ def test_weights_of_another_trial_and_values_without_their_hash_are_refused(
     configuration = json.loads((other / "configuration.json").read_text())
     del configuration["files"]["weights.safetensors"]
     (other / "configuration.json").write_text(json.dumps(configuration))
-    with pytest.raises(RunError, match=r"does not state the SHA-256 of weights\.safetensors"):
+    with pytest.raises(RunError, match=r"does not contain the SHA-256 of weights\.safetensors"):
         wb.load_bundle(other)
 
 

@@ -99,10 +99,8 @@ class LocalArtifacts(Artifacts):
         return (self.path / name).exists()
 
     def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
-        """Return the size in bytes and the time of change of every file below, by its name from
-        here.
-        """
-        found: dict[str, tuple[int, int]] = {}
+        """Return the size in bytes and the time of change of every file below a folder, by name."""
+        stamps: dict[str, tuple[int, int]] = {}
         folders = [self.path / name]
         while folders:
             with (
@@ -118,8 +116,8 @@ class LocalArtifacts(Artifacts):
                         status = item.stat(follow_symlinks=False)
                         if stat.S_ISREG(status.st_mode):
                             file = Path(item.path).relative_to(self.path).as_posix()
-                            found[file] = status.st_size, status.st_mtime_ns
-        return found
+                            stamps[file] = status.st_size, status.st_mtime_ns
+        return stamps
 
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all in it, if it is there."""

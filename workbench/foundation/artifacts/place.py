@@ -1,4 +1,4 @@
-"""The interface of all places of artifacts, and which errors mean that one is full or broken."""
+"""The interface of all places for artifacts, and the errors of one that is full or broken."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Artifacts(ABC):
     url: str
     """The URL with which another process opens it. It may hold keys, so it must not be shown."""
     is_local: bool
-    """Whether it lies on this machine."""
+    """Whether it is on this machine."""
 
     @property
     @abstractmethod
@@ -30,31 +30,35 @@ class Artifacts(ABC):
 
     @abstractmethod
     def claim(self) -> None:
-        """Make a local folder for its owner only. An existing folder keeps its rights."""
+        """Make a local folder that only its owner can read. An existing folder keeps its rights."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make the folder, or find out that it cannot be reached.
+        """Make the folder if it does not exist.
 
         Raises:
-            ArtifactsError: If it can be neither found nor made.
+            ArtifactsError: If it does not exist and cannot be made.
         """
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """Write a whole file, in place of one that may be there."""
+        """Write a whole file. It replaces an existing one."""
 
     @abstractmethod
     def put(self, source: Path, name: str) -> None:
-        """Move a file of this machine here, in place of one that may be there."""
+        """Move a file of this machine here. It replaces an existing one."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """Return the content of a file; ArtifactsError if there is none."""
+        """Return the content of a file.
+
+        Raises:
+            ArtifactsError: If the file does not exist or cannot be read.
+        """
 
     @abstractmethod
     def as_file(self, name: str) -> contextlib.AbstractContextManager[Path]:
-        """Give a file a path of this machine while the context lasts; it is for reading."""
+        """Give a file a local path for reading, until the context ends."""
 
     @abstractmethod
     def exists(self, name: str) -> bool:
@@ -62,37 +66,35 @@ class Artifacts(ABC):
 
     @abstractmethod
     def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
-        """Return what changes with each file at any depth below a folder, by its name from here.
+        """Return a stamp of every file below a folder, at any depth, by its name from here.
 
         Returns:
-            Its size in bytes, and when it was changed, in nanoseconds since 1970.
+            The size in bytes, and the time of the last change in nanoseconds since 1970.
         """
 
     def sizes(self, name: str = "") -> dict[str, int]:
-        """Return the size in bytes of every file at any depth below a folder, by its name from
-        here.
-        """
+        """Return the size in bytes of every file below a folder, at any depth, by its name."""
         return {file: size_bytes for file, (size_bytes, _) in self.stamps(name).items()}
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a file, or a folder with all in it, if it is there."""
+        """Remove a file, or a folder with everything in it, if it exists."""
 
     def probe(self, num_bytes: int = 1) -> None:
-        """Find out whether files can be written here, by writing one and removing it.
+        """Check that files can be written here, by writing one and removing it.
 
         Args:
-            num_bytes: How large a file.
+            num_bytes: The size of the file.
 
         Raises:
-            ArtifactsError: If they cannot.
+            ArtifactsError: If the file cannot be written.
         """
         name = f".probe-{uuid.uuid4().hex}"
         self.write(name, bytes(num_bytes))
         self.delete(name)
 
     def name_of(self, shown: str) -> str | None:
-        """Return the name of a file here from its shown path; None if it is somewhere else."""
+        """Return the name of a file here from its shown path, or None if it is somewhere else."""
         if not shown.startswith(f"{self}/"):
             return None
         return shown[len(str(self)) + 1 :]
@@ -103,13 +105,13 @@ class Artifacts(ABC):
 
 _REMEDY = "Check that it exists, has free space and is writable."
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""The numbers of errors that state that a disk, or the share of a user, is full."""
+"""The numbers of errors that mean that a disk, or a user's quota, is full."""
 _BROKEN = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EFBIG})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EEXIST})
 
 
 def disk_fault(error: BaseException, *places: Artifacts) -> ArtifactsError | None:
-    """Return an error if its cause is that a place of artifacts is full, broken or gone.
+    """Return an error of ours if the cause is that a place of artifacts is full or gone.
 
     Args:
         error: The error, with its causes.
@@ -117,7 +119,7 @@ def disk_fault(error: BaseException, *places: Artifacts) -> ArtifactsError | Non
             started, so a folder that is missing now was removed.
 
     Returns:
-        The translated error; None if the cause is something else, such as a bug in a program.
+        The translated error, or None if the cause is something else, such as a bug in a program.
     """
     current: BaseException | None = error
     while current is not None:
@@ -135,6 +137,6 @@ def _is_fault(error: OSError, place: Artifacts) -> bool:
         return True
     folder = place.working_folder
     if not isinstance(error.filename, str) or not Path(error.filename).is_relative_to(folder):
-        # A write into a file that is open names no file.
+        # The error of a write into an open file does not contain the name of the file.
         return error.errno in _BROKEN and error.filename is None
     return error.errno in _BROKEN or (error.errno in _GONE and not folder.is_dir())

@@ -37,7 +37,7 @@ class RemoteArtifacts(Artifacts):
 
         Args:
             url: Its URL.
-            filesystem: A filesystem of pyarrow that is open already; None for the one of the URL.
+            filesystem: An open filesystem of pyarrow. None opens the one of the URL.
             path: The folder in that filesystem.
         """
         self.url = url

@@ -19,14 +19,14 @@ class AdviceRequested(EventHeader):
 
 
 class PlanMeasured(EventHeader):
-    """The steps of a plan were timed: a few by warm workers, or those of a trial."""
+    """The steps of a plan were timed, by warm workers or during a trial."""
 
     type: Literal["plan_measured"] = "plan_measured"
     setting: str = Field(
         description=(
-            "What a sample costs, as a hash: model and values, optimizer, shape of the data,"
-            " device, size of a worker, versions. Only measurements of one setting belong to one"
-            " model of step times."
+            "A hash of everything that decides the cost of a sample: model and values, optimizer, "
+            "shape of the data, device, size of a worker, versions. A model of step times uses "
+            "only measurements with the same hash."
         )
     )
     plan: dict[str, JsonValue] = Field(
@@ -36,31 +36,31 @@ class PlanMeasured(EventHeader):
         )
     )
     by_trial: int | None = Field(
-        default=None, description="The trial that showed it; None for a probe."
+        default=None, description="The trial that was timed. None for a probe."
     )
     beside_others: bool | None = Field(
         default=None,
-        description="Whether other trials ran at the same time; None where not recorded.",
+        description="Whether other trials ran at the same time. None if that was not recorded.",
     )
     workers_per_node: list[int] = Field(default_factory=list)
     device: str = Field(default="cpu", description="Name of a worker's device.")
     fits: bool = Field(default=True, description="False if memory ran out, or would have.")
     is_possible: bool = Field(
         default=True,
-        description="False if the model cannot be computed so, however much memory there is.",
+        description="False if the model cannot be trained with this plan, whatever the memory.",
     )
     message: OutsideText | None = Field(
-        default=None, description="Why it does not fit, or is not possible."
+        default=None, description="Why the plan does not fit, or is not possible."
     )
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     divides_batch: bool | None = Field(
         default=None,
-        description="Whether its loss allows parts of a batch; None where that is not known.",
+        description="Whether the loss allows parts of a batch. None if that is not known.",
     )
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
     step_time_spread_s: float | None = Field(
-        default=None, description="Interquartile range of them."
+        default=None, description="Interquartile range of the timed steps."
     )
     parts_s: dict[str, float] = Field(
         default_factory=dict,
@@ -68,7 +68,7 @@ class PlanMeasured(EventHeader):
     )
     straggling_s: float | None = Field(
         default=None,
-        description="Seconds per step that a worker waits for slower ones, exchanging nothing.",
+        description="Seconds per step that a worker waits for slower ones.",
     )
     samples_per_s: float | None = Field(default=None, description="Over all workers.")
     peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
@@ -79,7 +79,7 @@ class PlanMeasured(EventHeader):
         default=None, description="Fraction of the device's peak rate in use."
     )
     power_w: float | None = Field(
-        default=None, description="Mean power of all devices in use; None if not metered."
+        default=None, description="Mean power of all devices in use. None if it is not metered."
     )
     compile_s: float | None = Field(
         default=None, description="Seconds of the first step, in which the model was compiled."
@@ -94,7 +94,7 @@ class PlanMeasured(EventHeader):
     inside_nodes_s: dict[str, float] = Field(
         default_factory=dict,
         description=(
-            "The same over the workers of each node alone, the slowest node; empty without several."
+            "The same over the workers of one node, for the slowest node. Empty for one node."
         ),
     )
     between_nodes_s: dict[str, float] = Field(
@@ -103,16 +103,14 @@ class PlanMeasured(EventHeader):
     exchanges: dict[str, dict[str, JsonValue]] = Field(
         default_factory=dict,
         description=(
-            "What each exchange sends of the gradients, and the seconds that it computes for that."
+            "For each exchange: the bytes of gradients that it sends, and the seconds to compute "
+            "them."
         ),
     )
 
 
 class SharingMeasured(EventHeader):
-    """Trainings made steps at the same time on one GPU.
-
-    From here on, as many trials share each GPU.
-    """
+    """Several trainings were timed on one GPU. From now on, trials share GPUs accordingly."""
 
     type: Literal["sharing_measured"] = "sharing_measured"
     per_gpu: int = Field(ge=1, description="Trials that share a GPU.")
@@ -120,24 +118,26 @@ class SharingMeasured(EventHeader):
         default_factory=dict, description="Samples per second of all copies, by their number."
     )
     peak_bytes: int | None = Field(default=None, description="Peak memory of the largest training.")
-    message: OutsideText = Field(description="What was decided, and why, as a sentence.")
+    message: OutsideText = Field(description="The decision and its reason, as a sentence.")
 
 
 class RatesTested(EventHeader):
-    """A range of learning rates was tested, rising step by step."""
+    """A range of learning rates was tested. The rate rose in each step."""
 
     type: Literal["rates_tested"] = "rates_tested"
     setting: str
     global_batch: int
     rates: list[float]
-    losses: list[float] = Field(description="Smoothed, mean over the seeds; one per rate.")
+    losses: list[float] = Field(
+        description="The loss at each rate, smoothed, as a mean over the seeds."
+    )
     num_seeds: int
     suggested: float | None = Field(default=None, description="None if no rate reduced the loss.")
     highest_stable: float | None = None
 
 
 class CandidateTried(EventHeader):
-    """A candidate was trained for a while with others, to compare progress in equal time."""
+    """A candidate was trained for a while, to compare its progress with others in equal time."""
 
     type: Literal["candidate_tried"] = "candidate_tried"
     plan: dict[str, JsonValue]

@@ -20,7 +20,7 @@ class AlertsArmed(EventHeader):
 
 
 class LogMatched(TrialEventHeader):
-    """A worker printed a line that a rule looks for: the first of its attempt."""
+    """A worker printed a line that matches a rule, for the first time in this attempt."""
 
     type: Literal["log_matched"] = "log_matched"
     attempt: int = 0
@@ -32,12 +32,12 @@ class LogMatched(TrialEventHeader):
 
 
 class AlertRaised(EventHeader):
-    """A rule raised an alert: once for each cause, until that has passed."""
+    """A rule raised an alert. It is raised once for each cause, until the cause has passed."""
 
     type: Literal["alert_raised"] = "alert_raised"
     alert: int = Field(description="Number of the alert in its run, from 0.")
     on: str = Field(description="What the rule looks for.")
-    rule: str = Field(description="Which rule it is, as a hash of its conditions.")
+    rule: str = Field(description="The rule, as a hash of its conditions.")
     cause: OutsideText = Field(
         description="Its cause. Together with `rule` it identifies repeated alerts."
     )
@@ -50,7 +50,7 @@ class AlertRaised(EventHeader):
 
 
 class AlertCleared(EventHeader):
-    """The cause of an alert has passed; its rule may raise it again."""
+    """The cause of an alert has passed. Its rule may raise it again."""
 
     type: Literal["alert_cleared"] = "alert_cleared"
     alert: int

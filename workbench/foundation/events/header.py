@@ -1,9 +1,9 @@
-"""The fields, the clock and the states that all events share.
+"""The fields of all events, their clock, and the states of runs and trials.
 
 The clock of the machine may be set during a run. Times of events are compared with each other, so
-they follow a clock that does not jump. If a run continues in another process, its clock continues
-from the last event. Leases and files, which other processes compare with theirs, use the clock of
-the machine.
+they need a clock that does not jump. If a run continues in another process, its clock continues
+from the last event. Leases and files use the clock of the machine, because other processes compare
+them with their own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from workbench.foundation.outside_text import storable
 
 
 def _passed_s() -> float:
-    """Return seconds since some moment, of which a suspended machine misses none where that can be
-    known.
-    """
+    """Return seconds since a fixed moment."""
+    # On Linux this clock also counts while the machine is suspended.
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
@@ -30,21 +29,17 @@ _ahead_s = 0.0
 
 
 def process_unix_s() -> float:
-    """Return the time in seconds since 1970, whatever has happened to the clock of the machine
-    meanwhile.
-    """
+    """Return the time in seconds since 1970, even if the machine's clock was set meanwhile."""
     return _BEGAN_S + _passed_s()
 
 
 def steady_unix_s() -> float:
-    """Return `process_unix_s`, as much later as events of this process must be that follow
-    others.
-    """
+    """Return the time for a new event, which is later than all events that came before it."""
     return process_unix_s() + _ahead_s
 
 
 def continue_from(unix_s: float) -> None:
-    """Let no event of this process be before a time, such as that of the last event of a run.
+    """Make all further events of this process later than a time, such as the run's last event.
 
     Args:
         unix_s: Seconds since 1970. A time that has passed changes nothing.

@@ -1,4 +1,4 @@
-"""Events of choosing configurations: the study's proposals, and their constraints."""
+"""Events about the choice of configurations: proposals of the study, and what they depend on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from workbench.foundation.events.header import EventHeader, TrialEventHeader
 
 
 class TrialEnqueued(EventHeader):
-    """A user requested that a configuration be tried next, or earlier advice recommends it."""
+    """A configuration will be tried next, because a user or earlier advice requested it."""
 
     type: Literal["trial_enqueued"] = "trial_enqueued"
     params: dict[str, JsonValue]
     advice_run_id: str | None = Field(
-        default=None, description="The run whose advice it follows; None if a user requested it."
+        default=None, description="The run with the advice. None if a user requested it."
     )
 
 
@@ -34,22 +34,19 @@ class PriorTrialAdded(EventHeader):
 
 
 class MemoryPredicted(EventHeader):
-    """It was predicted what trainings hold in memory, before the first of them.
-
-    Some would not fit.
-    """
+    """The memory of trainings was predicted before the first one, and some would not fit."""
 
     type: Literal["memory_predicted"] = "memory_predicted"
-    limit_bytes: int = Field(gt=0, description="What one worker may hold.")
+    limit_bytes: int = Field(gt=0, description="The memory of one worker.")
     peaks: list[tuple[dict[str, JsonValue], int]] = Field(
         description=(
-            "(configuration, bytes) pairs: the least that one worker holds at the peak of a step."
+            "(configuration, bytes) pairs: the least that one worker needs at the peak of a step."
         )
     )
 
 
 class Segment(BaseModel):
-    """Which part of a training a trial of a population is."""
+    """The part of a training that a trial of a population trains."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -60,7 +57,7 @@ class Segment(BaseModel):
     end: int = Field(description="The epoch, or the step of a function, at which it ends.")
     continues: int | None = Field(
         default=None,
-        description="The trial from whose checkpoint it continues; None for the first part.",
+        description="The trial from whose checkpoint it continues. None for the first part.",
     )
     replaced: int | None = Field(
         default=None, description="The trial of the same member that was too weak to be continued."
@@ -78,37 +75,39 @@ class LowFidelity(BaseModel):
 
 
 class TrialProposed(TrialEventHeader):
-    """The study proposed a configuration. The trial is waiting from here on."""
+    """The study proposed a configuration. The trial now waits for workers."""
 
     type: Literal["trial_proposed"] = "trial_proposed"
     params: dict[str, JsonValue]
-    configuration: int = Field(description="Number of the configuration; its repeats share it.")
+    configuration: int = Field(
+        description="Number of the configuration, which all its repeats share."
+    )
     repeat: int = Field(default=0, description="Which repeat of the configuration this is, from 0.")
     seed: int = Field(description="Seed of everything random in the training.")
     source: Literal["sampler", "enqueued"] = "sampler"
     choosing_s: float | None = Field(
         default=None,
         ge=0,
-        description="How long workers waited for the choice; None in older runs.",
+        description="How long workers waited for the choice. None in older runs.",
     )
     segment: Segment | None = Field(
-        default=None, description="In a population: which part it trains."
+        default=None, description="In a population: the part that it trains."
     )
     resumes: int | None = Field(
         default=None,
         description=(
-            "The stopped trial of the same configuration from whose checkpoint it continues, or"
-            " that showed at a lower fidelity what it is worth."
+            "An earlier trial of the same configuration: a stopped one from whose checkpoint it "
+            "continues, or one at a lower fidelity."
         ),
     )
     fidelity: LowFidelity | None = Field(
         default=None,
-        description="What makes it cheaper than a full training; None if nothing does.",
+        description="Why it is cheaper than a full training. None for a full training.",
     )
 
 
 class ReplayPlanned(EventHeader):
-    """The run repeats the proposals of another run, in their order, and makes no others."""
+    """The run repeats the proposals of another run in the same order, and makes no others."""
 
     type: Literal["replay_planned"] = "replay_planned"
     of_run_id: str

@@ -55,17 +55,17 @@ class SettingsChanged(EventHeader):
 
 
 class ProgramKept(EventHeader):
-    """Trials that start from here on run this version of the code."""
+    """Trials that start from now on run this version of the code."""
 
     type: Literal["program_kept"] = "program_kept"
-    version: int = Field(ge=1, description="1 for the code with which the run began.")
+    version: int = Field(ge=1, description="1 for the code with which the run started.")
     code_sha256: str = Field(
-        default="", description="Hash of the kept code; empty where none is kept."
+        default="", description="Hash of the kept code. Empty if no code is kept."
     )
     num_files: int = Field(default=0, ge=0, description="How many source files were kept.")
     why: Literal["start", "current", "changed"] = Field(
         description=(
-            "start: the run began. current: a user requested the code as it is on the disk."
+            "start: the run started. current: a user requested the code as it is on the disk."
             " changed: data, the program or a package has changed, which cannot be kept."
         )
     )

@@ -25,13 +25,13 @@ class TrialStarted(TrialEventHeader):
         description="The plan, as far as it is known before the data is loaded.",
     )
     resumed_from: str | None = Field(
-        default=None, description="Path of the checkpoint that it continues from."
+        default=None, description="Path of the checkpoint from which it continues."
     )
-    program: int = Field(default=1, ge=1, description="The version of the code that it runs.")
+    program: int = Field(default=1, ge=1, description="Version of the code that it runs.")
 
 
 class TrialPlanned(TrialEventHeader):
-    """An attempt knows its data and its device, and so its plan in full."""
+    """An attempt knows its data and its device, and so its complete plan."""
 
     type: Literal["trial_planned"] = "trial_planned"
     attempt: int = 0
@@ -44,36 +44,34 @@ class TrialPlanned(TrialEventHeader):
     has_blocks: bool | None = Field(
         default=None,
         description=(
-            "Whether its model has blocks whose activations could be computed again; null where no "
-            "model is trained by steps."
+            "Whether its model has blocks whose activations could be computed again. null if no "
+            "model is trained in steps."
         ),
     )
     divides_batch: bool | None = Field(
         default=None,
         description=(
-            "Whether its loss allows micro batches that are smaller than what a worker takes; null "
-            "where that is not known."
+            "Whether its loss allows a worker's batch to be divided into micro batches. null if "
+            "that is not known."
         ),
     )
     goals: dict[str, Literal["maximize", "minimize"]] = Field(
         default_factory=dict,
         description=(
-            "In which direction metrics of other packages and of the user's own are better, as they"
-            " declare it, by reported name."
+            "The directions that metrics of users and other packages declare, by reported name."
         ),
     )
     num_validation: int | None = Field(
-        default=None, description="Samples on which it is validated; null where nobody knows."
+        default=None, description="Number of validation samples. null if it is not known."
     )
     num_test: int | None = Field(
         default=None,
-        description="Samples that choose nothing, on which it is tested; 0 without any.",
+        description="Number of test samples, on which nothing is chosen.",
     )
     rates: list[str] = Field(
         default_factory=list,
         description=(
-            "Metrics that are the share of these samples of which something is true, by reported "
-            "name."
+            "Metrics, by reported name, that are the share of samples for which something is true."
         ),
     )
 
@@ -84,8 +82,10 @@ class TrialReported(TrialEventHeader):
     type: Literal["trial_reported"] = "trial_reported"
     attempt: int = 0
     step: int = Field(description="Optimizer steps done, or the step that a function reported.")
-    epoch: float | None = Field(default=None, description="Epochs done; whole at an evaluation.")
-    elapsed_s: float = Field(default=0.0, description="Seconds since this attempt began.")
+    epoch: float | None = Field(
+        default=None, description="Epochs done, a whole number at an evaluation."
+    )
+    elapsed_s: float = Field(default=0.0, description="Seconds since this attempt started.")
     values: dict[str, float] = Field(
         default_factory=dict, description="Metrics by name, means over workers."
     )
@@ -102,12 +102,12 @@ class TrialReported(TrialEventHeader):
     )
     slowest_rank: int | None = Field(
         default=None,
-        description="The replica that takes longest to load and compute forward.",
+        description="The replica that takes longest to load data and compute the forward pass.",
     )
     slowest_rank_factor: float | None = Field(
         default=None,
         description=(
-            "How many times as long as the median of the others it takes, over the attempt so far."
+            "Its time divided by the median of the other replicas, over the attempt so far."
         ),
     )
     gradient_signal_sqr: float | None = Field(
@@ -120,9 +120,7 @@ class TrialReported(TrialEventHeader):
     )
     memory_share: float | None = Field(
         default=None,
-        description=(
-            "Largest part of the GPU memory it may use that the first worker has held so far."
-        ),
+        description=("Largest share of its GPU memory that the first worker has used so far."),
     )
     returned: bool = Field(
         default=False,
@@ -131,21 +129,23 @@ class TrialReported(TrialEventHeader):
     told_again: bool = Field(
         default=False,
         description=(
-            "Whether an earlier attempt reported it, and the driver died before it arrived."
+            "Whether an earlier attempt reported it, but the driver died before it arrived."
         ),
     )
     left_out: int = Field(
-        default=0, description="Reports since the one before that were not stored."
+        default=0, description="Reports since the previous one that were not stored."
     )
 
     @property
     def rung(self) -> int:
         """The resource spent, in the pruners' unit: epochs, or steps if there are no epochs."""
-        return self.step if self.epoch is None else int(self.epoch)
+        if self.epoch is None:
+            return self.step
+        return int(self.epoch)
 
 
 class TrialTested(TrialEventHeader):
-    """The weights that a complete trial keeps were measured once on samples that choose nothing."""
+    """The weights of a complete trial were measured once on the test samples."""
 
     type: Literal["trial_tested"] = "trial_tested"
     attempt: int = 0
@@ -174,7 +174,7 @@ class AttachmentSaved(TrialEventHeader):
     size_bytes: int = 0
     replaces: list[str] = Field(
         default_factory=list,
-        description="Files of earlier ones that were deleted: only some are kept.",
+        description="Files of earlier attachments that were deleted, because only some are kept.",
     )
 
 
@@ -189,17 +189,14 @@ class CheckpointsDeleted(TrialEventHeader):
 
 
 class AttemptEnded(TrialEventHeader):
-    """An attempt ended early.
-
-    The trial continues with the next one, now or when the run is resumed.
-    """
+    """An attempt ended early. The trial continues with another one, now or after a resume."""
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
     reason: Reason | Literal["stopped", "resized", "alert"]
     message: OutsideText
     next_plan: dict[str, JsonValue] = Field(
-        default_factory=dict, description="What changes in its plan from the next attempt on."
+        default_factory=dict, description="Changes of its plan from the next attempt on."
     )
     is_retry: bool = Field(
         default=False, description="Whether continuing counts against max_retries."
@@ -207,10 +204,7 @@ class AttemptEnded(TrialEventHeader):
 
 
 class TrialResized(TrialEventHeader):
-    """A trial will continue with more workers because that should pay off.
-
-    Its attempt ends with this.
-    """
+    """An attempt ended so that its trial continues with more workers, which should pay off."""
 
     type: Literal["trial_resized"] = "trial_resized"
     attempt: int = Field(description="The attempt that ends.")
@@ -223,7 +217,7 @@ class TrialResized(TrialEventHeader):
     left_s: float = Field(description="Seconds of training left without growing.")
     assumed_restart_s: float = Field(description="Assumed cost of the restart in seconds.")
     expected_saving_s: float = Field(
-        description="Seconds that it ends earlier, the restart deducted."
+        description="Seconds that it ends earlier, including the restart."
     )
 
 
@@ -238,12 +232,13 @@ class ResizeMeasured(TrialEventHeader):
     restart_s: float | None = Field(
         default=None,
         description=(
-            "Seconds from the decision to training again; None if something else came between."
+            "Seconds from the decision until it trained again. None if something else happened in "
+            "between."
         ),
     )
     saving_s: float | None = Field(
         default=None,
-        description="Seconds that it ends earlier at this speed, the restart deducted.",
+        description="Seconds that it ends earlier at this speed, including the restart.",
     )
 
 
@@ -255,7 +250,7 @@ class TrialEnded(TrialEventHeader):
     state: Literal["complete", "pruned", "stopped", "failed"]
     reason: Reason | None = Field(default=None, description="Why it failed.")
     message: OutsideText | None = Field(
-        default=None, description="Why it failed, stopped or was pruned, in words."
+        default=None, description="Why it failed, stopped or was pruned, as text."
     )
     traceback: OutsideText | None = None
     values: dict[str, float] = Field(
