@@ -203,7 +203,10 @@ PREFLIGHT: dict[str, Any] = {
         "2 workers of 1 CPU core each; 1 trial at a time",
         "24 trials or 2 min 30 s, whichever is first",
     ],
-    "notes": ["budget.trials: 24 trials cannot train the population to its end, which takes 32"],
+    "notes": [
+        "budget.trials: the population needs 32 trials, one for each part of a member's training,"
+        " but budget.trials is 24. Set budget.trials to 32, or remove it"
+    ],
     "problems": [],
     "forecast": [
         "about 2 min 30 s; the time ends it after some 20 trials",

@@ -324,7 +324,7 @@ def test_a_run_is_started_by_one_button_and_its_result_asked_for(page, kernel) -
     open_form(page, kernel)
     panel = show(page, "Run")
     panel.get_by_text("about 2 min 30 s").wait_for()
-    panel.get_by_text("cannot train the population").wait_for()
+    panel.get_by_text("the population needs 32 trials").wait_for()
     panel.get_by_role("button", name="Start the run").click()
     panel.get_by_text("Nothing yet.").wait_for()
     assert kernel.asked("start") == [{}]

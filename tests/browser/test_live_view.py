@@ -185,7 +185,7 @@ def test_a_stopped_trial_takes_its_processes_along_and_the_one_that_was_added_fo
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("x", exact=True).fill("3")
     dialog.get_by_role("button", name="Add a trial").click()
-    dialog.get_by_text("3 is outside").wait_for()
+    dialog.get_by_text("3 is not an allowed value").wait_for()
     dialog.get_by_label("x", exact=True).fill("1.125")
     dialog.get_by_role("button", name="Add a trial").click()
     dialog.wait_for(state="hidden")

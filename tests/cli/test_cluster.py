@@ -68,7 +68,7 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
         ),
         (("--start-up", "inf"), "--start-up: 'inf' is not valid; allowed: a duration"),
         (("--money", "nan"), "--money: 'nan' is not an amount of money"),
-        (("--money", "20 EUR"), "--money: '20 EUR' is in another currency"),
+        (("--money", "20 EUR"), "--money: '20 EUR' is not in the currency of the price"),
         (("--money", "0"), "--money: a run is never free; allowed: more than 0 USD"),
         (
             ("--provider", "nobody"),

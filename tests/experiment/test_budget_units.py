@@ -54,7 +54,7 @@ def test_a_budget_has_one_currency(money: str | int) -> None:
     budget = Budget(price="2 EUR/h", money=money)  # type: ignore[arg-type]
     assert budget.money == 20.0
     assert Budget(**budget.model_dump()) == budget
-    with pytest.raises(ExperimentError, match="another currency"):
+    with pytest.raises(ExperimentError, match="not in the currency of the price"):
         Budget(money="20 USD", price="2 EUR/h")  # type: ignore[arg-type]
 
 

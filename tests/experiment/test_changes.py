@@ -48,7 +48,7 @@ def test_a_parameter_whose_condition_cannot_hold_is_left_out_and_comes_back() ->
     frozen = merge_changes(experiment, {}, {"kind": "a"})
     changed = with_changes(experiment, frozen)
     assert "momentum" not in changed.search.root
-    assert describe_change(changed, "momentum") == "momentum does not exist any more"
+    assert describe_change(changed, "momentum") == "momentum no longer exists"
     thawed = merge_changes(experiment, frozen, {"kind": {"choices": ["a", "b"]}})
     assert with_changes(experiment, thawed).search == experiment.search
 
@@ -102,5 +102,5 @@ def test_an_alias_names_the_searched_parameter() -> None:
     }
     assert resolve_parameters({"learning_rate": 0.01}, ["learning_rate"]) == {"learning_rate": 0.01}
     assert resolve_parameters({"learning_rate": 0.01}, ["width"]) == {"learning_rate": 0.01}
-    with pytest.raises(ExperimentError, match="means the same as lr, which is given too"):
+    with pytest.raises(ExperimentError, match="means the same as lr, which is also given"):
         resolve_parameters({"learning_rate": 0.01, "lr": 0.1}, SEARCH)

@@ -55,10 +55,10 @@ def test_money_is_in_the_currency_of_the_price() -> None:
     assert values_of(after)["budget.money"] == 20.0
     assert describe_changes(before, after) == ["budget.money 5.00 EUR -> 20.00 EUR"]
     with pytest.raises(
-        ExperimentError, match=r"budget.money: .*another currency than the price, 2.5 EUR/h"
+        ExperimentError, match=r"budget.money: .*not in the currency of the price, 2.5 EUR/h"
     ):
         change(before, {"budget.money": "20 USD"})
-    with pytest.raises(ExperimentError, match=r"budget.price: .*not known without a price"):
+    with pytest.raises(ExperimentError, match=r"budget.price: .*needs the price"):
         change(make(), {"budget.money": "20 USD"})
 
 

@@ -61,27 +61,31 @@ def test_metrics_that_are_read_from_what_is_printed_need_not_be_written() -> Non
 @pytest.mark.parametrize(
     ("fields", "field", "part"),
     [
-        ({"command": "python t.py {lr} {width}"}, "command", "{width} stands for nothing"),
-        ({"command": "python t.py"}, "search.lr", "never reaches the command"),
+        ({"command": "python t.py {lr} {width}"}, "command", "{width} has no value"),
+        ({"command": "python t.py"}, "search.lr", "the command does not receive lr"),
         ({"command": "python t.py '{lr}"}, "command", "cannot be split"),
         ({"command": "python t.py {lr"}, "command", "not a placeholder"),
         ({"command": ["a", "{lr}", '{"b": 1}']}, "command", "Write {{ and }}"),
-        ({"command": "a {lr:flag}"}, "command", "for true and false"),
+        ({"command": "a {lr:flag}"}, "command", "needs true or false"),
         ({"command": "a x{args}"}, "command", "joins {args}"),
         ({"command": []}, "command", "no program"),
         ({"command": 3}, "command", "not a command"),
         ({"train": "a:b"}, "train", "Remove train or command"),
-        ({"training": {"epochs": 3}}, "training.epochs", "in command"),
-        ({"plan": {"micro_batch": 3}}, "plan.micro_batch", "in command"),
+        ({"training": {"epochs": 3}}, "training.epochs", "of command"),
+        ({"plan": {"micro_batch": 3}}, "plan.micro_batch", "of command"),
         ({"metrics": ["accuracy"]}, "metrics", "computes its own"),
         ({"metrics": {"json": "a"}}, "metrics.json", "unknown key"),
         ({"metrics": {"jsonl": "a", "csv": "b"}}, "metrics.csv", "one place"),
         ({"metrics": {"csv": "{lr}.csv"}}, "metrics.csv", "in a path"),
-        ({"metrics": {"pattern": "loss (\\S+)"}}, "metrics.pattern", "names no metric"),
+        ({"metrics": {"pattern": "loss (\\S+)"}}, "metrics.pattern", "has no named group"),
         ({"metrics": {"pattern": "("}}, "metrics.pattern", "not a regular expression"),
         ({"early_stop": {"pruner": "asha", "unit": "epoch"}}, "early_stop.unit", "step: epoch"),
         ({"command": None, "train": "a:b", "step": "epoch"}, "step", "only a command"),
-        ({"command": None, "train": "a:b", "metrics": {"csv": "a"}}, "metrics", "of a command"),
+        (
+            {"command": None, "train": "a:b", "metrics": {"csv": "a"}},
+            "metrics",
+            "only a command's metrics",
+        ),
         (
             {"command": None, "train": "a:b", "resources": {"stop_grace": 3}},
             "resources.stop_grace",
@@ -174,7 +178,7 @@ def test_a_group_of_parameters_reaches_the_program_as_one_literal() -> None:
         "--o={'momentum': 0.9}",
         "--width=8",
     ]
-    with pytest.raises(ExperimentError, match="stands for nothing"):
+    with pytest.raises(ExperimentError, match="has no value"):
         experiment("./train {optimizer} {args}", search=search)
 
 

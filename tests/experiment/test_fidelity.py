@@ -57,16 +57,16 @@ def test_epochs_of_a_model_mean_early_stopping_and_those_of_a_function_a_paramet
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"fidelity": {}}, "fidelity", "only one setting"),
-        ({"fidelity": {"a": [1, 2], "b": [1, 2]}}, "fidelity", "only one setting"),
-        ({"fidelity": {"size": [2]}}, "fidelity.size", "less than a full one"),
-        ({"fidelity": {"size": [2, 1]}}, "fidelity.size", "less than a full one"),
+        ({"fidelity": {}}, "fidelity", "exactly one setting"),
+        ({"fidelity": {"a": [1, 2], "b": [1, 2]}}, "fidelity", "exactly one setting"),
+        ({"fidelity": {"size": [2]}}, "fidelity.size", "have to increase"),
+        ({"fidelity": {"size": [2, 1]}}, "fidelity.size", "have to increase"),
         ({"fidelity": {"size": [0, 1]}}, "fidelity.size.0", "greater than 0"),
-        ({"fidelity": {"x": [1, 2]}}, "search.x", "also searched"),
-        ({"sampler": "gp"}, "sampler.name", "learns nothing"),
-        ({"sampler": "grid"}, "sampler.name", "learns nothing"),
+        ({"fidelity": {"x": [1, 2]}}, "search.x", "is searched, but fidelity sets it"),
+        ({"sampler": "gp"}, "sampler.name", "cannot learn"),
+        ({"sampler": "grid"}, "sampler.name", "cannot learn"),
         ({"repeats": 2}, "repeats", "trained once"),
-        ({"early_stop": "asha"}, "early_stop.pruner", "at their ends"),
+        ({"early_stop": "asha"}, "early_stop.pruner", "cannot be combined"),
         (
             {"objectives": [{"metric": name, "goal": "minimize"} for name in ("loss", "size")]},
             "fidelity",
@@ -90,7 +90,7 @@ def test_what_cannot_work_is_refused_in_words(
         ({"fidelity": {"epochs": [1, 5, 9]}}, "two whole numbers"),
         (
             {"fidelity": {"epochs": [1, 5]}, "training": {"epochs": 5}},
-            "training.epochs, which is given too",
+            "training.epochs, which is also given",
         ),
         (
             {"fidelity": {"epochs": [1, 5]}, "early_stop": {"pruner": "asha", "grace": 1}},
@@ -99,7 +99,7 @@ def test_what_cannot_work_is_refused_in_words(
         ({"fidelity": {"samples": [0.1, 2.0]}}, "2.0 is not a value of training.samples"),
         (
             {"fidelity": {"samples": [0.1, 1.0]}, "federated": {"clients": 4}},
-            "train on all of their samples",
+            "train on all their samples",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def test_a_metric_of_the_users_own_declares_its_direction_on_itself(
 
 
 def test_a_wrong_direction_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(ExperimentError, match="'up' is not a direction of a metric"):
+    with pytest.raises(ExperimentError, match="'up' is not a goal of a metric"):
         wb.metric(goal="up")  # pyright: ignore[reportArgumentType]
     undeclared_as_up = functools.partial(undeclared)
     wrong = type("Wrong", (Highest,), {"goal": "highest"})
@@ -211,7 +211,7 @@ def test_an_experiment_declares_the_direction_of_what_a_function_reports() -> No
     without = Experiment(train="package:train", objectives=LOSS)
     assert without.replace(goals={}).hash() == without.hash()
     with pytest.raises(
-        ExperimentError, match="val_loss is an objective, which states its goal"
+        ExperimentError, match="val_loss is an objective and has its goal there"
     ) as caught:
         Experiment(train="package:train", objectives=LOSS, goals={"val_loss": "maximize"})
     assert "goals" in (caught.value.field or "")

@@ -83,7 +83,7 @@ search:
         "--batch_size=16",
         "--lr=0.1",
     ]
-    assert any("trainingService is left out" in note for note in notes)
+    assert any("trainingService is ignored" in note for note in notes)
     assert Experiment.from_yaml(found.to_yaml()) == found
 
 
@@ -194,7 +194,7 @@ def test_many_multiples_on_a_logarithmic_scale_are_thinned_with_a_note() -> None
     assert (values[0], values[-1]) == (1, 100000)
     assert all(value % 10 == 0 for value in values[1:])
     assert (
-        f"searchSpace.x: {len(values)} multiples of q, spaced on a logarithmic scale, stand for all"
+        f"searchSpace.x: only {len(values)} multiples of q are tried, spaced on a logarithmic scale"
         in notes
     )
     assert (

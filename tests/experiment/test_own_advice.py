@@ -33,13 +33,13 @@ def experiment(**fields: Any) -> Experiment:
     ("advise", "field", "problem"),
     [
         ({"batch": "size"}, "advise.batch", "size is not a searched parameter"),
-        ({"batch": "kind"}, "advise.batch", "depend on each other"),
-        ({"batch": "lr"}, "advise.batch", "other values than whole numbers"),
-        ({"batch": "rare"}, "advise.batch", "depend on each other"),
-        ({"batch": "batch", "lr": "kind"}, "advise.lr", "depend on each other"),
-        ({"batch": "batch", "lr": "batch"}, "advise.lr", "the batch already"),
+        ({"batch": "kind"}, "advise.batch", "has a condition"),
+        ({"batch": "lr"}, "advise.batch", "values that are not whole numbers"),
+        ({"batch": "rare"}, "advise.batch", "has a condition"),
+        ({"batch": "batch", "lr": "kind"}, "advise.lr", "has a condition"),
+        ({"batch": "batch", "lr": "batch"}, "advise.lr", "already the batch"),
         ({"batch": "batch", "speed": "time"}, "advise.unit", "the unit of time is not known"),
-        ({"batch": "batch", "unit": "s/step"}, "advise.speed", "a unit belongs to a metric"),
+        ({"batch": "batch", "unit": "s/step"}, "advise.speed", "missing, but unit is given"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(
@@ -51,12 +51,12 @@ def test_names_that_mean_nothing_are_refused(
 
 
 def test_a_number_of_workers_is_fixed_or_open() -> None:
-    with pytest.raises(ExperimentError, match=r"plan\.workers fixes it"):
+    with pytest.raises(ExperimentError, match=r"plan\.workers already fixes"):
         experiment(advise={"batch": "batch", "workers": True}, plan={"workers": 2})
 
 
 def test_a_model_needs_none() -> None:
-    with pytest.raises(ExperimentError, match="knows the batch and the rate of a model"):
+    with pytest.raises(ExperimentError, match="only a train function or a command needs it"):
         experiment(command=None, model="mlp", data="digits", advise={"batch": "batch"})
 
 

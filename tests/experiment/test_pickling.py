@@ -150,6 +150,6 @@ def test_a_function_that_cannot_be_sent_names_itself_and_the_variable(tmp_path: 
     ]
     assert len(refused) == len(expected)
     for line, (name, words) in zip(refused, expected, strict=True):
-        assert line.startswith(f"train|{name} cannot be embedded")
+        assert line.startswith(f"train|{name} cannot be sent to other processes")
         assert words in line
     assert last == "fine"

@@ -153,14 +153,17 @@ def test_a_logarithmic_range_is_sampled_evenly_in_its_logarithm() -> None:
         ({"optimizer": "sgd"}, "momentum: missing"),
         (
             {"optimizer": "adamw", "momentum": 0.9},
-            "momentum: does not exist unless optimizer is sgd",
+            "momentum: it exists only if optimizer is sgd",
         ),
-        ({"optimizer": "adam"}, "optimizer: 'adam' is outside; allowed: 'sgd', 'adamw'"),
+        (
+            {"optimizer": "adam"},
+            "optimizer: 'adam' is not an allowed value; allowed: 'sgd', 'adamw'",
+        ),
         (
             {"optimizer": "sgd", "momentum": 0.99},
-            "momentum: 0.99 is outside; allowed: numbers from 0.8 to 0.95",
+            "momentum: 0.99 is not an allowed value; allowed: numbers from 0.8 to 0.95",
         ),
-        ({"optimizer": "sgd", "momentum": True}, "momentum: True is outside"),
+        ({"optimizer": "sgd", "momentum": True}, "momentum: True is not an allowed value"),
         (
             {"optimiser": "sgd"},
             "optimiser: this parameter is not searched; allowed: optimizer, momentum",

@@ -208,7 +208,7 @@ def test_a_form_writes_the_mean_as_text() -> None:
         (own_experiment("last"), "the last evaluation, whose checkpoint is exported"),
         (
             own_experiment({"mean_last": 2}),
-            "the mean of the last 2 evaluations; the last checkpoint is exported",
+            "the mean of the last 2 evaluations (the last checkpoint is exported)",
         ),
     ],
 )
@@ -222,5 +222,5 @@ def test_what_differs_from_the_value_at_the_end_is_described_where_tables_show_i
     while_it_runs = "the best report; while it runs, its last report"
     assert describe_shown_values(best.replace(early_stop="none")) == while_it_runs
     assert describe_shown_values(best.replace(early_stop="asha")) == (
-        f"{while_it_runs}; early_stop compares single reports, which the reasons of pruning name"
+        f"{while_it_runs}; the reason of a pruned trial shows the single report that was compared"
     )

@@ -263,7 +263,7 @@ def test_brackets_counted_from_the_end_begin_at_the_same_step() -> None:
     [
         ({"min_iter": 5, "s": 2}, 5, "early_terminate.s has no effect"),
         ({"min_iter": 5, "max_iter": 27, "s": 2}, 3, "early_terminate.min_iter has no effect"),
-        ({"max_iter": 100, "s": 2}, 11, "rungs are 11, 33, ..."),
+        ({"max_iter": 100, "s": 2}, 11, "the rungs are 11, 33, ..."),
         ({"min_iter": 5}, 5, ""),
     ],
 )

@@ -39,7 +39,7 @@ def test_few_lines_that_mean_billions_are_refused_before_they_are_built(text: st
         ),
         ('x:\n  lr: 1\n  "lr": 2', "the key lr is in line 2 and again in line 3"),
         ("a: &a {k: 1}\nb: {<<: *a, <<: *a}", "the key << is in line 2"),
-        ("a: &a [*a]", "the value that begins in line 1 contains itself"),
+        ("a: &a [*a]", "the value that starts in line 1 contains itself"),
         ("a:\n\tb: 1", "Indent with spaces"),
     ],
 )

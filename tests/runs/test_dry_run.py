@@ -64,9 +64,7 @@ def test_a_dry_run_notes_what_check_notes(store: Store) -> None:
     short = {"sampler": {"name": "pbt", "options": {"population": 4, "every": 2}}}
     sharing = {"resources": {"concurrency": 1, "per_gpu": 2}}
     told = forecast_run(Experiment(**FIELDS | short), store=store)
-    assert told["notes"][0].startswith(
-        "budget.trials: 6 trials cannot train the population to its end"
-    )
+    assert told["notes"][0].startswith("budget.trials: the population needs")
     if not likely_cluster().num_gpus:
         notes = forecast_run(Experiment(**FIELDS | sharing), store=store)["notes"]
         assert notes[0].startswith(

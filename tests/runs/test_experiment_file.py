@@ -93,7 +93,7 @@ def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:
             r"^objectives\.3: '3' is not an index of the list; allowed: .* 0 to 0",
         ),
         ({"seed.deeper": 1}, r"^seed: "),
-        ({"training..epochs": 1}, r"^training\.\.epochs: not the name of a setting"),
+        ({"training..epochs": 1}, r"^training\.\.epochs: this is not the path of a setting"),
         ({"budget.time": "soon"}, r"^budget\.time: 'soon' is not a duration"),
     ],
 )

@@ -121,7 +121,7 @@ def test_a_budget_in_money_is_changed_and_extended_and_ends_the_run(
     sweep.drive().wait_for(TrialReported)
     assert run.set(money="4.50 EUR") == "at most 4.50 EUR"
     assert run.extend(money=1.5) == "at most 6.00 EUR"
-    with pytest.raises(ExperimentError, match="another currency"):
+    with pytest.raises(ExperimentError, match="not in the currency of the price"):
         run.extend(money="1 USD")
     run.set(money=0.001)
     sweep.wait("complete")

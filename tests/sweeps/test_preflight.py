@@ -267,11 +267,11 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({**TRAINED, "training": {"epochs": 5}}, "training.epochs", "decides this itself"),
     ({**TRAINED, "plan": {"precision": "bf16"}}, "plan.precision", "decides this itself"),
     ({**TRAINED, "metrics": ["accuracy"]}, "metrics", "reports its own"),
-    ({"early_stop": {"pruner": "asha", "patience": 3}}, "early_stop.patience", "choose patience"),
+    ({"early_stop": {"pruner": "asha", "patience": 3}}, "early_stop.patience", "does not use it"),
     (
         {"early_stop": {"percentile": 50}},
         "early_stop.percentile",
-        "the pruner none does not read it",
+        "the pruner none does not use it",
     ),
     ({"training": {"momentum": 0.5}}, "training.momentum", "only the optimizer sgd"),
     (

@@ -96,9 +96,7 @@ def test_a_run_notes_too_few_trials_for_its_population_and_gpus_that_are_not_the
         "training": {"epochs": 4},
     }
     [note] = notes_of(store, "digits", search=space, budget={"trials": 5}, **short)
-    assert note.startswith(
-        "budget.trials: 5 trials cannot train the population to its end, which takes 8"
-    )
+    assert note.startswith("budget.trials: the population needs 8 trials")
     sharing = experiment_on("digits", search=space, resources={"per_gpu": 2})
     [note] = notes_of_limits(sharing, 0)
     assert note.startswith("resources.per_gpu: it has no effect, because there is no GPU here")
@@ -111,8 +109,8 @@ def test_a_run_whose_trials_would_be_the_same_one_notes_that_one_runs(store: Sto
     [note] = notes_of(store, "digits", budget={"trials": 5})
     assert (
         note
-        == "budget.trials: nothing is searched, so 5 trials would be the same one: only one runs;"
-        " name parameters in search, or set repeats: 5 to train it with that many seeds"
+        == "budget.trials: nothing is searched, so only one of the 5 trials runs. Add parameters"
+        " to search, or set repeats: 5 to train with 5 seeds"
     )
     assert notes_of(store, "digits", budget={"trials": 5}, has_trial=True) == []
     assert notes_of(store, "digits", budget={"trials": 1}, repeats=5) == []

@@ -384,7 +384,7 @@ def test_bytes_to_the_target_are_those_of_the_rounds_to_it(tmp_path: Path) -> No
     first, second = values(events)
     assert (first["rounds_to_target"], first["clients_answered"]) == (3.0, 4.0)
     assert first["bytes_to_target"] == second["bytes_to_target"] == 3 * first["bytes_per_client"]
-    with pytest.raises(ExperimentError, match="bytes_to_target needs one"):
+    with pytest.raises(ExperimentError, match="bytes_to_target needs a target"):
         experiment({}, objectives=[{"metric": "bytes_to_target", "goal": "minimize"}])
 
 

@@ -1,8 +1,8 @@
-"""The experiment: what to tune, as one frozen object, one YAML file, one content hash.
+"""The experiment: what to tune, as one frozen object, one YAML file and one content hash.
 
-It states what the user wants and checks that it is consistent: names, ranges, conditions, parts
-that exclude each other. Whether models, datasets and hardware can satisfy it is checked where a run
-starts. Every refusal names the dotted field, what was allowed, and the next step.
+An experiment says what the user wants. This package checks names, ranges, conditions, and settings
+that exclude each other. The start of a run checks whether models, datasets and hardware fit. Every
+error says which dotted field is wrong, what is allowed, and what to do next.
 """
 
 from workbench.experiment.components import Component

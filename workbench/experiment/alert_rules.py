@@ -1,8 +1,8 @@
-"""Rules that watch a run: what each detects, and who is notified.
+"""The rules of alerts: what each rule detects, and who is notified.
 
-They are set in an experiment, for its runs, or in a user's settings, for all runs; those about
-served models in the settings only. When a rule fires, and how sinks are notified, is left to
-`workbench.store.alerts`.
+You write rules in an experiment, for its runs, or in your settings, for all runs. Rules about
+served models are only possible in the settings. `workbench.store.alerts` decides when a rule fires,
+and notifies the sinks.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 class _Rule(Section):
     to: tuple[str, ...] | None = Field(
         default=None,
-        description="Names of the sinks that are notified; by default, all sinks of the settings.",
+        description="Names of the sinks to notify. By default all sinks in the settings.",
     )
     at_most: PositiveInt = Field(
         default=20,
         description=(
-            "Maximum number of alerts of this rule per run or server; the last one states that."
+            "Send at most this many alerts of this rule per run or server. The last one says so."
         ),
     )
 
@@ -49,24 +49,24 @@ class TargetReached(_Rule):
 
 
 class RunEnded(_Rule):
-    """The run has ended, or its driver was gone and another one took over (lost)."""
+    """The run has ended, or its driver disappeared and another one took over (lost)."""
 
     on: Literal["run_ended"]
     states: tuple[Literal["complete", "stopped", "failed", "lost"], ...] = Field(
         default=("complete", "stopped", "failed", "lost"),
         min_length=1,
-        description="Which ends raise an alert.",
+        description="The states that raise an alert.",
     )
 
 
 class Diverged(_Rule):
-    """An objective of a trial became NaN or infinite; reported once per trial."""
+    """An objective of a trial became NaN or infinite. Reported once per trial."""
 
     on: Literal["diverged"]
 
 
 class NoProgress(_Rule):
-    """No trial began, reported, saved a checkpoint or ended for a while."""
+    """For a while, no trial started, reported, saved a checkpoint or ended."""
 
     on: Literal["no_progress"]
     within: Seconds = Field(
@@ -75,20 +75,20 @@ class NoProgress(_Rule):
 
 
 class QueueWaiting(_Rule):
-    """Trials wait for workers, and none has any."""
+    """All trials wait for workers."""
 
     on: Literal["queue"]
     waiting: Seconds = Field(default=600.0, description="How long trials wait before the alert.")
 
 
 class GpuLost(_Rule):
-    """A GPU has dropped off its node; reported once until it is back."""
+    """A GPU has disappeared from its node. Reported once until it is back."""
 
     on: Literal["gpu_lost"]
 
 
 class Temperature(_Rule):
-    """A GPU is hot; reported once until it is 5 °C below the limit again."""
+    """A GPU is hot. Reported once until it is 5 °C below the limit again."""
 
     on: Literal["temperature"]
     above: float = Field(
@@ -109,28 +109,25 @@ class DiskFull(_Rule):
 
 
 class LogLine(_Rule):
-    """A worker printed a line that matches a pattern; reported once per attempt of a trial."""
+    """A worker printed a line that matches a pattern. Reported once per attempt of a trial."""
 
     on: Literal["log"]
     pattern: Annotated[str, AfterValidator(lambda given: check_pattern(given))] = Field(
         min_length=1,
-        description="A regular expression; the first 1,000 characters of a line are searched.",
+        description="A regular expression. Only the first 1,000 characters of a line are searched.",
     )
     action: Literal["notify", "retry", "stop", "exclude_node"] = Field(
         default="notify",
         description=(
-            "Additional action: retry continues from the last checkpoint, as often as"
-            " resources.max_retries allows; stop ends the trial; exclude_node continues elsewhere,"
-            " and nothing of the run is placed on that node again."
+            "What to do besides notifying. retry continues from the last checkpoint, as often as "
+            "resources.max_retries allows. stop ends the trial. exclude_node continues on another "
+            "node, and the run never uses that node again."
         ),
     )
 
 
 class Drift(_Rule):
-    """The data or the answers of a served model have drifted.
-
-    Reported once until that has passed.
-    """
+    """The data or the answers of a served model have drifted. Reported once until it is over."""
 
     on: Literal["drift"]
 
@@ -148,7 +145,7 @@ AlertRule = Annotated[
     Field(discriminator="on"),
 ]
 SettingsRule = Annotated[AlertRule | Drift, Field(discriminator="on")]
-"""A rule in a user's settings: about their runs, or about the models that they serve."""
+"""A rule in a user's settings, about their runs or about the models that they serve."""
 RULES: dict[str, type[Section]] = {
     "target_reached": TargetReached,
     "run_ended": RunEnded,
@@ -165,12 +162,11 @@ SETTINGS_KINDS = KINDS | {"drift"}
 
 
 def check_pattern(pattern: str) -> str:
-    """Refuse a pattern that is invalid, or that could keep a worker busy for very long on some
-    lines.
+    """Check that a pattern is valid and fast on every line.
 
-    Python's expressions cannot be interrupted: what repeats within a repetition may try every way
-    of dividing a line, so a repetition must be of single characters, or of something that does not
-    vary.
+    Python cannot interrupt a regular expression, so a slow pattern would block a worker. A
+    repetition within a repetition may try every way to divide a line. So a repetition may contain
+    only single characters, or parts that do not vary.
 
     Args:
         pattern: A regular expression.
@@ -179,24 +175,27 @@ def check_pattern(pattern: str) -> str:
         The pattern.
 
     Raises:
-        ExperimentError: If it is refused.
+        ExperimentError: If it is invalid or could be slow.
     """
     if len(pattern) > _MAX_PATTERN_CHARS:
         raise ExperimentError(
-            f"the pattern has {len(pattern)} characters", allowed=f"at most {_MAX_PATTERN_CHARS}"
+            f"the pattern has {len(pattern)} characters",
+            allowed=f"at most {_MAX_PATTERN_CHARS} characters",
+            next_step="Shorten it.",
         )
     try:
         re.compile(pattern)
-        parsed: Any = importlib.import_module(
+        # Python 3.11 moved its parser of regular expressions.
+        parser: Any = importlib.import_module(
             "sre_parse" if sys.version_info < (3, 11) else "re._parser"
         )
-        parts = parsed.parse(pattern)
+        parts = parser.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
     varying, endless = _count(parts)
     if varying > _MAX_VARYING or endless > _MAX_ENDLESS:
         raise ExperimentError(
-            "it could take very long on some lines",
+            "the pattern could take very long on some lines",
             allowed=(
                 f"at most {_MAX_VARYING} variable parts, {_MAX_ENDLESS} of them unbounded, such"
                 " as .*"
@@ -207,8 +206,17 @@ def check_pattern(pattern: str) -> str:
 
 
 def _count(parts: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
-    """Return how many parts of an expression vary in what they take, and how many of them without
-    end.
+    """Return how many parts of an expression vary, and how many of these are unbounded.
+
+    A part varies if it can match different numbers of characters. The time on the worst line grows
+    like the length of the line to the power of the number of unbounded parts.
+
+    Args:
+        parts: The expression as Python's parser returns it.
+
+    Raises:
+        ExperimentError: If the expression has a nested repetition, or something that cannot be
+            judged.
     """
     varying = endless = 0
     for operation, argument in parts:
@@ -223,19 +231,23 @@ def _count(parts: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
                     allowed="repetitions of single characters, such as .* or [0-9]+",
                     next_step="Simplify the pattern.",
                 )
-            inner = (0, 0) if most > 1 else _count(body)
-            varying += inner[0] + (least != most)
-            endless += inner[1] + (least != most and most > _ENDLESS)
+            inner_varying = inner_endless = 0
+            if most <= 1:
+                inner_varying, inner_endless = _count(body)
+            varying += inner_varying + (least != most)
+            endless += inner_endless + (least != most and most > _ENDLESS)
             continue
-        inside = _inside(kind, argument)
-        found = [_count(part) for part in inside]
-        varying += sum(each[0] for each in found) + (len(inside) if len(inside) > 1 else 0)
-        endless += sum(each[1] for each in found)
+        inner_parts = _inside(kind, argument)
+        if len(inner_parts) > 1:  # each alternative is a way to match
+            varying += len(inner_parts)
+        for inner_varying, inner_endless in map(_count, inner_parts):
+            varying += inner_varying
+            endless += inner_endless
     return varying, endless
 
 
 def _inside(kind: str, argument: Any) -> list[Any]:
-    """Return the expressions within one that is no single character."""
+    """Return the expressions within a group, an assertion or alternatives."""
     match kind:
         case "SUBPATTERN":
             return [argument[-1]]
@@ -247,7 +259,7 @@ def _inside(kind: str, argument: Any) -> list[Any]:
             return list(argument[1])
         case _:
             raise ExperimentError(
-                "it contains a backreference or a condition",
+                "the pattern contains a backreference or a condition",
                 allowed="characters, repetitions, groups and alternatives",
                 next_step="Simplify the pattern.",
             )

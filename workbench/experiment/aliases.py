@@ -1,6 +1,7 @@
-"""Aliases of settings from other tools, resolved to the names used here.
+"""Aliases: what other tools call our settings.
 
-Only common names are known; a setting given under both names is refused, never guessed.
+Only common names are known. A setting that is given under both names is an error, because we would
+have to guess which one counts.
 """
 
 from __future__ import annotations
@@ -25,82 +26,108 @@ ALIASES: dict[str, tuple[str, str]] = {
 _IN_PLAN = {
     short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names
 }
-"""Short names, which are no aliases outside of the section `plan`."""
+"""Short names, which are aliases only in the section `plan`."""
 WrittenError = TypeVar("WrittenError", bound=WorkbenchError)
+_PLACES_OF_ALIASES = (None, "training", "plan")
+"""The sections in which an alias may be written. None: outside of all sections."""
 _PRUNER = "curves"
-"""What stops a model early where its epochs are the fidelity."""
+"""The pruner that stops a model early if its epochs are the fidelity."""
 _LOADER_WORKERS = "num_workers"
-"""In torch the processes that load data; Ray calls the processes that train by the same name."""
+"""In torch, processes that load data. Ray uses the same name for processes that train."""
 
 
 def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an experiment with every alias moved to its section and name.
 
-    Parameters that a `train` function or a command reads keep the names that these know.
+    A `train` function or a command keeps its own names for its parameters.
 
     Args:
         fields: The fields of an experiment as the user wrote them.
 
     Raises:
-        ExperimentError: If an alias and its name are both given, or a name means different things
-            elsewhere.
+        ExperimentError: If an alias and its name are both given, or if the alias is ambiguous.
     """
     resolved = dict(fields)
     search = resolved.get("search")
     trains_model = resolved.get("train") is None and resolved.get("command") is None
-    for place in (None, "training", *(("search",) if trains_model else ())):
-        _refuse_loader_workers(resolved, place)
-    if trains_model and isinstance(search, Mapping):
-        resolved["search"] = {
-            _searched_name(name, search): _rename_parents(domain, search)
-            for name, domain in search.items()
-        }
-    for place in (None, "training", "plan"):
-        section = resolved if place is None else resolved.get(place)
-        if isinstance(section, Mapping):
-            known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
-            for alias in [name for name in section if name in known]:
-                _move(resolved, place, alias, *known[alias])
+    _refuse_loader_workers(resolved, None)
+    _refuse_loader_workers(resolved, "training")
+    if trains_model:
+        _refuse_loader_workers(resolved, "search")
+        if isinstance(search, Mapping):
+            resolved["search"] = {
+                _searched_name(name, search): _rename_parents(domain, search)
+                for name, domain in search.items()
+            }
+    for place in _PLACES_OF_ALIASES:
+        known = _aliases_in(place)
+        for alias in [name for name in _section_of(resolved, place) if name in known]:
+            _move(resolved, place, alias, *known[alias])
     fidelity = resolved.get("fidelity")
     if trains_model and isinstance(fidelity, Mapping):
         resolved["fidelity"] = {
             _searched_name(name, fidelity): levels for name, levels in fidelity.items()
         }
     makes_own_steps = resolved.get("command") is None and resolved.get("data") is not None
+    # Last, because it looks for training.epochs, which the user may have written as an alias.
     return _resolve_fidelity(resolved, trains_model=trains_model or makes_own_steps)
 
 
 def written_names(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return the keys that `resolve_aliases` moves, by the dotted path at which it puts their
-    values.
+    """Return the keys that `resolve_aliases` moves, by the dotted path to which it moves them.
 
     Args:
         fields: The fields of an experiment as the user wrote them.
     """
-    found: dict[str, str] = {}
-    for place in (None, "training", "plan"):
-        section = fields if place is None else fields.get(place)
-        known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
-        for alias in (
-            [name for name in section if name in known] if isinstance(section, Mapping) else []
-        ):
-            found[".".join(known[alias])] = alias if place is None else f"{place}.{alias}"
-    searched = search if isinstance(search := fields.get("search"), Mapping) else {}
+    written: dict[str, str] = {}
+    for place in _PLACES_OF_ALIASES:
+        known = _aliases_in(place)
+        for alias in _section_of(fields, place):
+            if alias in known:
+                written[".".join(known[alias])] = _dotted(place, alias)
+    searched = _section_of(fields, "search")
     for name in searched:
-        if name in ALIASES and ALIASES[name][1] not in searched:
-            found[f"search.{ALIASES[name][1]}"] = f"search.{name}"
-    for name in fidelity if isinstance(fidelity := fields.get("fidelity"), Mapping) else ():
-        ours = ALIASES[name][1] if name in ALIASES else name
-        if not {name, ours} & set(searched):
-            found[f"search.{ours}"] = f"fidelity.{name}"
-    return found
+        if _our_name(name) not in searched:
+            written[f"search.{_our_name(name)}"] = f"search.{name}"
+    for name in _section_of(fields, "fidelity"):
+        if not {name, _our_name(name)} & set(searched):
+            written[f"search.{_our_name(name)}"] = f"fidelity.{name}"
+    return written
+
+
+def _section_of(fields: Mapping[str, Any], place: str | None) -> Mapping[str, Any]:
+    """Return a section, or all fields for None. Empty for anything that is not a mapping."""
+    section: Any = fields
+    if place is not None:
+        section = fields.get(place)
+    if isinstance(section, Mapping):
+        return section
+    return {}
+
+
+def _aliases_in(place: str | None) -> Mapping[str, tuple[str, str]]:
+    if place == "plan":
+        return ALIASES | _IN_PLAN
+    return ALIASES
+
+
+def _our_name(name: str) -> str:
+    if name in ALIASES:
+        return ALIASES[name][1]
+    return name
+
+
+def _dotted(place: str | None, name: str) -> str:
+    if place is None:
+        return name
+    return f"{place}.{name}"
 
 
 def as_written(error: WrittenError, names: Mapping[str, str]) -> WrittenError:
-    """Return an error about the key that the user wrote.
+    """Return the same error about the key that the user wrote.
 
     Args:
-        error: An error about the path at which the value was put.
+        error: An error about the path to which the value was moved.
         names: What `written_names` returned.
     """
     for path, name in names.items():
@@ -110,9 +137,10 @@ def as_written(error: WrittenError, names: Mapping[str, str]) -> WrittenError:
 
 
 def _resolve_fidelity(fields: Mapping[str, Any], *, trains_model: bool) -> dict[str, Any]:
-    """Return fields in which full trainings have the last value of the fidelity.
+    """Return fields in which the fidelity is expressed by other settings.
 
-    Epochs of a model are what `early_stop` counts, and mean just that.
+    Epochs of a model become settings of `early_stop`, which counts epochs. Any other parameter gets
+    the last level as its value, for full trainings.
     """
     resolved, written = dict(fields), fields.get("fidelity")
     if not isinstance(written, Mapping) or len(written) != 1:
@@ -133,19 +161,17 @@ def _resolve_fidelity(fields: Mapping[str, Any], *, trains_model: bool) -> dict[
 
 
 def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]:
-    """Return the settings by which a model trains for the most epochs, and may stop after the
-    fewest.
-    """
-    numbers = values if isinstance(values, list | tuple) and len(values) == 2 else (0, 0)
-    if not all(isinstance(each, int) for each in numbers) or not 0 < numbers[0] < numbers[1]:
+    """Return settings that train for the most epochs, and allow an early stop after the fewest."""
+    if not _are_levels_of_epochs(values):
         raise ExperimentError(
-            "a model is stopped at any epoch from the first of two to the second",
+            "a model needs the fewest and the most epochs of a training",
             field="fidelity.epochs",
             allowed="two whole numbers, the smaller one first, such as [1, 50]",
         )
-    least, most = numbers
+    fewest, most = values
     training, stop = fields.get("training") or {}, fields.get("early_stop") or {}
-    stop = {"pruner": stop} if isinstance(stop, str) else stop
+    if isinstance(stop, str):
+        stop = {"pruner": stop}
     for section, name, written in (("training", "epochs", training), ("early_stop", "grace", stop)):
         if isinstance(written, Mapping) and name in written:
             raise _given_twice("fidelity.epochs", f"{section}.{name}")
@@ -153,15 +179,22 @@ def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]
         raise _given_twice("fidelity.epochs", "search.epochs")
     return {
         "training": {**training, "epochs": most},
-        "early_stop": {"pruner": _PRUNER, **stop, "grace": least},
+        "early_stop": {"pruner": _PRUNER, **stop, "grace": fewest},
     }
 
 
+def _are_levels_of_epochs(values: Any) -> bool:
+    if not isinstance(values, list | tuple) or len(values) != 2:
+        return False
+    fewest, most = values
+    return isinstance(fewest, int) and isinstance(most, int) and 0 < fewest < most
+
+
 def resolve_parameters(given: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return what is given by parameter with aliases of those that are searched replaced.
+    """Return values by parameter, with aliases of searched parameters resolved.
 
     Args:
-        given: Values or domains by name.
+        given: Values or domains by name. A name may be an alias.
         known: The names of the searched parameters.
 
     Raises:
@@ -169,25 +202,21 @@ def resolve_parameters(given: Mapping[str, Any], known: Collection[str]) -> dict
     """
     resolved: dict[str, Any] = {}
     for name, value in given.items():
-        target = ALIASES[name][1] if name not in known and name in ALIASES else name
-        if target not in known:
-            target = name
-        elif target != name and target in given:
-            raise _given_twice(name, target)
+        target = name
+        if name not in known and _our_name(name) in known:
+            target = _our_name(name)
+            if target in given:
+                raise _given_twice(name, target)
         resolved[target] = value
     return resolved
 
 
 def _refuse_loader_workers(fields: Mapping[str, Any], place: str | None) -> None:
-    section = fields if place is None else fields.get(place)
-    given = section if isinstance(section, Mapping) else {}
-    if _LOADER_WORKERS in given:
+    if _LOADER_WORKERS in _section_of(fields, place):
         raise ExperimentError(
-            "means processes that load data in some libraries, and processes that train in others",
-            field=_LOADER_WORKERS if place is None else f"{place}.{_LOADER_WORKERS}",
-            next_step=(
-                "Write plan.loaders for those that load data, or plan.workers for those that train."
-            ),
+            "some libraries mean processes that load data by this, others processes that train",
+            field=_dotted(place, _LOADER_WORKERS),
+            next_step="Write plan.loaders to load data, or plan.workers to train.",
         )
 
 
@@ -201,16 +230,15 @@ def _searched_name(name: str, search: Mapping[str, Any]) -> str:
 
 
 def _rename_parents(domain: Any, search: Mapping[str, Any]) -> Any:
-    when = domain.get("when") if isinstance(domain, Mapping) else None
-    if not isinstance(when, Mapping):
+    if not isinstance(domain, Mapping) or not isinstance(domain.get("when"), Mapping):
         return domain
-    return {
-        **domain,
-        "when": {
-            _searched_name(name, search) if name in search else name: value
-            for name, value in when.items()
-        },
-    }
+    when: dict[str, Any] = {}
+    for parent, wanted in domain["when"].items():
+        name = parent
+        if parent in search:
+            name = _searched_name(parent, search)
+        when[name] = wanted
+    return {**domain, "when": when}
 
 
 def _move(resolved: dict[str, Any], place: str | None, alias: str, section: str, name: str) -> None:
@@ -223,13 +251,13 @@ def _move(resolved: dict[str, Any], place: str | None, alias: str, section: str,
         resolved[place] = remaining
     target = dict(resolved.get(section) or {})
     if name in target:
-        raise _given_twice(f"{place}.{alias}" if place else alias, f"{section}.{name}")
+        raise _given_twice(_dotted(place, alias), f"{section}.{name}")
     resolved[section] = target | {name: value}
 
 
 def _given_twice(alias: str, name: str) -> ExperimentError:
     return ExperimentError(
-        f"means the same as {name}, which is given too",
+        f"it means the same as {name}, which is also given",
         field=alias,
         next_step="Remove one of the two.",
     )

@@ -1,4 +1,4 @@
-"""What distinguishes the experiments that AutoML writes from those of users."""
+"""The marks of experiments that AutoML writes: how to recognise them, and how to show them."""
 
 from __future__ import annotations
 
@@ -8,34 +8,30 @@ if TYPE_CHECKING:
     from workbench.experiment.experiment import Experiment
 
 HELD_OUT = "held_out"
-"""The option of the data that names the test part; only AutoML runs have it."""
+"""The option of the data with the test part. Only AutoML runs have it."""
 STANDARDISES_TARGET = "standardises_target"
-"""The option of the data of a regression.
-
-Its loss is that of a target of mean 0 and deviation 1.
-"""
+"""The option of the data of a regression whose loss uses a target of mean 0 and deviation 1."""
 STANDARDISED = " (standardised)"
-"""What stands behind the name of a loss that is computed from a standardised target."""
+"""The suffix for the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
-"""What AutoML calls the errors that trials report."""
+"""AutoML's names for the errors that trials report."""
 
 # Part of the time of a run in which its model is chosen and tested, and the limits of that in
 # seconds.
 _CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
 
 MIN_TRIAL_TIME_S = 8.0
-"""However long the start takes, this much is left for trials.
+"""Trials get at least this much time, however long the start takes.
 
-Enough for the first models on small data.
+It is enough for the first models on small data.
 """
 
 
 def concluding_s(experiment: Experiment) -> float:
-    """Return how much of the time budget of a run is kept to choose and test its model, in seconds.
+    """Return the part of a run's time budget that is kept to choose and test its model, in seconds.
 
     Args:
-        experiment: Its experiment, with the limits that are in force; nothing is kept unless AutoML
-            wrote it.
+        experiment: The experiment with its current limits. The result is 0 unless AutoML wrote it.
     """
     if experiment.budget.time is None or not is_automl(experiment):
         return 0.0
@@ -44,13 +40,13 @@ def concluding_s(experiment: Experiment) -> float:
 
 
 def standardises_target(experiment: Experiment) -> bool:
-    """Return whether the loss of trials is that of a standardised target, which has no unit."""
+    """Return whether the loss of trials uses a standardised target, and so has no unit."""
     data = experiment.data
     return data is not None and is_automl(experiment) and STANDARDISES_TARGET in data.options
 
 
 def shown_metric(experiment: Experiment, metric: str) -> str:
-    """Return what a metric is called where it is shown.
+    """Return the name of a metric for people.
 
     Args:
         experiment: The experiment of the run.

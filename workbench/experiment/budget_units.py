@@ -1,6 +1,6 @@
 """Energies, sums and prices as people write them: `2kWh`, `20 EUR`, `2.50 EUR/h`, `1.80 USD/GPU-h`.
 
-What a run costs follows from its price and is left to `history`.
+`store.history` computes what a run costs.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ def parse_energy_wh(given: str | float | None) -> float | None:
 
 
 def format_energy(wh: float) -> str:
-    """Write an energy in watt-hours, or from a thousand on in kilowatt-hours.
-
-    `12.5 Wh`, `2 kWh`.
-    """
-    return f"{format_number(wh)} Wh" if wh < 1000.0 else f"{format_number(wh / 1000.0)} kWh"
+    """Write an energy in watt-hours or kilowatt-hours: `12.5 Wh`, `2 kWh`."""
+    if wh < 1000.0:
+        return f"{format_number(wh)} Wh"
+    return f"{format_number(wh / 1000.0)} kWh"
 
 
 _SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP"}
@@ -48,13 +47,12 @@ _PRICE = re.compile(rf"{_SUM.pattern}\s*/\s*(?P<gpu>GPU-)?h", re.IGNORECASE)
 
 
 class Price(NamedTuple):
-    """What time costs.
+    """The price of hardware for an hour.
 
     Attributes:
-        amount: For an hour.
-        currency: Such as `EUR`.
-        is_per_gpu: Whether for each GPU that trials hold, instead of for the run while it is
-            active.
+        amount: The sum for an hour.
+        currency: The currency, such as `EUR`.
+        is_per_gpu: Whether the price is for each GPU that trials hold, not for the active run.
     """
 
     amount: float
@@ -62,7 +60,10 @@ class Price(NamedTuple):
     is_per_gpu: bool
 
     def __str__(self) -> str:
-        return f"{self.amount:.17g} {self.currency}/{'GPU-h' if self.is_per_gpu else 'h'}"
+        unit = "h"
+        if self.is_per_gpu:
+            unit = "GPU-h"
+        return f"{self.amount:.17g} {self.currency}/{unit}"
 
 
 def parse_price(text: str) -> Price:
@@ -72,46 +73,49 @@ def parse_price(text: str) -> Price:
         text: A sum with its currency, for an hour of the run or of each GPU.
 
     Raises:
-        ExperimentError: If the text is no price.
+        ExperimentError: If the text is not a price.
 
     Example:
         >>> str(parse_price("$1.80/GPU-h"))
         '1.8 USD/GPU-h'
     """
-    found = _PRICE.fullmatch(text.strip())
-    currency = None if found is None else _currency(found)
-    if found is None or currency is None or not float(found["amount"]) > 0.0:
-        raise ExperimentError(
-            f"{text!r} is not a price", allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h"
-        )
-    return Price(float(found["amount"]), currency, found["gpu"] is not None)
+    match = _PRICE.fullmatch(text.strip())
+    if match is not None:
+        amount, currency = float(match["amount"]), _currency(match)
+        if amount > 0.0 and currency is not None:
+            return Price(amount, currency, is_per_gpu=match["gpu"] is not None)
+    raise ExperimentError(
+        f"{text!r} is not a price", allowed="such as 2.50 EUR/h, or 1.80 USD/GPU-h"
+    )
 
 
 def price_text(given: Any) -> Any:
-    """Return a price in the form in which it is stored; None is returned as it is.
+    """Return a price as it is stored. None stays None.
 
     Args:
-        given: A price, which may be a number written without a currency.
+        given: A price as text, or None.
 
     Raises:
-        ExperimentError: If it is no price.
+        ExperimentError: If it is not a price, such as a number without a currency.
     """
-    return None if given is None else str(parse_price(str(given)))
+    if given is None:
+        return None
+    return str(parse_price(str(given)))
 
 
 def parse_money(given: Any, price: str | None) -> Any:
     """Return a sum in the currency of a price.
 
     Args:
-        given: Text such as `20 EUR`, or `20` in the currency of the price; or a value of another
+        given: Text such as `20 EUR`, or `20` in the currency of the price, or a value of another
             type.
-        price: What time costs; None where that is not known, and any currency will do.
+        price: The price of the hardware. If it is None, the currency is not checked.
 
     Returns:
         The sum, or `given` itself if it is not text.
 
     Raises:
-        ExperimentError: If the text is no sum, or in another currency.
+        ExperimentError: If the text is not a sum, or is in another currency.
 
     Example:
         >>> parse_money("$20", "1.8 USD/GPU-h")
@@ -119,22 +123,18 @@ def parse_money(given: Any, price: str | None) -> Any:
     """
     if not isinstance(given, str):
         return given
-    found = _SUM.fullmatch(given.strip())
-    if found is None or (found["before"] and found["after"]):
+    match = _SUM.fullmatch(given.strip())
+    if match is None or (match["before"] and match["after"]):
         raise ExperimentError(
             f"{given!r} is not an amount of money", allowed="such as 20 EUR, $20, or a number"
         )
-    currency = _currency(found)
-    if (
-        price is not None
-        and currency is not None
-        and currency != (of_price := parse_price(price).currency)
-    ):
+    currency = _currency(match)
+    if price is not None and currency not in (None, parse_price(price).currency):
         raise ExperimentError(
-            f"{given!r} is in another currency than the price, {price}",
-            allowed=f"an amount in {of_price}",
+            f"{given!r} is not in the currency of the price, {price}",
+            allowed=f"an amount in {parse_price(price).currency}",
         )
-    return float(found["amount"])
+    return float(match["amount"])
 
 
 def describe_money(amount: float, price: str) -> str:
@@ -142,9 +142,11 @@ def describe_money(amount: float, price: str) -> str:
     return format_money(amount, parse_price(price).currency)
 
 
-def _currency(found: re.Match[str]) -> str | None:
-    """Return the currency of a sum; None where it names none, or two."""
-    if found["before"] and found["after"]:
+def _currency(match: re.Match[str]) -> str | None:
+    """Return the currency of a sum, or None if it has none or two."""
+    if match["before"] and match["after"]:
         return None
-    written = found["before"] or found["after"]
-    return None if written is None else _SYMBOLS.get(written, written.upper())
+    written = match["before"] or match["after"]
+    if written is None:
+        return None
+    return _SYMBOLS.get(written, written.upper())

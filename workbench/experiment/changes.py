@@ -1,9 +1,9 @@
-"""What may change while a run is under way: its budget, its concurrency and its search space.
+"""Changes during a run: of its budget, its concurrency and its search space.
 
-A change gives the experiment that is in force from then on and is checked like an experiment file.
-The run keeps the experiment that it was started with, and its hash. Changes of the space are kept
-by parameter, so that one that was frozen can be searched again. What becomes of the trials so far
-is left to the study.
+A change makes a new experiment, which is checked like an experiment file and used from then on. The
+run keeps its first experiment and that experiment's hash. Changes of the space are stored by
+parameter, so that you can search a frozen parameter again. The study decides which of the trials so
+far still count.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ Setting = Literal[
 ]
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
-"""Those in seconds."""
+"""The settings in seconds."""
 ENERGY = "budget.energy"
-"""The one in watt-hours."""
+"""The setting in watt-hours."""
 MONEY = "budget.money"
-"""The one in the currency of the price."""
+"""The setting in the currency of the price."""
 SEARCH = "search"
-"""The name of the changes among the settings of a run."""
+"""The key of changes of the space among the changed settings of a run."""
 _ENDS = {"low", "high"}
 
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
-    """Return the experiment with some settings changed that may change while it runs.
+    """Return the experiment with new values for settings that may change during a run.
 
-    A limit that is added leaves the others as they are, also the number of trials that an
-    experiment without any limit gets.
+    A new limit does not remove the others, not even the default number of trials that an experiment
+    without any limit gets.
 
     Args:
-        experiment: What has been in force.
-        settings: New values by dotted path, those of `CHANGEABLE`; durations such as `1h` are
-            understood.
+        experiment: The experiment that the run uses so far.
+        settings: New values by dotted path, from `CHANGEABLE`. A duration may be text such as `1h`.
 
     Raises:
         ExperimentError: If there is nothing to change, a setting cannot change, or its value is
@@ -61,13 +60,15 @@ def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
     if not settings:
         raise ExperimentError(
             "there is nothing to change",
-            next_step="Give at least one of --concurrency, --trials, --time, --gpu-time, --energy,"
-            " --money, --plateau and --search.",
+            next_step=(
+                "Give at least one of --concurrency, --trials, --time, --gpu-time, --energy,"
+                " --money, --plateau and --search."
+            ),
         )
     for path, value in settings.items():
         if path not in CHANGEABLE:
             raise ExperimentError(
-                "cannot change during a run", field=path, allowed=list(CHANGEABLE)
+                "it cannot change during a run", field=path, allowed=list(CHANGEABLE)
             )
         if value is None or isinstance(value, bool):
             raise ExperimentError(f"{value!r} is not a value", field=path, allowed="a number")
@@ -89,11 +90,16 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
     ]
     searched = after.search.root
     return limits + [
-        f"search.{name} {describe(domain)} ->"
-        f" {describe(searched[name]) if name in searched else 'none'}"
+        f"search.{name} {describe(domain)} -> {_describe_if_any(searched.get(name))}"
         for name, domain in before.search.root.items()
         if searched.get(name) != domain
     ]
+
+
+def _describe_if_any(domain: Domain | None) -> str:
+    if domain is None:
+        return "none"
+    return describe(domain)
 
 
 def _write(path: str, value: float | str | None, price: str | None) -> str:
@@ -103,16 +109,18 @@ def _write(path: str, value: float | str | None, price: str | None) -> str:
 
 
 def describe_amount(path: str, value: float | str, price: str | None) -> str:
-    """Write the value of a setting with its unit, money in the currency of the price."""
+    """Write the value of a setting with its unit. Money is in the currency of the price."""
     if path in DURATIONS:
         return format_duration(float(value))
     if path == MONEY and price is not None:
         return describe_money(float(value), price)
-    return format_energy(float(value)) if path == ENERGY else str(value)
+    if path == ENERGY:
+        return format_energy(float(value))
+    return str(value)
 
 
 def values_of(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that may change, by dotted path; None for a limit that there is not."""
+    """Return the values of `CHANGEABLE` by dotted path. None: there is no such limit."""
     return {
         "resources.concurrency": experiment.resources.concurrency,
         "budget.trials": experiment.max_configurations(),
@@ -127,22 +135,23 @@ def values_of(experiment: Experiment) -> dict[str, Any]:
 def merge_changes(
     experiment: Experiment, before: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return all changes of a space after further ones, as they are stored.
+    """Return all changes of a space, the new ones included, as they are stored.
 
     Args:
-        experiment: The experiment of the run, as it began.
+        experiment: The experiment with which the run started.
         before: The changes so far.
-        given: What a user requests, by parameter: a value, a range, or choices; of a range one end
-            suffices.
+        given: What the user requests, by parameter: a value, a range, or choices. One end of a
+            range is enough.
 
     Raises:
-        ExperimentError: If a parameter is unknown, the space would not be valid, or cannot change.
+        ExperimentError: If a parameter is unknown, if the space cannot change, or if the new space
+            would not be valid.
     """
     if experiment.sampler.kind.enumerates_grid or experiment.sampler.kind.keeps_notes:
         raise ExperimentError(
             f"the sampler {experiment.sampler.name} cannot continue in another space",
             field=SEARCH,
-            next_step="Start another run that learns from this one: --warm-start.",
+            next_step="Start a new run that learns from this one, with --warm-start.",
         )
     original = experiment.search.model_dump(mode="json")
     changes = dict(before)
@@ -152,14 +161,16 @@ def merge_changes(
             raise ExperimentError(
                 "this parameter is not searched", field=f"search.{name}", allowed=list(original)
             )
-        written, conditions = changes.get(name, original[name]), experiment.search.root[name].when
+        written = changes.get(name, original[name])
         if isinstance(wanted, Mapping) and wanted and wanted.keys() <= _ENDS:
-            has_ends = isinstance(written, Mapping) and "low" in written
-            wanted = {**(written if has_ends else original[name]), **wanted}
+            # The other end stays. A parameter that is frozen now gets the ends of its first range.
+            if not isinstance(written, Mapping) or "low" not in written:
+                written = original[name]
+            wanted = {**written, **wanted}
         elif not isinstance(wanted, Mapping):
             _check_frozen(name, wanted, [experiment.search.root[name], _domain(written)])
             wanted = {"value": wanted}
-        changes[name] = {**wanted, "when": conditions} if conditions else dict(wanted)
+        changes[name] = dict(_with_conditions(wanted, experiment.search.root[name].when))
     changed = with_changes(experiment, changes)
     for name in given:
         first, now = experiment.search.root[name], changed.search.root.get(name)
@@ -172,73 +183,88 @@ def merge_changes(
 def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """Return an experiment with a changed space.
 
-    Parameters whose condition cannot hold any more are left out.
+    Parameters that can no longer exist, because their parent was frozen or narrowed, are dropped.
 
     Args:
-        experiment: The experiment with the space that its run began with.
-        changes: All changes of it, by parameter.
+        experiment: The experiment with which the run started.
+        changes: All changes of its space, by parameter.
 
     Raises:
-        ExperimentError: If it is no valid experiment.
+        ExperimentError: If the result is not a valid experiment.
     """
     document = experiment.model_dump(mode="json")
     written = {**document.get(SEARCH, {}), **changes}
     kept: dict[str, Any] = {}
+    # Parents come before their children, so a parent that is not in `kept` was dropped.
     for name in experiment.search.order():
-        conditions = {
-            parent: _possible(kept[parent], wanted) if parent in kept else []
-            for parent, wanted in experiment.search.root[name].when.items()
-        }
+        conditions: dict[str, Any] = {}
+        for parent, wanted in experiment.search.root[name].when.items():
+            conditions[parent] = []
+            if parent in kept:
+                conditions[parent] = _possible(kept[parent], wanted)
         if all(conditions.values()):
-            one = written[name]
-            kept[name] = {**one, "when": conditions} if conditions else one
+            kept[name] = _with_conditions(written[name], conditions)
     document[SEARCH] = {name: kept[name] for name in written if name in kept}
     return read_document(document).with_payloads(experiment.payloads())
 
 
+def _with_conditions(written: Any, conditions: Mapping[str, Any]) -> Any:
+    if not conditions:
+        return written
+    return {**written, "when": conditions}
+
+
 def _possible(written: Any, wanted: Any) -> list[Any]:
     """Return the values of a condition that its parent can still have."""
-    listed = wanted if isinstance(wanted, list) else [wanted]
-    return [value for value in listed if _domain(written).contains(value)]
+    if not isinstance(wanted, list):
+        wanted = [wanted]
+    return [value for value in wanted if _domain(written).contains(value)]
 
 
 def _domain(written: Any, when: Mapping[str, Any] | None = None) -> Domain:
-    """Read one parameter by itself, with conditions that are known to be valid, or without."""
-    plain = {**written, "when": {}} if isinstance(written, Mapping) else written
-    return Space({"one": plain}).root["one"].model_copy(update={"when": dict(when or {})})
+    """Read one parameter on its own, without its parents.
+
+    Args:
+        written: The parameter as it is stored. Its own conditions are ignored.
+        when: Conditions to add afterwards. They are not checked.
+    """
+    if isinstance(written, Mapping):
+        written = {**written, "when": {}}
+    space = Space({"parameter": written})
+    return space.root["parameter"].model_copy(update={"when": dict(when or {})})
 
 
 def _check_frozen(name: str, value: Any, domains: Sequence[Domain]) -> None:
-    """Refuse to freeze a parameter at what is probably a slip of the pen."""
+    """Raise an error for a frozen value that the parameter never had, which is probably a typo."""
     if not any(domain.contains(value) for domain in domains):
         raise ExperimentError(
             f"{value!r} is not one of its values",
             field=f"search.{name}",
             allowed=describe(domains[-1]),
-            next_step="Write {value: ...} to freeze it outside its range all the same.",
+            next_step="To freeze it outside of its range anyway, write {value: ...}.",
         )
 
 
 def covering(first: Space, second: Space) -> Space:
-    """Return a space that has every value of two spaces of the same run.
+    """Return a space with every value of two spaces of the same run.
 
     Args:
         first: A space with all parameters.
-        second: One with all or some of them.
+        second: A space with all or some of them.
 
     Raises:
-        ExperimentError: If a parameter has a range in one and other values than numbers in the
-            other.
+        ExperimentError: If a parameter is a range in one space, and has values that are not numbers
+            in the other.
     """
-    merged = {
-        name: _covering_domain(name, domain, second.root[name]) if name in second.root else domain
-        for name, domain in first.root.items()
-    }
+    merged = dict(first.root)
+    for name, domain in first.root.items():
+        if name in second.root:
+            merged[name] = _covering_domain(name, domain, second.root[name])
     return first.model_copy(update={"root": merged})
 
 
 def _covering_domain(name: str, first: Domain, second: Domain) -> Domain:
-    """Return a domain with all values of two."""
+    """Return a domain with all values of two domains."""
     both = (first, second)
     if first == second:
         return first
@@ -247,9 +273,10 @@ def _covering_domain(name: str, first: Domain, second: Domain) -> Domain:
         return _domain({"choices": _distinct(values)}, first.when)
     ends: list[Any] = []
     for domain in both:
-        ends += (
-            [domain.low, domain.high] if isinstance(domain, Int | Float) else domain.values() or ()
-        )
+        if isinstance(domain, Int | Float):
+            ends += [domain.low, domain.high]
+        else:
+            ends += domain.values() or ()
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
         raise ExperimentError(
             "only numbers can replace a range of numbers",
@@ -257,33 +284,29 @@ def _covering_domain(name: str, first: Domain, second: Domain) -> Domain:
             allowed=describe(first),
         )
     is_log = all(getattr(domain, "log", True) for domain in both) and min(ends) > 0
-    is_whole = all(isinstance(end, int) for end in ends)
-    written = {
-        "low": min(ends),
-        "high": max(ends),
-        "log": is_log,
-        "type": "int" if is_whole else "float",
-    }
+    kind = "float"
+    if all(isinstance(end, int) for end in ends):
+        kind = "int"
+    written = {"low": min(ends), "high": max(ends), "log": is_log, "type": kind}
     return _domain(written, first.when)
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    distinct: list[Any] = []
     for value in values:
-        if not any(same_value(value, other) for other in found):
-            found.append(value)
-    return found
+        if not any(same_value(value, other) for other in distinct):
+            distinct.append(value)
+    return distinct
 
 
 def _check_plan(name: str, before: Domain, after: Domain) -> None:
-    """Refuse values of a plan that were not checked against the hardware when the run started."""
+    """Raise an error for values of a plan that the run has not checked against the hardware."""
     if name not in PlanSettings.model_fields:
         return
-    ends = [getattr(after, "low", None), getattr(after, "high", None)]
-    if not all(
-        before.contains(value)
-        for value in (ends if after.values() is None else after.values() or ())
-    ):
+    values: Sequence[Any] | None = after.values()
+    if values is None:
+        values = [getattr(after, "low", None), getattr(after, "high", None)]
+    if not all(before.contains(value) for value in values):
         raise ExperimentError(
             "a parameter of the plan can only be narrowed during a run",
             field=f"search.{name}",
@@ -292,10 +315,10 @@ def _check_plan(name: str, before: Domain, after: Domain) -> None:
 
 
 def describe_change(experiment: Experiment, name: str) -> str:
-    """Describe what a parameter is now in the space in force, such as `lr is frozen at 0.01`."""
+    """Describe a parameter in the changed space, such as `lr is frozen at 0.01`."""
     domain = experiment.search.root.get(name)
     if domain is None:
-        return f"{name} does not exist any more"
+        return f"{name} no longer exists"
     if isinstance(domain, Fixed):
         return f"{name} is frozen at {domain.value!r}"
     return f"{name} is searched among {describe(domain)}"

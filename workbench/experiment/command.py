@@ -1,12 +1,10 @@
-"""The command line of an experiment whose trials are a program.
+"""The command line of an experiment that runs a program: its placeholders and arguments.
 
-Its placeholders, and its arguments.
-
-The line is split once, as a shell would split it, and no shell ever reads it: a value with spaces
-stays one argument. A placeholder is `{name}` or `{name:form}`, where the name is a searched
-parameter or one of `BUILT_IN`; `{optimizer:json}` stands for all parameters whose names begin with
-`optimizer.`. Where a value does not exist or is null, the argument that holds it is left out, and
-so is the option before it. Starting the program is left to the training.
+The line is split once, as a shell would split it, but no shell ever reads it. So a value with
+spaces stays one argument. A placeholder is `{name}` or `{name:form}`. The name is a searched
+parameter or one of `BUILT_IN`. `{optimizer:json}` means all parameters that start with
+`optimizer.`. If a value is null or missing, its argument is dropped, and so is the option before
+it. The training starts the program.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
     from workbench.experiment.space import Space
 
 BUILT_IN = {
-    "args": "all searched parameters that the command names nowhere else, as --name=value",
+    "args": "all searched parameters without a placeholder, as --name=value",
     "config": "the path of a JSON file with all parameters",
-    "folder": "the folder of the trial, whose content is kept",
-    "master": "the address at which rank 0 of several workers is reached, host:port",
+    "folder": "the trial's folder, whose files are kept",
+    "master": "the address of the worker with rank 0, host:port",
     "rank": "the rank of the worker, from 0",
-    "resume": "whether an earlier attempt has left files in the folder",
+    "resume": "whether an earlier attempt left files in the folder",
     "seed": "the seed of the trial",
     "trial": "the number of the trial",
     "world_size": "the number of workers",
@@ -47,37 +45,45 @@ _FORMS_OF_GROUPS = ("json", "python")
 
 
 def parse_command(given: Any) -> Any:
-    """Return a command as it is kept: one line, in which only what must be is quoted.
+    """Return a command as it is stored: one line with as few quotes as possible.
 
     Args:
-        given: A line, split as a shell would; or the list of arguments.
+        given: A line, which is split as a shell would split it, or a list of arguments.
 
     Raises:
-        ExperimentError: If it is neither, or a placeholder is not complete.
+        ExperimentError: If it is neither, or if a placeholder is not complete.
     """
     if isinstance(given, str):
         try:
             parts = shlex.split(given)
         except ValueError as error:
             raise ExperimentError(
-                f"the line cannot be split: {error}",
+                f"the line cannot be split into arguments: {error}",
                 next_step="Close the quotation, or write a list.",
             ) from error
     elif isinstance(given, Sequence):
-        parts = [str(part) if isinstance(part, int | float) else part for part in given]
+        parts = list(given)
     else:
         raise ExperimentError(
             f"an object of type {type(given).__name__} is not a command",
-            allowed="a line, such as python train.py --lr {lr}; or a list of arguments",
+            allowed="a line such as python train.py --lr {lr}, or a list of arguments",
         )
-    if not parts or not all(isinstance(part, str) for part in parts) or not parts[0]:
+    # A list in YAML may contain numbers: [python, train.py, --epochs, 10].
+    if (
+        not parts
+        or not all(isinstance(part, str | int | float) for part in parts)
+        or parts[0] == ""
+    ):
         raise ExperimentError("there is no program", allowed="a program and its arguments")
-    for part in parts:
-        if "\0" in part:
-            raise ExperimentError("an argument cannot contain a null character")
-        for _ in _names_in(part):
+    arguments = [str(part) for part in parts]
+    for argument in arguments:
+        if "\0" in argument:
+            raise ExperimentError(
+                "an argument cannot contain a null character", next_step="Remove it."
+            )
+        for _ in _names_in(argument):  # raises if a placeholder is not complete
             pass
-    return " ".join(_quoted(part) for part in parts)
+    return " ".join(_quoted(argument) for argument in arguments)
 
 
 def arguments_of(command: str) -> list[str]:
@@ -86,62 +92,70 @@ def arguments_of(command: str) -> list[str]:
 
 
 def check_command(command: str, search: Space) -> None:
-    """Refuse placeholders that stand for nothing, and parameters that the command would never
-    receive.
+    """Check that every placeholder has a value, and that the command receives every parameter.
 
     Args:
-        command: The command as it is kept.
+        command: The command as it is stored.
         search: The searched parameters.
 
     Raises:
-        ExperimentError: If there is one.
+        ExperimentError: If a placeholder has no value, or a parameter has no placeholder.
     """
     known = [*search.root, *BUILT_IN]
     if "args" in search.root:
         raise ExperimentError(
-            "args stands for all parameters", field="search.args", next_step="Rename the parameter."
+            "args means all parameters", field="search.args", next_step="Rename the parameter."
         )
-    named: set[str] = set()
+    received: set[str] = set()
     for part in arguments_of(command):
         for name, form in _names_in(part):
             members = _members(name, search.root)
             if name not in known and members and form in _FORMS_OF_GROUPS:
-                named.update(members)
+                received.update(members)
                 continue
             if name not in known:
                 raise ExperimentError(
-                    f"{{{name}}} stands for nothing",
+                    f"{{{name}}} has no value",
                     field="command",
                     allowed=known,
-                    next_step="Search a parameter of this name, or write {{ and }} for braces.",
+                    next_step=f"Add {name} to search, or write {{{{ and }}}} for braces.",
                 )
             if name == "args" and part not in ("{args}", "{args:json}"):
                 raise ExperimentError(
                     f"{part!r} joins {{args}} with other text",
                     field="command",
-                    allowed="{args}, or {args:json}, as an argument of its own",
+                    allowed="{args} or {args:json} as a separate argument",
                 )
             if form in ("flag", "no-flag"):
                 _check_flag(name, form, part, search)
-            named.add(name)
-    missing = [name for name in search.root if name not in named]
-    if missing and not named & {"args", "config"}:
+            received.add(name)
+    missing = [name for name in search.root if name not in received]
+    if missing and not received & {"args", "config"}:
         raise ExperimentError(
-            f"{missing[0]} never reaches the command",
+            f"the command does not receive {missing[0]}",
             field=f"search.{missing[0]}",
             next_step=(
                 f"Add {{{missing[0]}}} to the command, or {{args}} for all parameters, or"
-                " {config} for the path of a JSON file that holds them."
+                " {config} for the path of a JSON file with all of them."
             ),
         )
 
 
 def check_path(path: str, field: str) -> None:
-    """Refuse a path of metrics with placeholders that paths do not have."""
+    """Raise an error if the path of a metrics file has a placeholder that paths do not have.
+
+    Args:
+        path: The path, with placeholders.
+        field: The dotted field of the path.
+
+    Raises:
+        ExperimentError: If there is such a placeholder.
+    """
     for name, form in _names_in(path):
         if name not in _PATH_NAMES or form:
+            placeholder = ":".join(filter(None, (name, form)))
             raise ExperimentError(
-                f"{{{name}{':' if form else ''}{form}}} stands for nothing in a path",
+                f"{{{placeholder}}} has no value in a path",
                 field=field,
                 allowed=[f"{{{name}}}" for name in _PATH_NAMES],
             )
@@ -153,7 +167,7 @@ def expand(
     """Return the arguments of one trial.
 
     Args:
-        command: The command as it is kept.
+        command: The command as it is stored.
         params: The configuration of the trial.
         built_in: The values of the names in `BUILT_IN`, without args.
 
@@ -165,13 +179,13 @@ def expand(
     """
     parts = arguments_of(command)
     values = {**built_in, **params}
-    named: set[str] = set()
+    received: set[str] = set()
     for name in [name for part in parts for name, _ in _names_in(part)]:
-        members = _members(name, params) if name not in values else []
-        if members:
+        received.add(name)
+        if name not in values and (members := _members(name, params)):
             values[name] = nested({member[len(name) + 1 :]: params[member] for member in members})
-        named.update([name, *members])
-    others = {name: value for name, value in params.items() if name not in named}
+            received.update(members)
+    others = {name: value for name, value in params.items() if name not in received}
     arguments: list[str] = []
     for part in parts:
         if part == "{args}":
@@ -183,18 +197,19 @@ def expand(
             arguments.append(json.dumps(others, ensure_ascii=False))
             continue
         expanded = _expand_part(part, values)
-        if expanded is None:
-            if arguments and _is_option(arguments[-1]) and not _has_flag(part):
-                arguments.pop()
-        else:
+        if expanded is not None:
             arguments += expanded
+        elif arguments and _is_option(arguments[-1]) and not _has_flag(part):
+            # In "--clip {clip}", an option without its value would take the next argument instead.
+            arguments.pop()
     return arguments
 
 
 def nested(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return parameters as mappings in mappings, divided at the dots of their names.
+    """Return parameters as nested mappings, split at the dots in their names.
 
-    Where a name is also the beginning of another one, both stay as they are.
+    If one name is the start of another, such as `optimizer` and `optimizer.lr`, both stay as they
+    are.
 
     Args:
         params: Values by name.
@@ -220,21 +235,25 @@ def nested(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
 def expand_path(path: str, built_in: Mapping[str, JsonValue]) -> str:
     """Return a path with its placeholders replaced."""
     expanded = _expand_part(path, built_in)
-    return path if expanded is None else expanded[0]
+    if expanded is None:
+        return path
+    return expanded[0]
 
 
 def _members(group: str, names: Iterable[str]) -> list[str]:
-    """Return the parameters of a group, whose names begin with that of the group and a dot."""
+    """Return the parameters of a group: `optimizer.lr` is in the group `optimizer`."""
     return [name for name in names if len(name) > len(group) + 1 and name.startswith(f"{group}.")]
 
 
 def _check_flag(name: str, form: str, part: str, search: Space) -> None:
-    values = [True, False] if name == "resume" else None
+    values: Sequence[Any] | None = None
     if name in search.root:
         values = search.root[name].values()
+    elif name == "resume":
+        values = [True, False]
     if values is None or not all(isinstance(value, bool) or value is None for value in values):
         raise ExperimentError(
-            f"{{{name}:{form}}} is for true and false, and {name} has other values",
+            f"{{{name}:{form}}} needs true or false, but {name} has other values",
             field="command",
             next_step=f"Write {{{name}}}, or search {name} with the choices true and false.",
         )
@@ -242,7 +261,7 @@ def _check_flag(name: str, form: str, part: str, search: Space) -> None:
         raise ExperimentError(
             f"{part!r} joins a flag with other text",
             field="command",
-            allowed=f"{{{name}:{form}}} as an argument of its own",
+            allowed=f"{{{name}:{form}}} as a separate argument",
         )
 
 
@@ -267,16 +286,18 @@ def _names_in(part: str) -> Iterator[tuple[str, str]]:
 
 
 def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None:
-    """Return the arguments that one part stands for; None if it is left out."""
+    """Return the arguments that one part expands to, or None if it is dropped."""
     match = _PLACEHOLDER.fullmatch(part)
     if match is not None and match[1]:
         name, _, form = match[1].partition(":")
         value = values.get(name)
         if form == "flag":
-            return [f"--{name}"] if value else []
+            return [f"--{name}"] * bool(value)
         if form == "no-flag":
-            return [f"--no-{name}"] if value is False else []
+            # Null is neither true nor false, so it is not written as a flag.
+            return [f"--no-{name}"] * (value is False)
         if isinstance(value, list) and not form:
+            # An empty list has no value, so its option is dropped, as for null.
             return [_text(item, "") for item in value] or None
     pieces: list[str] = []
     end = 0
@@ -303,10 +324,10 @@ def _option(name: str, value: JsonValue) -> list[str]:
 
 
 def _text(value: JsonValue, form: str) -> str:
-    if form == "python":
-        return value if isinstance(value, str) else repr(value)
     if isinstance(value, str) and form != "json":
         return value
+    if form == "python":
+        return repr(value)
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -319,13 +340,7 @@ def _has_flag(part: str) -> bool:
 
 
 def _quoted(part: str) -> str:
-    is_plain = (
-        bool(part) and "#" not in part and shlex.split(part) == [part]
-        if _can_split(part)
-        else False
-    )
-    return part if is_plain else shlex.quote(part)
-
-
-def _can_split(part: str) -> bool:
-    return not any(sign in part for sign in "'\"\\")
+    # `shlex.quote` alone would also quote {lr}, and the line would be hard to read.
+    if part and not any(sign in part for sign in "'\"\\#") and shlex.split(part) == [part]:
+        return part
+    return shlex.quote(part)

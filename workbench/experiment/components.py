@@ -1,11 +1,9 @@
-"""What an experiment names.
+"""Components: models, datasets and functions that an experiment uses.
 
-A zoo entry, `package.module:name`, or a Python object made in a notebook.
-
-An object that other processes can import is written by its import path. One that they cannot, such
-as a class defined in a cell, is embedded: its cloudpickle bytes travel beside the experiment, are
-named by their hash, and the hash is checked before anything is loaded. Where the bytes lie is left
-to the run.
+A component is a registered name, `package.module:name`, or an object from a notebook. An object
+that other processes can import is written as its import path. Any other object, such as a class
+from a cell, is embedded: the experiment contains the hash of its cloudpickle bytes, and the run
+stores the bytes. The hash is checked before the bytes are loaded.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ EMBEDDED_PREFIX = "embedded:"
 
 
 class Component(Checked):
-    """A named part of an experiment with its fixed options.
+    """A part of an experiment, by name, with its fixed options.
 
     Example:
         >>> wb.Component(name="convnet", options={"width": 16}).title
@@ -60,7 +58,7 @@ class Component(Checked):
             return handler({"name": given})
         if isinstance(given, Mapping):
             if "name" not in given:
-                raise ExperimentError("has no name", field="name", next_step="Add a name.")
+                raise ExperimentError("missing", field="name", next_step="Add a name.")
             options = {key: value for key, value in given.items() if key != "name"}
             if set(options) == {"options"} and isinstance(options["options"], Mapping):
                 options = dict(options["options"])
@@ -71,32 +69,36 @@ class Component(Checked):
         if callable(given):
             return embed(given, {})
         raise ExperimentError(
-            f"an object of type {type(given).__name__} does not name a component",
-            allowed="a name, {name, options...} or a Python callable",
+            f"an object of type {type(given).__name__} is not a component",
+            allowed="a name, {name: NAME, option: value}, or a Python function or class",
         )
 
     @model_serializer(mode="wrap")
     def _write_short(self, handler: SerializerFunctionWrapHandler) -> Any:
-        return {"name": self.name, **self.options} if self.options else self.name
+        if not self.options:
+            return self.name
+        return {"name": self.name, **self.options}
 
     @property
     def payload(self) -> bytes | None:
-        """The bytes of an embedded object, where they are at hand."""
+        """The bytes of an embedded object, if they are loaded."""
         return self._payload
 
     @property
     def is_reference(self) -> bool:
-        """Whether the name stands for a Python object rather than for an entry of a registry."""
+        """Whether the name means a Python object, not an entry of a registry."""
         return ":" in self.name
 
     @property
     def payload_hash(self) -> str | None:
-        """The SHA-256 of an embedded object, in hexadecimal."""
-        return self.name.rpartition("@")[2] if self.name.startswith(EMBEDDED_PREFIX) else None
+        """The SHA-256 of an embedded object, in hexadecimal. None for other components."""
+        if not self.name.startswith(EMBEDDED_PREFIX):
+            return None
+        return self.name.rpartition("@")[2]
 
     @property
     def title(self) -> str:
-        """Its display name: its name, without the hash of an embedded object."""
+        """The name for people, without the hash of an embedded object."""
         return self.name.removeprefix(EMBEDDED_PREFIX).partition("@")[0]
 
     @property
@@ -108,11 +110,11 @@ class Component(Checked):
         """Return the same component with the bytes of its embedded object.
 
         Raises:
-            RunError: If the bytes are not those that the name was made from.
+            RunError: If the bytes do not match the hash in the name.
         """
         if hashlib.sha256(payload).hexdigest() != self.payload_hash:
             raise RunError(
-                f"the bytes of {self.name} are not those that were stored",
+                f"the stored bytes of {self.name} were changed",
                 next_step="Start the run again from the notebook that defines the object.",
             )
         component = self.model_copy()
@@ -120,24 +122,22 @@ class Component(Checked):
         return component
 
     def load(self, *, field: str | None = None) -> Any:
-        """Import or unpickle the object that the name stands for; only where `is_reference`.
+        """Import or unpickle the object. Only for components with `is_reference`.
 
         Args:
-            field: The dotted field to name when it cannot be loaded.
+            field: The dotted field for the error message.
 
         Raises:
-            ExperimentError: If it cannot be imported.
-            RunError: If it is embedded and its bytes are not at hand.
+            ExperimentError: If the object cannot be imported.
+            RunError: If the object is embedded and its bytes are not loaded.
         """
         if self.payload_hash is None:
             return load_object(self.name, field=field)
         if self._payload is None:
             raise RunError(
-                f"{self.name} was made in another process and its bytes are not available here",
+                f"{self.name} was made in another process, and its bytes are not available here",
                 field=field,
-                next_step=(
-                    "Open the run that it belongs to, or give the object as package.module:name."
-                ),
+                next_step=("Open the run that uses it, or give the object as package.module:name."),
             )
         import cloudpickle
 
@@ -146,7 +146,9 @@ class Component(Checked):
 
 
 def embed(target: Any, options: Mapping[str, JsonValue]) -> Component:
-    """Name a Python callable, by import path where other processes can import it.
+    """Return the component of a Python callable.
+
+    It gets its import path if other processes can import it, and is embedded otherwise.
 
     Args:
         target: A function or class.
@@ -155,10 +157,11 @@ def embed(target: Any, options: Mapping[str, JsonValue]) -> Component:
     module_name = getattr(target, "__module__", None)
     qualified_name = getattr(target, "__qualname__", None) or type(target).__qualname__
     if module_name not in (None, "__main__") and "<" not in qualified_name:
-        found: Any = sys.modules.get(str(module_name))
+        # The path may lead to another object, such as the decorated version of this function.
+        importable: Any = sys.modules.get(str(module_name))
         for part in qualified_name.split("."):
-            found = getattr(found, part, None)
-        if found is target:
+            importable = getattr(importable, part, None)
+        if importable is target:
             return Component.model_validate({"name": f"{module_name}:{qualified_name}", **options})
     from workbench.experiment.pickling import dumps
 

@@ -1,9 +1,7 @@
-"""The kinds of parameters.
+"""The kinds of parameters: their values, how they are written, and how they are drawn at random.
 
-Which values each may take, how it is written, how it is sampled at random.
-
-Float, Int, Choice and Fixed are a closed union; converters to foreign libraries live with their
-owners. Whether a parameter exists in a configuration is left to the space.
+Float, Int, Choice and Fixed are a closed union. A module that uses another library converts them
+itself. The space decides whether a parameter exists in a configuration.
 """
 
 from __future__ import annotations
@@ -34,13 +32,13 @@ from workbench.foundation.python_values import json_value, listed_choices, pytho
 from workbench.foundation.refusals import Checked
 
 MAX_EXACT = 2**53
-"""Up to here a float represents whole numbers exactly; samplers compute with floats."""
+"""The largest whole number for samplers, which compute with floats. Beyond it floats have gaps."""
 _MAX_LIST_CHARACTERS = 120
 _Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
 class Prior(Checked):
-    """What is believed about a parameter before anything was tried.
+    """What you know about a parameter before the first trial.
 
     Example:
         >>> wb.Float(low=1e-5, high=0.1, log=True, prior={"near": 3e-4}).prior.near
@@ -49,7 +47,7 @@ class Prior(Checked):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    near: JsonValue = Field(description="A value that is believed to be good.")
+    near: JsonValue = Field(description="A value that is probably good.")
 
     @field_validator("near", mode="before")
     @classmethod
@@ -64,7 +62,10 @@ class DomainSection(Checked):
 
     when: dict[str, JsonValue] = Field(
         default_factory=dict,
-        description="Parents and the value, or list of values, at which this parameter exists.",
+        description=(
+            "Use this parameter only if others have these values: {optimizer: sgd}, or a list of "
+            "values."
+        ),
     )
 
     @field_validator("when", mode="before")
@@ -72,24 +73,23 @@ class DomainSection(Checked):
     def _as_python(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        return {
-            parent: (
-                [json_value(one) for one in wanted]
-                if isinstance(wanted, tuple)
-                else json_value(wanted, str(parent))
-            )
-            for parent, wanted in given.items()
-        }
+        when: dict[Any, Any] = {}
+        for parent, wanted in given.items():
+            if isinstance(wanted, tuple):
+                when[parent] = [json_value(value) for value in wanted]
+            else:
+                when[parent] = json_value(wanted, str(parent))
+        return when
 
 
 class SearchedSection(DomainSection):
-    """The fields that parameters with several values share."""
+    """The fields that all searched parameters share."""
 
     prior: Prior | None = Field(
         None,
         description=(
-            "Where good values are believed to be, such as {near: 3e-4}: the sampler auto begins "
-            "there, and relies on it the less the more trials have ended."
+            "A value that is probably good, such as {near: 3e-4}. The sampler auto starts there, "
+            "and relies on it less as more trials end."
         ),
     )
 
@@ -107,7 +107,7 @@ class NumberSection(SearchedSection):
     def _check_range(self, low: float, high: float, step: float | None) -> None:
         if not math.isfinite(high - low):
             raise ExperimentError(
-                "the range is wider than a float can represent", field="high", next_step="Lower it."
+                "the range is too wide for a float", field="high", next_step="Lower high."
             )
         if low > high:
             raise ExperimentError(
@@ -120,7 +120,7 @@ class NumberSection(SearchedSection):
             raise ExperimentError(
                 f"{low} has no logarithm",
                 field="low",
-                allowed="above 0 where log is true",
+                allowed="above 0 with log: true",
                 next_step="Raise low, or remove log.",
             )
         if self.log and step is not None:
@@ -136,11 +136,12 @@ class NumberSection(SearchedSection):
             )
         if step is not None and not (high - low) / step <= MAX_EXACT:
             raise ExperimentError(
-                "the range has too many steps", field="step", next_step="Raise it."
+                "the range has too many steps", field="step", next_step="Make the steps larger."
             )
 
     @model_serializer(mode="wrap")
-    def _write_type_where_ambiguous(self, handler: SerializerFunctionWrapHandler) -> Any:
+    def _write_type_if_ambiguous(self, handler: SerializerFunctionWrapHandler) -> Any:
+        # Whole ends are read as an Int, so a Float with whole ends has to keep its type.
         written: dict[str, Any] = handler(self)
         numbers = [written[key] for key in ("low", "high", "step") if written.get(key) is not None]
         if written.get("type") == "int" or not all(
@@ -155,7 +156,7 @@ class NumberSection(SearchedSection):
 
 
 class _Steps(Sequence[float]):
-    """The numbers from low to high in steps, computed on demand, as there may be very many."""
+    """The numbers from low to high in steps. Computed on demand, because there may be billions."""
 
     def __init__(self, low: float, high: float, step: float) -> None:
         self._low, self._high, self._step = low, high, step
@@ -202,23 +203,27 @@ class Float(NumberSection):
             return False
         if self.step is None:
             return True
+        # 0.3 is three steps of 0.1, but in floats 0.3 / 0.1 is 2.9999999999999996.
         return math.isclose(
             (value - self.low) / self.step, round((value - self.low) / self.step), abs_tol=1e-6
         )
 
     def values(self) -> Sequence[float] | None:
-        """Return every allowed value, or None where there are infinitely many."""
-        if self.step is None:
-            return [self.low] if self.low == self.high else None
-        return _Steps(self.low, self.high, self.step)
+        """Return every allowed value, or None if there are infinitely many."""
+        if self.step is not None:
+            return _Steps(self.low, self.high, self.step)
+        if self.low == self.high:
+            return [self.low]
+        return None
 
     def sample(self, rng: random.Random) -> float:
-        """Draw a value evenly, or evenly in the logarithm."""
+        """Draw a value uniformly, or uniformly on the logarithmic scale."""
         values = self.values()
         if values is not None:
             return rng.choice(values)
         if self.log:
             drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            # exp(log(low)) may be below low in its last digit.
             return min(max(drawn, self.low), self.high)
         return rng.uniform(self.low, self.high)
 
@@ -254,8 +259,10 @@ class Int(NumberSection):
         return range(self.low, self.high + 1, self.step or 1)
 
     def sample(self, rng: random.Random) -> int:
-        """Draw a value evenly, or evenly in the logarithm."""
+        """Draw a value uniformly, or uniformly on the logarithmic scale."""
         if self.log:
+            # Each whole number has the interval from half below to half above it, so that the ends
+            # are as likely as their neighbours.
             drawn = math.exp(rng.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5)))
             return min(max(round(drawn), self.low), self.high)
         return rng.choice(self.values())
@@ -287,7 +294,7 @@ class Choice(SearchedSection):
         for first, second in itertools.combinations(choices, 2):
             if same_value(first, second):
                 raise ExperimentError(
-                    f"{first!r} is listed twice", next_step="Remove one of the two."
+                    f"{first!r} is in the list twice", next_step="Remove one of the two."
                 )
         return choices
 
@@ -300,7 +307,7 @@ class Choice(SearchedSection):
         return list(self.choices)
 
     def sample(self, rng: random.Random) -> JsonValue:
-        """Draw one of the choices evenly."""
+        """Draw one of the choices, all equally likely."""
         return rng.choice(self.choices)
 
 
@@ -322,21 +329,25 @@ class Fixed(DomainSection):
     @model_validator(mode="before")
     @classmethod
     def _accept_bare(cls, given: Any) -> Any:
-        return given if isinstance(given, Mapping) else {"value": given}
+        if isinstance(given, Mapping):
+            return given
+        return {"value": given}
 
     @model_serializer(mode="wrap")
     def _write_bare(self, handler: SerializerFunctionWrapHandler) -> Any:
         if self.when:
             return {"value": self.value, "when": self.when}
         # A bare list or mapping would be read as choices or as a range.
-        return {"value": self.value} if isinstance(self.value, list | dict) else self.value
+        if isinstance(self.value, list | dict):
+            return {"value": self.value}
+        return self.value
 
     def contains(self, value: JsonValue) -> bool:
-        """Return whether `value` is the value."""
+        """Return whether `value` is the fixed value."""
         return same_value(value, self.value)
 
     def values(self) -> list[JsonValue]:
-        """Return the value, as the only one allowed."""
+        """Return the fixed value, the only one that is allowed."""
         return [self.value]
 
     def sample(self, rng: random.Random) -> JsonValue:
@@ -345,30 +356,34 @@ class Fixed(DomainSection):
 
 
 def same_value(first: JsonValue, second: JsonValue) -> bool:
-    """Return whether two JSON values are the same; unlike Python, true is not 1."""
+    """Return whether two JSON values are the same. Unlike in Python, true is not 1."""
     return isinstance(first, bool) == isinstance(second, bool) and first == second
 
 
 def _kind(given: Any) -> str | None:
-    """Return which kind of parameter was meant, or None if that is ambiguous."""
+    """Return the kind of parameter that was meant, or None if that is not clear."""
     if isinstance(given, Float | Int | Choice | Fixed):
         return type(given).__name__.lower()
     if not isinstance(given, Mapping) or "value" in given:
         return "fixed"
     if "choices" in given:
         return "choice"
-    if "type" in given:
-        return given["type"] if given["type"] in ("int", "float") else None
-    if "low" in given and "high" in given:
-        bounds = (given["low"], given["high"], given.get("step") or 1)
-        return "int" if all(map(is_whole, bounds)) else "float"
-    return None
+    if "type" in given and given["type"] in ("int", "float"):
+        return given["type"]
+    if "type" in given or "low" not in given or "high" not in given:
+        return None
+    if all(map(is_whole, (given["low"], given["high"], given.get("step") or 1))):
+        return "int"
+    return "float"
 
 
 def is_whole(bound: Any) -> bool:
-    """Return whether the bound of a range is a whole number, of any library, or written as a
-    text.
+    """Return whether the bound of a range is a whole number, also in a library's type or as text.
+
+    Args:
+        bound: The bound as the user wrote it.
     """
+    # An array of numpy or a tensor of torch with a single number.
     if getattr(bound, "size", None) == 1 and callable(getattr(bound, "item", None)):
         bound = bound.item()
     bound = python_value(bound)
@@ -382,24 +397,22 @@ _LOW, _HIGH = ("low", "min", "lower"), ("high", "max", "upper")
 
 
 def _refuse_other_notations(given: Any) -> Any:
-    """Refuse a bare list, and ranges and choices as other tools write them, with what to write
-    instead.
-    """
+    """Raise an error for a bare list, or another tool's notation, that says what to write here."""
     if isinstance(given, Mapping) and _kind(given) is None:
         if (instead := _instead_of(given)) is not None:
-            raise ExperimentError("neither a range nor choices", next_step=f"Write {instead}.")
+            raise ExperimentError(
+                "this is neither a range nor choices", next_step=f"Write {instead}."
+            )
         return given
     to_list: Any = getattr(given, "tolist", None)
     if getattr(given, "ndim", 0) and to_list is not None:
         given = to_list()
     if not isinstance(given, list | tuple):
         return given
-    given = [python_value(one) for one in given]
-    is_plain = bool(given) and all(isinstance(one, str | int | float | None) for one in given)
-    written = json.dumps(given) if is_plain else ""
-    if not 0 < len(written) <= _MAX_LIST_CHARACTERS:
-        written = "[first, second]"
-    step = f"Write {{choices: {written}}}"
+    given = [python_value(value) for value in given]
+    step = f"Write {_written_choices([])}"
+    if all(isinstance(value, str | int | float | None) for value in given):
+        step = f"Write {_written_choices(given)}"
     is_range = (
         len(given) == 2 and all(type(end) in (int, float) for end in given) and given[0] < given[1]
     )
@@ -408,17 +421,19 @@ def _refuse_other_notations(given: Any) -> Any:
     raise ExperimentError("a list alone is neither choices nor a range", next_step=f"{step}.")
 
 
-def _instead_of(given: Mapping[str, Any]) -> str | None:
-    """Return how a range or choices of another tool are written here.
+def _written_choices(values: Sequence[Any]) -> str:
+    """Write choices as an example. A long or empty list is replaced by a short one."""
+    written = json.dumps(values, default=str)
+    if not values or len(written) > _MAX_LIST_CHARACTERS:
+        written = "[first, second]"
+    return f"{{choices: {written}}}"
 
-    None where that is not clear.
-    """
+
+def _instead_of(given: Mapping[str, Any]) -> str | None:
+    """Return how to write a range or choices of another tool here, or None if it is not clear."""
     values = given.get("values", given.get("categories"))
     if isinstance(values, list | tuple) and values:
-        written = json.dumps(values, default=str)
-        return (
-            f"{{choices: {written if len(written) <= _MAX_LIST_CHARACTERS else '[first, second]'}}}"
-        )
+        return _written_choices(values)
     low, high = (
         next((given[name] for name in names if name in given), None) for names in (_LOW, _HIGH)
     )
@@ -426,7 +441,8 @@ def _instead_of(given: Mapping[str, Any]) -> str | None:
         return None
     kind = str(given.get("distribution", given.get("type", ""))).lower()
     is_log = "log" in kind or given.get("log") is True
-    if is_log and (low is None or low <= 0):  # exponents
+    # Some tools write the ends of a logarithmic range as exponents: the meaning is not clear.
+    if is_log and (low is None or low <= 0):
         return None
     is_real = (
         "uniform" in kind and "int" not in kind and isinstance(low, int) and isinstance(high, int)
@@ -445,8 +461,8 @@ WrittenDomain = Annotated[
         _kind,
         custom_error_type="domain",
         custom_error_message=(
-            "neither a range nor choices; allowed: {low, high, log, step, type, prior, "
-            "when}, {choices, prior, when}, {value, when} or a bare value that is not a list"
+            "this is neither a range nor choices; allowed: {low, high, log, step, type, prior, "
+            "when}, {choices, prior, when}, {value, when} or a single value"
         ),
     ),
     BeforeValidator(_refuse_other_notations),
@@ -457,9 +473,12 @@ def describe(domain: Domain) -> str:
     """Describe briefly which values a domain allows."""
     match domain:
         case Float() | Int():
-            step = f" in steps of {domain.step}" if domain.step else ""
-            kind = "whole numbers" if isinstance(domain, Int) else "numbers"
-            return f"{kind} from {domain.low} to {domain.high}{step}"
+            words = f"numbers from {domain.low} to {domain.high}"
+            if isinstance(domain, Int):
+                words = f"whole {words}"
+            if domain.step:
+                words += f" in steps of {domain.step}"
+            return words
         case Choice():
             return ", ".join(repr(choice) for choice in domain.choices)
         case Fixed():

@@ -1,9 +1,7 @@
-"""Settings of an experiment that is not checked yet, by dotted path.
+"""Changes the document of an experiment in place, by dotted path.
 
-Its document, changed in place.
-
-A path that leads nowhere is refused; whether a value is allowed is left to the experiment. Names of
-parameters may contain dots themselves, as in `search.optimizer.lr.low`.
+A path that leads nowhere is an error. The experiment checks the values later. Names of parameters
+may contain dots themselves, as in `search.optimizer.lr.low`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ SHORT_FORMS = {
     "sampler": "name",
     "early_stop": "pruner",
 }
-"""Parts that may be written as one name, and the field that it fills."""
+"""Parts that can be written as a single name, and the field to which the name belongs."""
 _DOMAIN_KEYS = frozenset(
     {"low", "high", "step", "log", "type", "choices", "value", "when", "prior"}
 )
@@ -28,7 +26,7 @@ _MAX_DIGITS = 9
 
 
 def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
-    """Change the value at a dotted path; parts that are not written yet are added.
+    """Change the value at a dotted path. Missing parts of the path are added.
 
     Args:
         document: The content of an experiment file.
@@ -49,22 +47,24 @@ def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def remove_at(document: dict[str, Any], dotted: str) -> None:
-    """Remove what is at a dotted path; what is not there stays away.
+    """Remove the value at a dotted path, if there is one.
 
     Args:
         document: The content of an experiment file.
         dotted: A path, such as `search.lr` or `constraints.0`.
 
     Raises:
-        ExperimentError: If the path leads through a list to a place that it does not have.
+        ExperimentError: If the path has an index that its list does not have.
     """
     *parents, last = _keys(document, dotted)
     place: Any = document
     for depth, key in enumerate(parents):
         if isinstance(place, list):
             place = place[_index(place, key, ".".join(parents[: depth + 1]))]
+        elif isinstance(place, dict):
+            place = place.get(key)
         else:
-            place = place.get(key) if isinstance(place, dict) else None
+            return
     if isinstance(place, list):
         del place[_index(place, last, dotted)]
     elif isinstance(place, dict):
@@ -72,30 +72,32 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
 
 
 def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -> list[str]:
-    """Split a path; of a parameter, whose name may contain dots, as far as the document shows.
+    """Split a path into keys. The name of a parameter is one key, even if it contains dots.
 
     Args:
-        document: The content of an experiment file.
+        document: The content of an experiment file. Parameters in it are recognised by their names.
         dotted: The path.
-        names_whole: Whether a path that leads to no known part of a parameter names one as a whole.
+        names_whole: Whether a path without a known part of a parameter means a whole parameter.
     """
     keys = dotted.split(".")
     if not all(keys):
         raise ExperimentError(
-            "not the name of a setting",
+            "this is not the path of a setting",
             field=dotted,
             allowed="a dotted path, such as training.epochs",
         )
     if keys[0] != "search" or len(keys) < 3:
         return keys
-    search = document.get("search")
-    known = search if isinstance(search, dict) else {}
+    known: dict[str, Any] = {}
+    if isinstance(document.get("search"), dict):
+        known = document["search"]
     length = _length_of_name(keys[1:], known)
     if length is None or (
         names_whole and keys[1 + length :] and keys[1 + length] not in _DOMAIN_KEYS
     ):
-        parts = [place for place, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS]
-        length = parts[0] if parts else len(keys) - 1
+        # A new parameter: its name ends before the first part of a parameter, such as low.
+        ends = (place for place, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS)
+        length = next(ends, len(keys) - 1)
     name, rest = ".".join(keys[1 : 1 + length]), keys[1 + length :]
     if rest[:1] == ["when"] and len(rest) > 1:
         length = _length_of_name(rest[1:], known) or 1
@@ -104,17 +106,21 @@ def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -
 
 
 def _length_of_name(keys: list[str], known: dict[str, Any]) -> int | None:
-    """Return how many of the first keys are the longest name of a parameter; None without one."""
+    """Return how many of the first keys form the longest known name, or None if none do."""
     return next(
         (length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in known), None
     )
 
 
 def _step_into(place: Any, key: str, keys: list[str]) -> Any:
-    """Return what lies below `key`, made ready to be changed."""
+    """Return the value of `key`, as a mapping or list that can be changed."""
     field = ".".join(keys)
-    at: Any = _index(place, key, field) if isinstance(place, list) else key
-    inner = place[at] if isinstance(place, list) else place.get(at)
+    at: Any = key
+    if isinstance(place, list):
+        at = _index(place, key, field)
+        inner = place[at]
+    else:
+        inner = place.get(key)
     if keys[:-1] == ["search"] and at in place and not isinstance(inner, dict):
         inner = {"value": inner}
     elif inner is None:
@@ -123,7 +129,9 @@ def _step_into(place: Any, key: str, keys: list[str]) -> Any:
         inner = {SHORT_FORMS[field]: inner}
     elif not isinstance(inner, dict | list):
         raise ExperimentError(
-            f"is {inner!r} and has no fields", field=field, next_step=f"Set {field} itself."
+            f"its value is {inner!r}, which has no fields",
+            field=field,
+            next_step=f"Set {field} itself.",
         )
     place[at] = inner
     return inner

@@ -1,4 +1,4 @@
-"""The experiment itself: its fields, what follows from them, and what excludes each other."""
+"""The experiment: its fields, the properties that follow from them, and checks across fields."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.searched_fields import check_searched_fields
 from workbench.experiment.sections import Budget, PlanSettings, Resources, find_other_value
 from workbench.experiment.setting_types import PositiveInt, Section
-from workbench.experiment.space import Space
+from workbench.experiment.space import Space, possible_values
 from workbench.experiment.training_section import PRIVATE_PREFIX, Training
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.foundation.errors import ExperimentError, WorkbenchError
@@ -59,15 +59,15 @@ _ALLOWED = "one line of printable characters without / and \\"
 
 
 def check_name(name: str) -> str:
-    """Return the name of an experiment, or refuse it.
+    """Return the name of an experiment if it is allowed.
 
     Args:
         name: The requested name.
 
     Raises:
-        ExperimentError: If it is blank, looks like a path, or contains an invisible character: a
-            control character, or one that turns the direction of writing, so that it reads as
-            something else.
+        ExperimentError: If the name is blank, looks like a path, or contains an invisible
+            character. Some of these reverse the direction of the text, so that a name looks like a
+            different one.
     """
     if not name.strip(" ."):
         raise ExperimentError(f"{name!r} has no visible characters", allowed=_ALLOWED)
@@ -99,40 +99,55 @@ _OF_OPTIMIZERS = (
     "gradient_hook",
     "initialisation",
 )
-# What a plan may hold by dimension, why nothing else, and the next step.
+_CALLS_MODULES_ITSELF = "a class with its own steps calls its modules itself"
+# For each dimension: the values that a class with its own steps allows, why, and the next step.
 _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
     "compile": (
         ("none",),
-        "own steps call their modules themselves",
+        _CALLS_MODULES_ITSELF,
         "Remove it, and call torch.compile in configure.",
     ),
     "memory_format": (
         ("contiguous",),
-        "own steps call their modules themselves",
+        _CALLS_MODULES_ITSELF,
         "Remove it, and convert modules and images in configure and in each step.",
     ),
-    "stages": ((1,), "own steps call their modules themselves", "Remove it."),
-    "tensor": ((1,), "own steps call their modules themselves", "Remove it."),
-    "exchange": (("allreduce",), "own steps exchange their gradients themselves", "Remove it."),
+    "stages": ((1,), _CALLS_MODULES_ITSELF, "Remove it."),
+    "tensor": ((1,), _CALLS_MODULES_ITSELF, "Remove it."),
+    "exchange": (
+        ("allreduce",),
+        "a class with its own steps exchanges its gradients itself",
+        "Remove it.",
+    ),
     "strategy": (
         ("single", "ddp"),
-        "own steps need the whole model on each worker",
-        "Remove the others.",
+        "a class with its own steps needs the whole model on each worker",
+        "Remove the other values.",
     ),
 }
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
 
 _NAMED = ("model", "data", "train", "loss", "sampler")
+
+
+def _metrics_tag(given: object) -> str:
+    if isinstance(given, Mapping | MetricSource):
+        return "metric-source"
+    return "metric-list"
+
+
 _Metrics = Annotated[
     Annotated[tuple[Component, ...], Tag("metric-list")]
     | Annotated[MetricSource, Tag("metric-source")],
-    Discriminator(
-        lambda given: (
-            "metric-source" if isinstance(given, Mapping | MetricSource) else "metric-list"
-        )
-    ),
+    Discriminator(_metrics_tag),
 ]
+
+
+def _parse_written_command(given: object) -> str | None:
+    if given is None:
+        return None
+    return parse_command(given)
 
 
 class Experiment(BaseModel):
@@ -162,53 +177,52 @@ class Experiment(BaseModel):
     train: Component | None = Field(
         None,
         description=(
-            "Instead of model and data: a function (config, report), by package.module:function. "
-            "With data: a class with steps of its own."
+            "Instead of model and data: a function (config, report), as package.module:function. "
+            "Together with data: a class with its own training steps."
         ),
     )
-    command: Annotated[
-        str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
-    ] = Field(
+    command: Annotated[str | None, BeforeValidator(_parse_written_command)] = Field(
         None,
         description=(
-            "Instead of model and data: a program to start, with placeholders for the parameters, "
-            "such as python train.py --lr {lr}; a line or a list."
+            "Instead of model and data: a program to start, as one line or a list. Placeholders "
+            "take the parameters: python train.py --lr {lr}."
         ),
     )
     loss: Component | None = Field(
         default=None,
         description=(
-            "Loss; the default is the one that the model returns, else that of the data's task."
+            "Loss. By default the loss that the model returns, or else the usual one for the "
+            "data's task."
         ),
     )
     metrics: _Metrics = Field(
         default=(),
         description=(
-            "Metrics; the default follows from the data's task. Of a command: where its metrics are"
-            " read."
+            "Metrics to measure. The default follows from the data's task. For a command: where "
+            "to read its metrics."
         ),
     )
     step: str | None = Field(
         default=None,
         min_length=1,
         description=(
-            "Name of the value by which a command counts its steps, such as epoch; without it, its "
-            "reports are counted."
+            "Value by which a command counts its steps, such as epoch. Without it, the reports "
+            "are counted."
         ),
     )
     advise: OwnAdvice | None = Field(
         default=None,
         description=(
-            "Of a train function or a command: the parameters that `workbench advise` chooses, "
-            "such as {batch: batch_size, workers: true}, and the speed that it reports."
+            "For a train function or a command: the parameters that `workbench advise` chooses, "
+            "such as {batch: batch_size, workers: true}, and the metric that reports the speed."
         ),
     )
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
     goals: dict[str, Goal] = Field(
         default_factory=dict,
         description=(
-            "Which direction of other reported metrics is better, such as {f1: maximize}, where "
-            "neither an objective nor the metric itself declares it."
+            "Which direction is better for other reported metrics, such as {f1: maximize}. Only "
+            "needed if neither an objective nor the metric itself says so."
         ),
     )
     constraints: tuple[Constraint, ...] = Field(
@@ -218,9 +232,9 @@ class Experiment(BaseModel):
     fidelity: WrittenFidelity | None = Field(
         default=None,
         description=(
-            "What makes trainings cheaper, from the smallest to the full value: {epochs: [1, 50]}, "
-            "{samples: [0.1, 1.0]}, or a parameter such as {image_size: [32, 128]}; only promising "
-            "configurations are trained in full."
+            "What makes a training cheaper, from the smallest to the full value: {epochs: [1, "
+            "50]}, {samples: [0.1, 1.0]}, or a parameter such as {image_size: [32, 128]}. Only "
+            "promising configurations are trained in full."
         ),
     )
     training: Training = Field(default_factory=lambda: Training())
@@ -229,7 +243,7 @@ class Experiment(BaseModel):
         default=None,
         description=(
             "Train the model in rounds on clients that keep their samples: {clients: 100, "
-            "fraction: 0.1}; training.epochs is the number of rounds."
+            "fraction: 0.1}. training.epochs is the number of rounds."
         ),
     )
     budget: Budget = Field(default_factory=lambda: Budget())
@@ -254,10 +268,10 @@ class Experiment(BaseModel):
         """Check and build an experiment.
 
         Args:
-            **fields: The fields of an experiment file; sections may be mappings.
+            **fields: The fields of an experiment file. A section may be a mapping.
 
         Raises:
-            ExperimentError: If anything is wrong; all that is wrong is listed.
+            ExperimentError: If anything is wrong. The message lists every problem.
         """
         _refuse_unwritable(fields)
         written = written_names(fields)
@@ -265,12 +279,14 @@ class Experiment(BaseModel):
             super().__init__(**resolve_aliases(python_values(fields)))
         except ValidationError as error:
             raise refusal_of_all(error, Experiment, written) from error
-        vars(self)["_written_names"] = (
-            written  # no field, and so no part of what is compared and stored
-        )
+        # Not a field, so it is neither compared nor stored: two files that differ only in the
+        # names of their keys are the same experiment.
+        vars(self)["_written_names"] = written
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # First what is trained: the other checks assume that exactly one of model, train and
+        # command is given.
         _check_what_is_trained(self)
         _check_objectives(self)
         _check_unit(self)
@@ -301,12 +317,12 @@ class Experiment(BaseModel):
 
     @property
     def written_names(self) -> Mapping[str, str]:
-        """The keys that the user wrote in place of ours, by the dotted path of ours."""
+        """The keys as the user wrote them, by the dotted path of our name for the same setting."""
         return vars(self).get("_written_names", {})
 
     @property
     def trains_model(self) -> bool:
-        """Whether the workbench's own loop trains it, not a function or a program."""
+        """Whether the workbench's own loop does the training, not a function or a program."""
         return self.command is None and (self.train is None or self.makes_own_steps)
 
     @property
@@ -316,8 +332,10 @@ class Experiment(BaseModel):
 
     @property
     def trained(self) -> Component | None:
-        """What the workbench's own loop trains: a model, or a class with steps of its own."""
-        return self.train if self.makes_own_steps else self.model
+        """What the workbench's own loop trains: a model, or a class with its own steps."""
+        if self.makes_own_steps:
+            return self.train
+        return self.model
 
     @property
     def leaves_loss_to_model(self) -> bool:
@@ -326,15 +344,14 @@ class Experiment(BaseModel):
 
     @property
     def own_metrics(self) -> tuple[Component, ...]:
-        """The metrics that the workbench computes in addition to those of the task."""
-        return self.metrics if isinstance(self.metrics, tuple) else ()
+        """The metrics that the workbench computes in addition to the task's usual ones."""
+        if isinstance(self.metrics, MetricSource):
+            return ()
+        return self.metrics
 
     @property
     def limited_metrics(self) -> frozenset[str]:
-        """The metrics that are compared with limits.
-
-        Of constraints, and of the target of a federation.
-        """
+        """The metrics that have a limit: in a constraint, or as the target of a federation."""
         limits = list(self.constraints)
         if self.federated is not None and self.federated.target is not None:
             limits.append(self.federated.target)
@@ -344,23 +361,26 @@ class Experiment(BaseModel):
     def decisive_metrics(self) -> frozenset[str]:
         """The metrics that can end a trial.
 
-        Objectives, those with limits, and what early stopping counts.
+        These are the objectives, the metrics with a limit, and the one that early stopping counts.
         """
-        counted = self.early_stop.counted_metric
-        improved = (objective.metric for objective in self.objectives)
-        return self.limited_metrics.union(improved, () if counted is None else (counted,))
+        decisive = self.limited_metrics.union(objective.metric for objective in self.objectives)
+        if self.early_stop.counted_metric is None:
+            return decisive
+        return decisive | {self.early_stop.counted_metric}
 
     @property
     def metric_source(self) -> MetricSource:
-        """Where the metrics of a program are read."""
-        return self.metrics if isinstance(self.metrics, MetricSource) else MetricSource()
+        """The place from which a program's metrics are read."""
+        if isinstance(self.metrics, MetricSource):
+            return self.metrics
+        return MetricSource()
 
     @classmethod
     def from_yaml(cls, text: str) -> Experiment:
         """Read an experiment from YAML text.
 
         Raises:
-            ExperimentError: If the text is no experiment.
+            ExperimentError: If the text is not a valid experiment.
         """
         return cls(**read_yaml(text))
 
@@ -369,31 +389,31 @@ class Experiment(BaseModel):
         """Read an experiment file.
 
         Raises:
-            ExperimentError: If the file cannot be read or is no experiment.
+            ExperimentError: If the file cannot be read, or is not a valid experiment.
         """
         document = read_yaml_file(Path(path))
         document.setdefault("name", Path(path).stem)
         return cls(**document)
 
     def to_yaml(self) -> str:
-        """Write the experiment as YAML, without what equals the default."""
+        """Write the experiment as YAML, without settings that equal their defaults."""
         return write_yaml(self.model_dump(mode="json"))
 
     def hash(self) -> str:
         """Return the identity of the experiment: SHA-256 of its canonical JSON, in hexadecimal.
 
-        Two experiments that mean the same, however they were written, have the same hash; the name
-        is a label and does not count.
+        Two experiments that mean the same have the same hash, however they were written. The name
+        does not count, because it is only a label.
         """
         document = self.model_dump(mode="json", exclude={"name"})
         return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
     def max_configurations(self) -> int | None:
-        """Return how many configurations a run may propose, or None where only other limits end it.
+        """Return how many configurations a run may propose, or None if only other limits end it.
 
-        Where nothing is searched there is only one. An experiment without any limit gets
-        `DEFAULT_TRIALS`, or one for each part of the trainings of its population: no run is endless
-        by accident.
+        If nothing is searched, there is only one. An experiment without any limit gets
+        `DEFAULT_TRIALS`, or, with a population, one for each part of its trainings. So no run is
+        endless by accident.
         """
         budget = self.budget
         num_of_population = num_parts(self.sampler, self.training.epochs)
@@ -405,40 +425,49 @@ class Experiment(BaseModel):
         return budget.trials or num_of_population or DEFAULT_TRIALS
 
     def max_trainings(self) -> int | None:
-        """Return how many trainings a run may have, repeats included, or None as
-        `max_configurations`.
+        """Return how many trainings a run may have, repeats included.
+
+        None if `max_configurations` is None.
         """
-        most = self.max_configurations()
-        return (
-            None if most is None else most * self.repeats + self.confirm.max_trainings(self.repeats)
-        )
+        num_configurations = self.max_configurations()
+        if num_configurations is None:
+            return None
+        return num_configurations * self.repeats + self.confirm.max_trainings(self.repeats)
 
     def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
 
         Args:
-            **settings: Values by field; of a section, a mapping changes what it names and keeps the
-                rest: `replace(training={"epochs": 5})` changes only the epochs. Where another
-                model, data, loss or sampler is named, the options of the one before are left.
+            **settings: New values by field. For a section, a mapping changes the fields that it
+                contains and keeps the rest: `replace(training={"epochs": 5})` changes only the
+                epochs. If you choose another model, data, loss or sampler, the options of the
+                previous one are dropped.
 
         Raises:
-            ExperimentError: If the result is no experiment.
+            ExperimentError: If the result is not a valid experiment.
         """
         document = self.model_dump(mode="json")
         for key, value in settings.items():
             before = document.get(key)
-            if isinstance(value, Mapping) and isinstance(before, Mapping):
-                document[key] = {**({} if _names_another(key, value, before) else before), **value}
+            if (
+                isinstance(value, Mapping)
+                and isinstance(before, Mapping)
+                and not _chooses_another(key, value, before)
+            ):
+                document[key] = {**before, **value}
             else:
                 document[key] = value
-        # Where a sampler that is not installed was read, it is kept.
-        keeps = "sampler" not in settings and "early_stop" not in settings
-        changed = read_document(document) if keeps else Experiment(**document)
+        # A stored run may use a sampler or pruner that is not installed here. Only a change of
+        # these two sections needs them.
+        if "sampler" in settings or "early_stop" in settings:
+            changed = Experiment(**document)
+        else:
+            changed = read_document(document)
         vars(changed)["_written_names"] = self.written_names
         return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:
-        """Return the bytes of embedded objects that are at hand, by their SHA-256."""
+        """Return the bytes of the embedded objects that are loaded, by their SHA-256."""
         return {
             component.payload_hash: component.payload
             for component in self._components().values()
@@ -446,15 +475,15 @@ class Experiment(BaseModel):
         }
 
     def payload_hashes(self) -> list[str]:
-        """Return the SHA-256 of every embedded object, at hand or not."""
+        """Return the SHA-256 of every embedded object, whether its bytes are loaded or not."""
         hashes = (component.payload_hash for component in self._components().values())
-        return sorted({found for found in hashes if found})
+        return sorted({sha256 for sha256 in hashes if sha256})
 
     def with_payloads(self, payloads: Mapping[str, bytes]) -> Experiment:
         """Return the experiment with the bytes of its embedded objects put back.
 
         Args:
-            payloads: Bytes by their SHA-256; those that the experiment does not name are left out.
+            payloads: Bytes by their SHA-256. Bytes that the experiment does not use are ignored.
 
         Raises:
             RunError: If bytes do not match their hash.
@@ -462,7 +491,9 @@ class Experiment(BaseModel):
 
         def restore(component: Component) -> Component:
             payload = payloads.get(component.payload_hash or "")
-            return component if payload is None else component.with_payload(payload)
+            if payload is None:
+                return component
+            return component.with_payload(payload)
 
         update: dict[str, Any] = {
             key: restore(component)
@@ -474,16 +505,13 @@ class Experiment(BaseModel):
         return self.model_copy(update=update)
 
     def _components(self) -> dict[str, Component]:
-        named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
-        found = {key: component for key, component in named.items() if component is not None}
-        return found | {f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)}
+        fields = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
+        given = {key: component for key, component in fields.items() if component is not None}
+        return given | {f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)}
 
 
 def _enumerates_grid(sampler: Sampler) -> bool:
-    """Return whether configurations are the points of a grid.
-
-    False if the sampler is not installed.
-    """
+    """Return whether the sampler tries the points of a grid, False if it is not installed."""
     try:
         return sampler.kind.enumerates_grid
     except WorkbenchError:
@@ -491,24 +519,20 @@ def _enumerates_grid(sampler: Sampler) -> bool:
 
 
 def _refuse_unwritable(fields: Mapping[str, Any]) -> None:
-    """Refuse texts that neither YAML nor JSON can hold, such as names of files that are not
-    UTF-8.
-    """
-    found = unwritable_text(fields)
-    if found is not None:
-        place, text = found
+    """Raise an error for text that no file can hold, such as a file name that is not UTF-8."""
+    unwritable = unwritable_text(fields)
+    if unwritable is not None:
+        place, text = unwritable
         raise ExperimentError(
-            f"{text[:200]!a} is not Unicode text, so no file and no store can keep it",
+            f"{text[:200]!a} is not Unicode text and cannot be saved",
             field=escaped(place),
             allowed="text that can be written as UTF-8",
-            next_step="Rename the file, or choose by a number and keep the names in your code.",
+            next_step="Rename the file, or search a number and look the name up in your code.",
         )
 
 
-def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Return whether a setting names another component or sampler, to which the old options mean
-    nothing.
-    """
+def _chooses_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Return whether a setting chooses another component, which does not have the old options."""
     return key in _NAMED and "name" in value and value["name"] != before.get("name")
 
 
@@ -517,16 +541,16 @@ def _check_objectives(experiment: Experiment) -> None:
     for index, metric in enumerate(metrics):
         if metric in metrics[:index]:
             raise ExperimentError(
-                f"{metric} is an objective already",
+                f"{metric} is already an objective",
                 field=f"objectives.{index}.metric",
-                next_step="Remove one.",
+                next_step="Remove one of the two.",
             )
     for metric in experiment.goals:
         if metric in metrics:
             raise ExperimentError(
-                f"{metric} is an objective, which states its goal",
+                f"{metric} is an objective and has its goal there",
                 field=f"goals.{metric}",
-                next_step="Remove it here.",
+                next_step="Remove it from goals.",
             )
     _check_one_checkpoint(experiment)
     if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
@@ -538,18 +562,19 @@ def _check_objectives(experiment: Experiment) -> None:
         )
     if len(metrics) > 1 and not experiment.sampler.kind.handles_several_objectives:
         raise ExperimentError(
-            "supports only one objective",
+            f"{experiment.sampler.name} supports only one objective",
             field="sampler.name",
             allowed=samplers_for_several_objectives(),
+            next_step="Choose another sampler, or turn all objectives but one into constraints.",
         )
 
 
 def _check_what_is_trained(experiment: Experiment) -> None:
-    """Check that an experiment names one thing to train, and nothing that this would ignore."""
+    """Check that there is one thing to train, and no setting that it would ignore."""
     if experiment.advise is not None:
         if experiment.train is None and experiment.command is None:
             raise ExperimentError(
-                "the advisor knows the batch and the rate of a model",
+                "only a train function or a command needs it, not a model",
                 field="advise",
                 next_step="Remove it.",
             )
@@ -566,71 +591,72 @@ def _check_what_is_trained(experiment: Experiment) -> None:
             raise ExperimentError(
                 "missing",
                 field=field,
-                next_step="Name a model and data, a train function, or a command.",
+                next_step="Give a model and data, a train function, or a command.",
             )
 
 
 def _check_unit(experiment: Experiment) -> None:
-    """Refuse a unit of early stopping in which the training does not count."""
+    """Raise an error for a unit of early stopping that the training does not count."""
     unit = experiment.early_stop.unit
     if experiment.trains_model and unit not in (None, "epochs"):
         raise ExperimentError(
-            f"a model is not counted in {unit}",
+            f"the training of a model is not counted in {unit}",
             field="early_stop.unit",
             allowed="epochs",
-            next_step="Remove it; only a train function or a command chooses its unit.",
+            next_step="Remove it. Only a train function or a command chooses its unit.",
         )
     if unit in [objective.metric for objective in experiment.objectives]:
         raise ExperimentError(
-            f"{unit} is an objective and so does not measure progress",
+            f"{unit} is an objective, so it cannot count progress",
             field="early_stop.unit",
-            allowed="steps, or another metric that is reported",
+            allowed="steps, or another reported metric",
         )
 
 
 def _check_one_checkpoint(experiment: Experiment) -> None:
-    """Refuse objectives that are read at different checkpoints of one model.
-
-    Only one is exported.
-    """
+    """Raise an error if objectives need different checkpoints, because only one is exported."""
     follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
     if experiment.trains_model and len(set(follows_best)) > 1:
+        allowed = "last or {mean_last: 3}"
+        if follows_best[0]:
+            allowed = "returned or best"
         raise ExperimentError(
             "a model is exported from one checkpoint, but the objectives use two",
             field=f"objectives.{follows_best.index(not follows_best[0])}.value",
-            allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
-            next_step="Have all objectives follow the best checkpoint, or all the last one.",
+            allowed=allowed,
+            next_step="Let all objectives use the best checkpoint, or all the last one.",
         )
 
 
 def _check_momentum(experiment: Experiment) -> None:
-    """Refuse a momentum that no optimizer of the experiment reads."""
-    optimizers = experiment.search.root.get("optimizer")
-    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
-    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
+    """Raise an error for a momentum that no optimizer of the experiment reads."""
+    optimizers = possible_values(experiment.search, "optimizer", experiment.training.optimizer)
+    if any(str(name).lower() == "sgd" for name in optimizers) or not experiment.trains_model:
         return
     fields = {"search.momentum": "momentum" in experiment.search.root}
     fields["training.momentum"] = "momentum" in experiment.training.model_dump()
     for field, is_given in fields.items():
         if is_given:
             raise ExperimentError(
-                "only the optimizer sgd reads it",
+                "only the optimizer sgd has a momentum",
                 field=field,
                 next_step="Remove it, or train with sgd.",
             )
 
 
 def _check_gradient_hook(experiment: Experiment) -> None:
-    """Refuse options of a gradient hook where none is named."""
+    """Raise an error for options of a gradient hook if there is no hook."""
     if experiment.training.gradient_hook is not None or "gradient_hook" in experiment.search.root:
         return
     setting = "gradient_hook_options"
-    searched = [name for name in experiment.search.root if name.startswith(f"{setting}.")]
-    if searched or experiment.training.gradient_hook_options:
+    given = [f"search.{name}" for name in experiment.search.root if name.startswith(f"{setting}.")]
+    if experiment.training.gradient_hook_options:
+        given.append(f"training.{setting}")
+    if given:
         raise ExperimentError(
-            "there is no gradient hook that would receive it",
-            field=f"search.{searched[0]}" if searched else f"training.{setting}",
-            next_step="Name the function as training.gradient_hook, or remove it.",
+            "there is no gradient hook to receive it",
+            field=given[0],
+            next_step="Set training.gradient_hook to the function, or remove this.",
         )
 
 
@@ -639,20 +665,19 @@ def _check_function(experiment: Experiment) -> None:
     for field in ("model", "loss"):
         if getattr(experiment, field) is not None:
             raise ExperimentError(
-                f"what train names defines its own {field}",
+                f"a train function or class has its own {field}",
                 field=field,
                 next_step=f"Remove {field} or train.",
             )
     if not experiment.train.is_reference:
+        next_step = None
+        if " " in experiment.train.name:
+            next_step = "If this is a command line, write it as command instead of train."
         raise ExperimentError(
-            f"{experiment.train.name!r} does not name a function",
+            f"{experiment.train.name!r} is not the name of a function",
             field="train",
             allowed="package.module:function, or with data package.module:Class",
-            next_step=(
-                "Write a command line as command instead of train."
-                if " " in experiment.train.name
-                else None
-            ),
+            next_step=next_step,
         )
     if experiment.makes_own_steps:
         _check_own_steps(experiment)
@@ -660,27 +685,29 @@ def _check_function(experiment: Experiment) -> None:
     _refuse_sections(
         experiment,
         "a train function decides this itself",
-        "Remove it, or pass it to the function: under train, beside its name.",
+        "Remove it, or pass it to the function: write it under train, next to its name.",
     )
     if experiment.metrics:
         raise ExperimentError(
-            "a train function reports its own", field="metrics", next_step="Remove it."
+            "a train function reports its own metrics", field="metrics", next_step="Remove it."
         )
 
 
 def _check_own_steps(experiment: Experiment) -> None:
     if experiment.metrics:
         raise ExperimentError(
-            "own steps measure their own metrics",
+            "a class with its own steps measures its own metrics",
             field="metrics",
             next_step="Remove it, and return the metrics from the method evaluate.",
         )
     for name in _OF_OPTIMIZERS:
         if name in experiment.training.model_fields_set:
             raise ExperimentError(
-                "own steps make their optimizers themselves",
+                "a class with its own steps makes its own optimizers",
                 field=f"training.{name}",
-                next_step="Remove it, or pass it to the class: under train, beside its name.",
+                next_step=(
+                    "Remove it, or pass it to the class: write it under train, next to its name."
+                ),
             )
     other = find_other_value(
         experiment.plan,
@@ -688,9 +715,10 @@ def _check_own_steps(experiment: Experiment) -> None:
         {name: allowed for name, (allowed, *_) in _PLAN_OF_OWN_STEPS.items()},
     )
     if other is not None:
-        allowed, reason, next_step = _PLAN_OF_OWN_STEPS[other[0]]
+        dimension, field = other
+        allowed, reason, next_step = _PLAN_OF_OWN_STEPS[dimension]
         raise ExperimentError(
-            reason, field=other[1], allowed=[str(value) for value in allowed], next_step=next_step
+            reason, field=field, allowed=[str(value) for value in allowed], next_step=next_step
         )
 
 
@@ -699,24 +727,24 @@ def _check_program(experiment: Experiment) -> None:
     for field in ("model", "data", "train", "loss"):
         if getattr(experiment, field) is not None:
             raise ExperimentError(
-                "a command starts a program that has its own",
+                f"the program that command starts has its own {field}",
                 field=field,
                 next_step=f"Remove {field} or command.",
             )
     _refuse_sections(
         experiment,
         "a program decides this itself",
-        "Remove it, or pass it to the program: in command.",
+        "Remove it, or pass it to the program as an argument of command.",
     )
     if experiment.own_metrics:
         raise ExperimentError(
-            "a program computes its own",
+            "a program computes its own metrics",
             field="metrics",
-            allowed="where they are read, such as {from: auto} or {jsonl: PATH}",
+            allowed="the place to read them from, such as {from: auto} or {jsonl: PATH}",
         )
     if experiment.early_stop.counted_metric is not None:
         raise ExperimentError(
-            "the steps of a command are counted by step",
+            "for a command, the field step says what counts as a step",
             field="early_stop.unit",
             next_step=f"Remove it, and write step: {experiment.early_stop.unit}.",
         )
@@ -724,7 +752,7 @@ def _check_program(experiment: Experiment) -> None:
 
 
 def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> None:
-    """Refuse settings of the workbench's own loop."""
+    """Raise an error for settings of the workbench's own loop, which does not run here."""
     for section in ("training", "plan"):
         for name in getattr(experiment, section).model_dump():
             if (section, name) != ("plan", "workers"):
@@ -734,25 +762,27 @@ def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> No
 def _refuse_settings_of_programs(experiment: Experiment) -> None:
     if experiment.step is not None:
         raise ExperimentError(
-            "only a command counts its steps by it", field="step", next_step="Remove it."
+            "only a command has this setting", field="step", next_step="Remove it."
         )
     if not isinstance(experiment.metrics, tuple):
         raise ExperimentError(
-            "only the metrics of a command are read from somewhere",
+            "only a command's metrics are read from its output or a file",
             field="metrics",
             allowed="a list of metrics",
-            next_step="Remove it, or write a command.",
+            next_step="Remove it, or add a command.",
         )
     written = experiment.resources.model_dump()
     for name in _OF_PROGRAMS:
         if name in written:
             raise ExperimentError(
-                "only a command has it", field=f"resources.{name}", next_step="Remove it."
+                "only a command has this setting",
+                field=f"resources.{name}",
+                next_step="Remove it.",
             )
 
 
 def _check_private(experiment: Experiment) -> None:
-    """Refuse what a private training excludes, or its settings where the training is not."""
+    """Check that private training, or a parameter of it, fits the rest of the experiment."""
     if experiment.training.private is None:
         for name in experiment.search.root:
             if name.startswith(PRIVATE_PREFIX):
@@ -764,30 +794,29 @@ def _check_private(experiment: Experiment) -> None:
         return
     if experiment.model is None or experiment.federated is not None:
         raise ExperimentError(
-            "only a model that the workbench trains by itself can be trained with differential"
-            " privacy",
+            "differential privacy needs a model that the workbench trains, without federated",
             field="training.private",
-            next_step="Remove it, or name a model and data, without federated.",
+            next_step="Remove it, or give a model and data and remove federated.",
         )
     experiment.training.check_private(experiment.search, experiment.plan)
 
 
 def _check_federated(experiment: Experiment) -> None:
-    """Refuse what a federation excludes, or its settings where there is none."""
+    """Check that federated training, or a parameter of it, fits the rest of the experiment."""
     if experiment.federated is None:
         searched = next(filter(is_federated_setting, experiment.search.root), None)
         if searched is not None and experiment.trains_model:
             raise ExperimentError(
                 "the experiment is not federated",
                 field=f"search.{searched}",
-                next_step="Add a section federated, or remove the parameter.",
+                next_step="Add the section federated, or remove the parameter.",
             )
         return
     if experiment.model is None:
         raise ExperimentError(
-            "only a model is trained by clients",
+            "federated training needs a model",
             field="federated",
-            next_step="Remove it, or name a model and data.",
+            next_step="Remove it, or give a model and data.",
         )
     check_federated(
         experiment.federated,
@@ -800,7 +829,7 @@ def _check_federated(experiment: Experiment) -> None:
 
 
 def _check_fidelity(experiment: Experiment) -> None:
-    """Refuse what cannot be searched at several levels."""
+    """Raise an error for anything that cannot be combined with a fidelity."""
     levels = Levels.of(experiment.fidelity)
     if levels is None:
         return
@@ -808,32 +837,33 @@ def _check_fidelity(experiment: Experiment) -> None:
     kind = experiment.sampler.kind
     if kind.learns_from_complete_only or kind.enumerates_grid or kind.is_population:
         raise ExperimentError(
-            f"{experiment.sampler.name} learns nothing from trainings at a low fidelity",
+            f"{experiment.sampler.name} cannot learn from trainings at a low fidelity",
             field="sampler.name",
             allowed=samplers_for_fidelities(),
+            next_step="Choose another sampler, or remove fidelity.",
         )
     if len(experiment.objectives) > 1:
         raise ExperimentError(
-            "the value of one objective decides which configurations are trained at a higher level",
+            "a fidelity needs exactly one objective, which decides what is trained further",
             field="fidelity",
             next_step="Remove it, or turn all objectives but one into constraints.",
         )
     if experiment.early_stop.pruner != "none":
         raise ExperimentError(
-            "trainings at a low fidelity are compared at their ends",
+            "a pruner cannot be combined with fidelity",
             field="early_stop.pruner",
-            next_step="Remove it, or fidelity.",
+            next_step="Remove one of the two.",
         )
     if experiment.repeats > 1:
         raise ExperimentError(
-            "a configuration is trained once at each level of its fidelity",
+            "with fidelity, a configuration is trained once at each level",
             field="repeats",
-            next_step="Remove it; confirm trains the best configurations again.",
+            next_step="Remove it. To train the best configurations again, use confirm.",
         )
 
 
 def _check_population(experiment: Experiment) -> None:
-    """Refuse what cannot be trained in parts."""
+    """Raise an error for anything that cannot be combined with a population."""
     options = options_of(experiment.sampler)
     if options is None:
         return
@@ -850,7 +880,7 @@ def _check_population(experiment: Experiment) -> None:
     for field, is_given in excluded:
         if is_given:
             raise ExperimentError(
-                f"cannot be combined with the sampler {name}, whose trials are parts of trainings",
+                f"you cannot combine it with the sampler {name}, which trains in parts",
                 field=field,
                 next_step="Remove it, or choose another sampler.",
             )
@@ -865,8 +895,8 @@ def _check_population(experiment: Experiment) -> None:
 def write_stored(experiment: Experiment) -> str:
     """Return the JSON of an experiment as the store keeps it.
 
-    It names the sampler even if that is the default, so that another default in a later version
-    does not change what a run is.
+    It always includes the sampler. Otherwise a new default in a later version would change what an
+    old run was.
     """
     document = experiment.model_dump(mode="json")
     return json.dumps({"sampler": {"name": experiment.sampler.name}} | document)
@@ -879,43 +909,45 @@ def read_stored(written: str) -> Experiment:
         written: Its JSON.
 
     Raises:
-        ExperimentError: If this version cannot read it, for any other reason than a missing
-            package.
+        ExperimentError: If this version cannot read it for a reason other than a missing package.
     """
     return read_document(json.loads(written))
 
 
 def read_document(document: Mapping[str, Any]) -> Experiment:
-    """Read an experiment that was valid where its sampler and pruner are installed.
+    """Read an experiment that was valid on another machine, even if its sampler is missing here.
 
     Args:
         document: Its settings.
 
     Raises:
-        ExperimentError: If this version cannot read it, for any other reason than a missing
-            package.
+        ExperimentError: If this version cannot read it for a reason other than a missing package.
     """
+    # `model_construct` and `model_copy` do not validate, so the names of a sampler and a pruner
+    # that are not installed survive.
     absent = _absent_sections(document)
-    found = Experiment(**{key: value for key, value in document.items() if key not in absent})
-    return found.model_copy(update=absent) if absent else found
+    experiment = Experiment(**{key: value for key, value in document.items() if key not in absent})
+    if not absent:
+        return experiment
+    return experiment.model_copy(update=absent)
 
 
 def check_installed(experiment: Experiment) -> None:
     """Check that the sampler and the pruner of an experiment are installed here.
 
     Raises:
-        ExperimentError: If one is not.
+        ExperimentError: If one of them is not installed.
     """
-    named = (
+    choices = (
         (SAMPLERS, experiment.sampler.name, "sampler.name"),
         (PRUNERS, experiment.early_stop.pruner, "early_stop.pruner"),
     )
-    for registry, name, field in named:
+    for registry, name, field in choices:
         if (problem := _problem_of(registry, name)) is not None:
             raise ExperimentError(
                 f"the {registry.kind} {name!r} is not installed here: {problem}",
                 field=field,
-                next_step="Install the package that provides it, here and where the run is driven.",
+                next_step="Install the package that provides it, here and where the driver runs.",
             )
 
 
@@ -931,11 +963,13 @@ def _absent_sections(document: Mapping[str, Any]) -> dict[str, Section]:
 
 
 def _fields_of(document: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the fields of a section that may be written as one name."""
+    """Return the fields of a section that may be written as a single name."""
     written = document.get(section)
     if isinstance(written, str):
         return {SHORT_FORMS[section]: written}
-    return dict(written) if isinstance(written, Mapping) else {}
+    if isinstance(written, Mapping):
+        return dict(written)
+    return {}
 
 
 def _is_absent(registry: Registry, name: object) -> bool:
@@ -943,7 +977,7 @@ def _is_absent(registry: Registry, name: object) -> bool:
 
 
 def _problem_of(registry: Registry, name: str) -> str | None:
-    """Return why a name of a registry cannot be used here; None if it can."""
+    """Return why a name of a registry cannot be used here, or None if it can."""
     try:
         registry.load(name)
     except WorkbenchError as error:

@@ -1,10 +1,7 @@
-"""The `federated` section.
+"""The section `federated`: clients that keep their samples, and a server that averages weights.
 
-A trial whose clients keep their samples, and a server that sees their weights.
-
-It states what is allowed and what excludes each other; `federated.<setting>` in the search space
-stands for a setting. Who holds what, and what a server does, is left to
-`workbench.training.federated`.
+This module checks the settings and their combinations. In the search space a setting is called
+`federated.<setting>`. The training itself is in `workbench.training.federated`.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from workbench.experiment.plan import PlanValue
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import PlanSettings, Resources, find_other_value
 from workbench.experiment.setting_types import Auto, Epochs, OptionalSeconds, PositiveInt, Section
-from workbench.experiment.space import Space
+from workbench.experiment.space import Space, possible_values
 from workbench.experiment.training_section import Training
 from workbench.foundation.errors import ExperimentError
 
@@ -35,22 +32,23 @@ PREFIX = "federated."
 ServerRule = Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
 ADAPTIVE: tuple[ServerRule, ...] = ("fedadagrad", "fedadam", "fedyogi")
 BYTES_METRIC = "bytes_per_client"
-"""What each client has received and sent so far, on average, in bytes."""
+"""What a client has received and sent so far, on average, in bytes."""
 ROUNDS_METRIC = "rounds_to_target"
-"""The round in which the target was reached; one more than there are rounds until then."""
+"""The round in which the target was reached. Before that, one more than the number of rounds."""
 BYTES_TO_TARGET_METRIC = "bytes_to_target"
-"""What a client had received and sent by then, on average.
+"""What a client had received and sent when the target was reached, on average.
 
-Before, what `ROUNDS_METRIC` rounds take.
+Before that, the bytes of `ROUNDS_METRIC` rounds.
 """
 ANSWERED_METRIC = "clients_answered"
 """How many clients sent something in the last round."""
 SPREADS = ("min", "max", "std")
-"""What is reported of the values of a metric over the clients."""
+"""The statistics of a metric over the clients that are reported."""
 _Part = Annotated[float, Field(ge=0, lt=1)]
 _MANY = 1000
 
-# Which servers or aggregations read a setting; the others would ignore it.
+# For each setting: the field that decides whether it is read, and the values of that field that
+# read it. With any other value the setting would be ignored silently.
 _READ_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "server_momentum": ("server", ("fedavgm", *ADAPTIVE)),
     "server_second_moment": ("server", ("fedadam", "fedyogi")),
@@ -58,25 +56,30 @@ _READ_BY: dict[str, tuple[str, tuple[str, ...]]] = {
     "trim": ("aggregation", ("trimmed_mean",)),
     "num_bad": ("aggregation", ("krum",)),
 }
+_AVERAGED = "in federated training, the server averages the weights"
+_SINGLE_WORKER = "in federated training, a single worker trains each client"
 _OF_OPTIMIZER_STEPS = {
-    "average_decay": "the server's rule takes the place of means of weights",
-    "average_start": "the server's rule takes the place of means of weights",
-    "average_lr": "the server's rule takes the place of means of weights",
-    "measure_noise": "the noise of gradients is not measured on clients",
-    "find_unused_parameters": "each client is trained by a single worker",
-    "checkpoint_after": "checkpoints are written between rounds",
-    "augment": "clients train on their samples as they are",
-    "samples": "clients train on all of their samples",
+    "average_decay": _AVERAGED,
+    "average_start": _AVERAGED,
+    "average_lr": _AVERAGED,
+    "measure_noise": "gradient noise is not measured on clients",
+    "find_unused_parameters": _SINGLE_WORKER,
+    "checkpoint_after": "in federated training, checkpoints are written between rounds",
+    "augment": "clients cannot change their samples at random",
+    "samples": "clients train on all their samples",
 }
-# What a plan may hold by dimension, and why nothing else.
+# For each dimension: the values that federated training allows, and why no others.
 _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
-    "strategy": (("single",), "each client is trained by a single worker"),
-    "stages": ((1,), "each client is trained by a single worker"),
-    "tensor": ((1,), "each client is trained by a single worker"),
+    "strategy": (("single",), _SINGLE_WORKER),
+    "stages": ((1,), _SINGLE_WORKER),
+    "tensor": ((1,), _SINGLE_WORKER),
     "exchange": (("allreduce",), "workers exchange the weights of clients, not gradients"),
-    "compile": (("none",), "the weights change with each client"),
-    "memory_format": (("contiguous",), "the weights change with each client"),
-    "loaders": ((0,), "clients are too small to be read ahead"),
+    "compile": (("none",), "in federated training, a model cannot be compiled"),
+    "memory_format": (
+        ("contiguous",),
+        "in federated training, the memory format cannot be changed",
+    ),
+    "loaders": ((0,), "clients have too few samples to read ahead"),
 }
 
 
@@ -84,11 +87,11 @@ _PARTITIONS = "iid, owners, {dirichlet: 0.3} or {labels: 2}"
 
 
 class Partition(Section):
-    """How the samples are divided among the clients; exactly one of these."""
+    """How the samples are divided among the clients. Give exactly one of the two."""
 
     dirichlet: PositiveFloat | None = Field(
         default=None,
-        description="Shares of each class from a Dirichlet distribution; 0.1 is very uneven.",
+        description="Draw each class's shares from a Dirichlet distribution. 0.1 is very uneven.",
     )
     labels: PositiveInt | None = Field(
         default=None, description="Number of classes that each client has."
@@ -97,7 +100,7 @@ class Partition(Section):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.dirichlet is None) == (self.labels is None):
-            raise ExperimentError("needs exactly one way", allowed=_PARTITIONS)
+            raise ExperimentError("give exactly one way to divide the samples", allowed=_PARTITIONS)
         return self
 
 
@@ -108,14 +111,14 @@ def _refuse_other_words(given: Any) -> Any:
 
 
 class Federated(Section):
-    """Rounds of training on clients that keep their samples; an epoch of the trial is one round."""
+    """Rounds of training on clients that keep their samples. A round counts as one epoch."""
 
     clients: PositiveInt = Field(
         description="Number of clients, among which the training samples are divided."
     )
     fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.1,
-        description="Share of the clients that takes part in a round; at least one does.",
+        description="Share of the clients that take part in a round. It is at least one client.",
     )
     local_epochs: Epochs = Field(
         default=1, description="Passes of a client over its own samples in a round."
@@ -125,17 +128,17 @@ class Federated(Section):
     ] = Field(
         default="iid",
         description=(
-            "How samples are divided: iid; {dirichlet: 0.3} by class; {labels: 2} classes each; or "
-            "owners, by the client that the data name for each sample."
+            "How to divide the samples: iid, {dirichlet: 0.3} unevenly by class, {labels: 2} "
+            "with two classes each, or owners, if the data say which client has each sample."
         ),
     )
     server: ServerRule = Field(
-        default="fedavg", description="What the server does with the mean change."
+        default="fedavg", description="How the server applies the clients' mean change."
     )
     server_lr: PositiveFloat | Auto = Field(
         default="auto",
         title="Server's learning rate",
-        description="The server's learning rate; auto: 1 for fedavg and fedavgm, else 0.01.",
+        description="The server's learning rate. auto: 1 for fedavg and fedavgm, else 0.01.",
     )
     server_momentum: _Part = Field(
         default=0.9, description="Decay of the server's running mean of changes."
@@ -145,7 +148,7 @@ class Federated(Section):
         description="Decay of the server's running mean of squares, for fedadam and fedyogi.",
     )
     server_tau: PositiveFloat = Field(
-        default=1e-3, description="Added to the root of the mean square; larger values adapt less."
+        default=1e-3, description="Added to the root of the mean square. Larger values adapt less."
     )
     proximal: float = Field(
         default=0.0,
@@ -157,16 +160,16 @@ class Federated(Section):
     aggregation: Literal["mean", "trimmed_mean", "krum"] = Field(
         default="mean",
         description=(
-            "The mean by numbers of samples, or one that resists bad clients: trimmed_mean or krum."
+            "mean weights clients by their samples. trimmed_mean and krum resist bad clients."
         ),
     )
     trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
-        default=0.1, description="Share of the clients that trimmed_mean leaves out at each end."
+        default=0.1, description="Share of the clients that trimmed_mean drops at each end."
     )
     num_bad: PositiveInt = Field(
         default=1,
         title="Bad clients",
-        description="Number of bad clients in a round that krum expects.",
+        description="Number of bad clients that krum expects in a round.",
     )
     failures: _Part = Field(
         default=0.0,
@@ -180,27 +183,27 @@ class Federated(Section):
     )
     timeout: OptionalSeconds = Field(
         default=None,
-        description="Leave a client out of a round whose own training takes longer than this.",
+        description="Skip a client in a round if its training takes longer than this.",
     )
     target: Constraint | None = Field(
         default=None,
         description=(
-            "End the rounds once a metric reaches a value, {metric: val_accuracy, at_least: 0.9}; "
-            "reported as rounds_to_target and bytes_to_target."
+            "End the training once a metric reaches a value: {metric: val_accuracy, at_least: "
+            "0.9}. Adds the metrics rounds_to_target and bytes_to_target."
         ),
     )
     secure: bool = Field(
         default=False,
-        description="Add up changes under pairwise masks, so that the server learns the sum only.",
+        description="Mask the changes in pairs, so that the server learns only their sum.",
     )
 
 
 def client_metrics(measured: Iterable[str]) -> list[str]:
-    """Return the names of what only a federation reports.
+    """Return the names of the metrics that only federated training reports.
 
     Args:
-        measured: Names of metrics of the validation samples; of the loss the spread counts only
-            where it is the only one.
+        measured: Metrics on the validation samples. The spread of the loss is reported only if
+            there is no other metric.
     """
     names = [name for name in measured if name != "loss"] or ["loss"]
     own = (BYTES_METRIC, ANSWERED_METRIC, ROUNDS_METRIC, BYTES_TO_TARGET_METRIC)
@@ -208,29 +211,31 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
 
 
 def default_server_lr(rule: ServerRule) -> float:
-    """Return the usual rate of a server: 1 keeps the mean of the clients.
+    """Return the usual learning rate of a server.
 
-    Adaptive ones take small steps.
+    At 1.0 the server adopts the clients' mean. Adaptive rules need smaller steps.
     """
-    return 0.01 if rule in ADAPTIVE else 1.0
+    if rule in ADAPTIVE:
+        return 0.01
+    return 1.0
 
 
 def is_federated_setting(name: str) -> bool:
-    """Return whether a parameter stands for a setting of the section `federated`."""
+    """Return whether a searched parameter is a setting of the section `federated`."""
     return name.startswith(PREFIX)
 
 
 def federated_with(
     federated: Federated | None, params: Mapping[str, JsonValue]
 ) -> Federated | None:
-    """Return the section with the searched values of one configuration in their places.
+    """Return the section with the values of one configuration filled in.
 
     Args:
-        federated: The section; None where the experiment is not federated.
+        federated: The section, or None if the experiment is not federated.
         params: The configuration of the trial.
 
     Raises:
-        ExperimentError: If the result is refused.
+        ExperimentError: If the resulting section is not valid.
     """
     searched = {name: value for name, value in params.items() if is_federated_setting(name)}
     if federated is None or not searched:
@@ -249,18 +254,18 @@ def check_federated(
     resources: Resources,
     wanted: Collection[str],
 ) -> None:
-    """Check that a federation is trained as one, and every value that its settings may take.
+    """Check the section `federated`, its searched values, and the settings that it excludes.
 
     Args:
         federated: The section.
-        search: What is searched, also settings of the section.
+        search: What is searched, including settings of the section.
         training: How each client trains.
         plan: How a trial uses hardware.
         resources: What the run may use.
         wanted: The metrics of objectives and constraints.
 
     Raises:
-        ExperimentError: If a setting would be ignored, or a value is refused.
+        ExperimentError: If a setting would be ignored, or a value is not allowed.
     """
     searched = {name: item for name, item in search.root.items() if is_federated_setting(name)}
     _check_searched(federated, searched)
@@ -275,17 +280,23 @@ def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
     written: dict[str, Any] = federated.model_dump(mode="json")
     for name, value in values.items():
         setting, _, option = name.removeprefix(PREFIX).partition(".")
-        written[setting] = {option: value} if option else value
+        if option:
+            written[setting] = {option: value}
+        else:
+            written[setting] = value
     try:
         return Federated.model_validate(written)
     except ValidationError as error:
-        found = refusal(error)
-        name = next(iter(values))
+        rejected = refusal(error)
+        problem, field = rejected.problem, f"federated.{rejected.field}"
+        if len(values) == 1:
+            ((name, value),) = values.items()
+            problem, field = f"{value!r} is not a value of {name}", f"search.{name}"
         raise ExperimentError(
-            f"{values[name]!r} is not a value of {name}" if len(values) == 1 else found.problem,
-            field=f"search.{name}" if len(values) == 1 else f"federated.{found.field}",
-            allowed=found.allowed or found.problem,
-            next_step=found.next_step,
+            problem,
+            field=field,
+            allowed=rejected.allowed or rejected.problem,
+            next_step=rejected.next_step,
         ) from error
 
 
@@ -299,73 +310,78 @@ def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
                 next_step="Remove one of the two.",
             )
         values = domain.values()
-        ends = [getattr(domain, "low", None), getattr(domain, "high", None)]
-        for value in ends if values is None or len(values) > _MANY else values:
+        if values is None or len(values) > _MANY:
+            # Every limit of a number is an interval, so if both ends are allowed, so is the rest.
+            values = [getattr(domain, "low", None), getattr(domain, "high", None)]
+        for value in values:
             _with_values(federated, {name: value})
 
 
 def _check_training(training: Training, search: Space, resources: Resources) -> None:
     given = training.model_fields_set
     for name, reason in _OF_OPTIMIZER_STEPS.items():
-        searched = next((each for each in search.root if each.partition(".")[0] == name), None)
-        if searched is not None or name in given:
-            field = f"training.{name}" if searched is None else f"search.{searched}"
+        fields = [f"search.{param}" for param in search.root if param.partition(".")[0] == name]
+        if name in given:
+            fields.append(f"training.{name}")
+        if fields:
             raise ExperimentError(
-                reason, field=field, next_step="Remove it, or the section federated."
+                reason, field=fields[0], next_step="Remove it, or the section federated."
             )
     for pattern, group in training.parameter_groups.items():
         if group.frozen_epochs:
             raise ExperimentError(
-                "each client begins its own steps",
+                "each client starts its own training, so epochs cannot be counted",
                 field=f"training.parameter_groups.{pattern}.frozen_epochs",
                 next_step="Remove it, or the section federated.",
             )
-    rules = search.root.get("lr_rule")
-    if "adascale" in ([training.lr_rule] if rules is None else rules.values() or []):
+    if "adascale" in possible_values(search, "lr_rule", training.lr_rule):
+        section = "search" if "lr_rule" in search.root else "training"
         raise ExperimentError(
-            "the noise of gradients is not measured on clients",
-            field="training.lr_rule" if rules is None else "search.lr_rule",
+            "adascale needs the gradient noise, which is not measured on clients",
+            field=f"{section}.lr_rule",
             allowed="auto, constant, linear, sqrt, legw",
         )
     if resources.elastic:
         raise ExperimentError(
-            "more workers do not divide the steps of a client",
+            "a client's steps cannot be divided among more workers",
             field="resources.elastic",
-            allowed="false here",
+            allowed="false with the section federated",
             next_step="Set plan.workers instead.",
         )
     if resources.advice == "always":
         raise ExperimentError(
-            "plans of a federation are not measured",
+            "plans cannot be measured for federated training",
             field="resources.advice",
             allowed="auto, never",
         )
 
 
 def _check_plan(plan: PlanSettings, search: Space) -> None:
-    found = find_other_value(plan, search, {name: allowed for name, (allowed, _) in _PLAN.items()})
-    if found is not None:
-        allowed, reason = _PLAN[found[0]]
+    other = find_other_value(plan, search, {name: allowed for name, (allowed, _) in _PLAN.items()})
+    if other is not None:
+        dimension, field = other
+        allowed, reason = _PLAN[dimension]
         raise ExperimentError(
             reason,
-            field=found[1],
+            field=field,
             allowed=["auto", *(str(value) for value in allowed)],
             next_step="Remove it, or the section federated.",
         )
 
 
 def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
-    """Refuse settings that the server or the aggregation that is named does not read."""
+    """Raise an error for a setting that the chosen server or aggregation does not read."""
     for name, (chooser, readers) in _READ_BY.items():
-        given = PREFIX + name in searched or name in federated.model_fields_set
-        if (
-            given
-            and PREFIX + chooser not in searched
-            and getattr(federated, chooser) not in readers
-        ):
+        is_searched = PREFIX + name in searched
+        if not is_searched and name not in federated.model_fields_set:
+            continue
+        if PREFIX + chooser not in searched and getattr(federated, chooser) not in readers:
+            field = PREFIX + name
+            if is_searched:
+                field = f"search.{field}"
             raise ExperimentError(
-                f"{getattr(federated, chooser)} does not read it",
-                field=f"search.{PREFIX}{name}" if PREFIX + name in searched else PREFIX + name,
+                f"{getattr(federated, chooser)} does not use it",
+                field=field,
                 next_step=f"Remove it, or set federated.{chooser} to {' or '.join(readers)}.",
             )
 
@@ -374,18 +390,20 @@ def _check_target(federated: Federated, wanted: Collection[str]) -> None:
     reached = [name for name in (ROUNDS_METRIC, BYTES_TO_TARGET_METRIC) if name in wanted]
     if reached and federated.target is None:
         raise ExperimentError(
-            f"{reached[0]} needs one",
+            f"{reached[0]} needs a target",
             field="federated.target",
-            allowed="such as {metric: val_accuracy, at_least: 0.9}",
+            next_step="Add one, such as target: {metric: val_accuracy, at_least: 0.9}.",
         )
 
 
 def _check_robust(federated: Federated, params: Mapping[str, Any]) -> None:
     if federated.secure and federated.aggregation != "mean":
-        name = "federated.aggregation"
+        field = "federated.aggregation"
+        if field in params:
+            field = f"search.{field}"
         raise ExperimentError(
-            f"{federated.aggregation} compares single clients, which secure aggregation hides",
-            field=f"search.{name}" if name in params else name,
+            f"{federated.aggregation} compares single clients, which federated.secure hides",
+            field=field,
             allowed="mean with federated.secure",
-            next_step="Set one of the two to its default.",
+            next_step="Remove one of the two.",
         )

@@ -1,10 +1,8 @@
-"""Cheap trainings that show which configurations deserve a full one.
+"""The section `fidelity`: cheap trainings that show which configurations deserve a full one.
 
-`fidelity: {image_size: [32, 128]}`.
-
-The named setting has its last value in full trainings and smaller ones in cheap ones. Epochs of a
-model are early stopping: see `aliases`. Which configuration is trained at which level is left to
-the study.
+With `{image_size: [32, 128]}`, a full training uses 128, and cheap ones use smaller images. If the
+setting is the epochs of a model, it becomes early stopping: see `aliases`. The study decides which
+configuration is trained at which level.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ from workbench.experiment.space import Fixed, Params, Space
 from workbench.foundation.errors import ExperimentError
 
 FACTOR = 3
-"""Levels between the ends differ by about this factor."""
+"""If only the ends are given, levels between them differ by about this factor."""
 FULL_RUNG = 1000
-"""Levels as whole numbers: thousandths of the full one."""
+"""The rung of a full training. Other levels are thousandths of it."""
 _EXAMPLE = "such as {image_size: [32, 128]}"
 
 Number = Annotated[int | float, Field(gt=0), no_truth_value]
@@ -33,11 +31,11 @@ Number = Annotated[int | float, Field(gt=0), no_truth_value]
 
 def _checked(given: dict[str, tuple[int | float, ...]]) -> dict[str, tuple[int | float, ...]]:
     if len(given) != 1:
-        raise ExperimentError("only one setting makes trainings cheaper", allowed=_EXAMPLE)
+        raise ExperimentError("a fidelity needs exactly one setting", allowed=_EXAMPLE)
     ((name, values),) = given.items()
     if len(values) < 2 or any(low >= high for low, high in itertools.pairwise(values)):
         raise ExperimentError(
-            "a cheap training needs less than a full one",
+            "the values have to increase",
             field=name,
             allowed="the smallest and the full value, or all values in ascending order",
         )
@@ -53,7 +51,7 @@ class Levels:
 
     Attributes:
         name: The setting.
-        values: Its values, ascending; the last one is that of full trainings.
+        values: Its values in ascending order. Full trainings use the last one.
     """
 
     name: str
@@ -61,7 +59,7 @@ class Levels:
 
     @classmethod
     def of(cls, fidelity: WrittenFidelity | None) -> Levels | None:
-        """Return the levels of a fidelity; None if there is none, so all trainings are full."""
+        """Return the levels of a fidelity, or None if there is none and all trainings are full."""
         if fidelity is None:
             return None
         ((name, written),) = fidelity.items()
@@ -80,11 +78,11 @@ class Levels:
         return self.values[-1]
 
     def rung(self, value: int | float) -> int:
-        """Return a level as a whole number, so that observations at different ones differ."""
+        """Return a level as a whole number, by which results at different levels are told apart."""
         return max(1, round(FULL_RUNG * value / self.full))
 
     def lower(self, params: Mapping[str, JsonValue], level: int) -> Params:
-        """Return what is trained at a level.
+        """Return a configuration for a training at a level.
 
         Args:
             params: A configuration.
@@ -93,19 +91,23 @@ class Levels:
         return {**params, self.name: self.values[level]}
 
     def complete(self, params: Mapping[str, JsonValue]) -> Params:
-        """Return the configuration that was trained at any level."""
+        """Return a configuration for a full training."""
         return {**params, self.name: self.full}
 
     def check(self, search: Space, *, trains_model: bool) -> None:
-        """Check that the setting is not searched as well, and may have each of the values.
+        """Check that the setting is not searched, and can have each of the values.
+
+        Args:
+            search: What is searched.
+            trains_model: Whether a model is trained, whose settings have types and limits.
 
         Raises:
-            ExperimentError: If that is not so.
+            ExperimentError: If the setting is searched, or a value is not allowed.
         """
         domain = search.root.get(self.name)
         if not isinstance(domain, Fixed) or domain.value != self.full:
             raise ExperimentError(
-                f"{self.name} has the value {self.full} in full trainings and is also searched",
+                f"{self.name} is searched, but fidelity sets it to {self.full} in full trainings",
                 field=f"search.{self.name}",
                 next_step="Remove one of the two.",
             )

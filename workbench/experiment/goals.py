@@ -1,8 +1,6 @@
-"""What an experiment wants.
+"""Objectives and constraints: what an experiment improves, and what it must not exceed.
 
-Its objectives, how the value of a trial is read from them, and its constraints.
-
-Reading the values from the reports of a trial is left to `trial_value`.
+`trial_value` computes a trial's values from its reports.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ Goal: TypeAlias = Literal["maximize", "minimize"]
 SIZE = "size_bytes"
 LATENCY = "latency_s"
 MODEL_COSTS = (SIZE, LATENCY)
-"""What is measured of a model where an objective or a constraint names it.
+"""Metrics of a model that are measured only if an objective or a constraint uses them.
 
-Bytes, seconds for a sample.
+The size is in bytes, the latency in seconds per sample.
 """
 
 
@@ -43,9 +41,9 @@ def better_side(goal: str | None) -> str:
 
 
 class MeanLast(Section):
-    """The mean of the last reports, for metrics that are noisy."""
+    """The mean of the last reports, for a noisy metric."""
 
-    mean_last: PositiveInt = Field(description="How many of the last reports are averaged.")
+    mean_last: PositiveInt = Field(description="Number of reports to average.")
 
 
 _VALUES = ("returned", "last", "best")
@@ -53,9 +51,7 @@ _MEAN_LAST = re.compile(r"\s*\{?\s*mean_last\s*:\s*(-?\d+)\s*\}?\s*")
 
 
 def _parse_value(given: Any) -> Any:
-    """Return how a trial's value is read, from its name, `mean_last: 3` as text, or that as a
-    mapping.
-    """
+    """Return a value setting from its name, or from `mean_last: 3` as text or as a mapping."""
     allowed = f"{', '.join(_VALUES)}, or {{mean_last: 3}}"
     if isinstance(given, MeanLast) or (isinstance(given, str) and given in _VALUES):
         return given
@@ -63,18 +59,20 @@ def _parse_value(given: Any) -> Any:
         given = {"mean_last": int(match[1])}
     if not isinstance(given, Mapping) or set(given) != {"mean_last"}:
         raise ExperimentError(
-            f"{given!r} is not a way to choose the value of a trial", allowed=allowed
+            f"{given!r} does not say which value of a trial counts", allowed=allowed
         )
     count = given["mean_last"]
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ExperimentError(
-            f"{count!r} is not valid", field="mean_last", allowed="a whole number above 0"
+            f"{count!r} is not a number of reports",
+            field="mean_last",
+            allowed="a whole number above 0",
         )
     return MeanLast(mean_last=count)
 
 
 class Objective(Section):
-    """What to improve. Several objectives make a multi-objective experiment.
+    """A metric to improve. Several objectives make a multi-objective experiment.
 
     Example:
         >>> wb.Objective(metric="val_accuracy", goal="maximize", target=0.98).target
@@ -91,9 +89,9 @@ class Objective(Section):
     ] = Field(
         default="returned",
         description=(
-            "Which value counts for a trial: what the function returned, else its last report; its"
-            " last report; its best one; or the mean of the last, as mean_last: 3. A model returns"
-            " the value of its best checkpoint, which is exported."
+            "Which value counts for a trial. returned: what the function returned, or else its "
+            "last report. last: the last report. best: the best one. mean_last: 3: the mean of "
+            "the last three. A model returns the value of its best checkpoint, which is exported."
         ),
     )
 
@@ -101,14 +99,15 @@ class Objective(Section):
 def describe_other_metric(
     objectives: Sequence[Objective], missing: str, reported: Collection[str]
 ) -> str:
-    """Return how to improve another metric than one that was never reported.
-
-    Empty if there is no other.
+    """Return a hint how to improve a metric that exists instead of one that was never reported.
 
     Args:
         objectives: The objectives.
-        missing: The metric of one of them.
+        missing: The metric that was never reported.
         reported: The metrics that were reported.
+
+    Returns:
+        The hint. Empty if no other metric was reported.
 
     Example:
         >>> objective = wb.Objective(metric="val_accuracy", goal="maximize")
@@ -119,13 +118,15 @@ def describe_other_metric(
     others = [name for name in reported if name not in metrics]
     if missing not in metrics or not others:
         return ""
+    setting = f"--set objectives.{metrics.index(missing)}.metric"
     close = difflib.get_close_matches(missing, others, n=1)
-    lead, name = (close[0], close[0]) if close else ("one of these", "NAME")
-    return f"to improve {lead} instead: --set objectives.{metrics.index(missing)}.metric={name}"
+    if close:
+        return f"to improve {close[0]} instead: {setting}={close[0]}"
+    return f"to improve one of these instead: {setting}=NAME"
 
 
 class Constraint(Section):
-    """A limit that a trial must keep to count as feasible.
+    """A limit on a metric. A trial that breaks it is not feasible.
 
     Example:
         >>> wb.Constraint(metric="latency_ms", at_most=5).violation(7)
@@ -133,17 +134,19 @@ class Constraint(Section):
     """
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
-    at_most: float | None = Field(default=None, description="Upper limit; give this or at_least.")
-    at_least: float | None = Field(default=None, description="Lower limit; give this or at_most.")
+    at_most: float | None = Field(default=None, description="Upper limit. Give this or at_least.")
+    at_least: float | None = Field(default=None, description="Lower limit. Give this or at_most.")
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
         if (self.at_most is None) == (self.at_least is None):
-            raise ExperimentError("needs exactly one bound", allowed="at_most or at_least")
+            raise ExperimentError(
+                "a limit needs exactly one bound", allowed="at_most or at_least, not both"
+            )
         return self
 
     def violation(self, value: float) -> float:
-        """Return by how much `value` breaks the limit; at most 0 where it keeps it."""
+        """Return by how much `value` breaks the limit. 0 or less: it keeps the limit."""
         if self.at_most is not None:
             return value - self.at_most
         assert self.at_least is not None

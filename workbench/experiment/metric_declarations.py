@@ -1,9 +1,8 @@
-"""The one declaration of each metric and loss of the workbench, and how others declare theirs.
+"""The declarations of metrics and losses: direction, unit, and the tasks that can use them.
 
-A `Metric` declares once its direction, its unit, and the tasks for which it can be computed. Forms,
-checks, schedules, charts and tables read it here. A metric of another package or of the user's own
-declares its direction on itself: see `metric` and `declared_goal`. Where nobody has declared one,
-there is none, and no view may guess it from a name. How a metric is computed is left to `models`.
+Forms, checks, schedules, charts and tables read them here. A metric of another package, or one that
+you write, declares its direction itself: see `metric` and `declared_goal`. If nobody declares a
+direction, there is none, and no view may guess it from the name. `models` computes the metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 Task = Literal["classification", "regression", "language_model", "detection", "other"]
 Unit = Literal["", "share", "of target", "of target squared", "bytes", "s", "rounds", "clients"]
-"""A share lies between 0 and 1; an error of numbers has the unit of the target, or its square."""
+"""A share is between 0 and 1. An error of numbers has the unit of the target, or its square."""
 
 _CLIENT_SPREAD = "_client_"
 _SPREAD = "std"
@@ -39,19 +38,19 @@ _Declared = TypeVar("_Declared")
 
 @dataclass(frozen=True)
 class Metric:
-    """What is known of a metric or a loss by its name.
+    """A metric or a loss of the workbench.
 
     Attributes:
         name: Its name, without the split that it is measured on.
-        goal: In which direction it is better.
-        unit: The unit of its values; empty where they have none.
-        tasks: The tasks for which it can be computed; empty for every task.
-        measure: The object of `models` that measures it, `module:object`; None where an experiment
-            cannot name it as a metric.
-        loss: The function of `models` that training minimises; None where it cannot.
-        is_rate: Whether it is the share of samples of which something is true. A share of another
-            kind, such as the area under a curve, is none, and the interval of a rate does not hold
-            for it.
+        goal: The direction in which it is better.
+        unit: The unit of its values. Empty: no unit.
+        tasks: The tasks that can use it. Empty: every task.
+        measure: The object of `models` that measures it, `module:object`. None if an experiment
+            cannot use it as a metric.
+        loss: The function of `models` that training minimises. None if it cannot be a loss.
+        is_rate: Whether it is the share of samples for which something is true. The area under a
+            curve is also a share, but not a rate, so the confidence interval of a rate does not
+            apply to it.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Metric:
 
     @property
     def power_of_target(self) -> int:
-        """By which power of a factor it grows where all targets are multiplied by the factor."""
+        """The power p: if all targets are multiplied by f, the metric is multiplied by f**p."""
         return _POWERS_OF_TARGET.get(self.unit, 0)
 
 
@@ -112,7 +111,7 @@ METRICS = (
     Metric("detection", "minimize", "", _BOXES, loss="detector:detection_loss"),
     Metric("model", "minimize", loss="losses:of_model"),
 )
-"""The metrics and losses that an experiment can name; a new one is an entry here."""
+"""The metrics and losses that an experiment can use. Add new ones here."""
 
 MEASURED = (
     Metric("loss", "minimize"),
@@ -124,17 +123,17 @@ MEASURED = (
     Metric(ROUNDS_METRIC, "minimize", "rounds"),
     Metric(ANSWERED_METRIC, "maximize", "clients"),
 )
-"""What the loop measures unasked, or where an objective or a constraint names it."""
+"""Metrics that are always measured, or as soon as an objective or a constraint uses them."""
 
 
 @dataclass(frozen=True)
 class TaskDefaults:
-    """What an experiment on data of one task does where it names nothing.
+    """The loss and metrics of an experiment that does not choose its own, by the task of its data.
 
     Attributes:
-        title: What the task is called in a sentence.
-        loss: The loss that is minimised.
-        metrics: The metrics that are measured.
+        title: The name of the task in a sentence.
+        loss: The loss to minimise.
+        metrics: The metrics to measure.
     """
 
     title: str
@@ -162,11 +161,11 @@ def declaration_of(metric: str) -> Metric | None:
     """Return the declaration of a metric or a loss.
 
     Args:
-        metric: Its name, or what the training loop reports: that of a split (`val_accuracy`), or of
-            its spread over clients (`val_accuracy_client_min`).
+        metric: Its name, alone or as the training loop reports it: on a split (`val_accuracy`), or
+            as its spread over clients (`val_accuracy_client_min`).
 
     Returns:
-        The declaration; None where the workbench does not know the metric.
+        The declaration, or None if the workbench does not know the metric.
 
     Example:
         >>> from workbench.experiment.metric_declarations import declaration_of
@@ -181,9 +180,11 @@ def declaration_of(metric: str) -> Metric | None:
     declaration = _BY_NAME.get(name)
     if declaration is None or not kind:
         return declaration
+    if kind not in SPREADS:
+        return None
     if kind == _SPREAD:  # clients should differ little, whatever is measured
         return replace(declaration, goal="minimize")
-    return declaration if kind in SPREADS else None
+    return declaration
 
 
 def _without_split(metric: str) -> str:
@@ -194,13 +195,15 @@ def _without_split(metric: str) -> str:
 
 
 def goal_of(metric: str) -> Goal | None:
-    """Return in which direction a metric of the workbench is better; None for any other."""
+    """Return the direction of a metric of the workbench, or None for any other metric."""
     declaration = declaration_of(metric)
-    return None if declaration is None else declaration.goal
+    if declaration is None:
+        return None
+    return declaration.goal
 
 
 def fits_task(name: str, task: Task) -> bool:
-    """Return whether a named loss or metric can be computed for a task; unknown ones always can."""
+    """Return whether a task can use a loss or a metric. True for names that are not known here."""
     declaration = declaration_of(name)
     return declaration is None or not declaration.tasks or task in declaration.tasks
 
@@ -208,16 +211,16 @@ def fits_task(name: str, task: Task) -> bool:
 def goal_in(
     experiment: Experiment, metric: str, declared: Mapping[str, Goal] | None = None
 ) -> Goal | None:
-    """Return in which direction a metric of an experiment is better; None if nobody declared it.
+    """Return the direction of a metric in an experiment, or None if nobody declared it.
 
-    The objectives and `goals` of the experiment come first, then what the metrics of other packages
-    and of the user's own declare. The names in this table count where the workbench computes the
-    metric: a function or a program may call anything `accuracy`.
+    The objectives and `goals` of the experiment come first. Then come the directions that metrics
+    of users and other packages declare. The table in this module counts last, and only for metrics
+    that the workbench computes: a function or a program may call anything `accuracy`.
 
     Args:
         experiment: The experiment.
-        metric: What its trials report.
-        declared: The directions that metrics declare themselves, by reported name, as a run has
+        metric: The metric, as trials report it.
+        declared: The directions that metrics declare themselves, by reported name, as the run
             stored them.
     """
     for objective in experiment.objectives:
@@ -231,15 +234,19 @@ def goal_in(
 
 
 def computed_goal(experiment: Experiment, metric: str) -> Goal | None:
-    """Return in which direction a metric is better that the workbench computes in an experiment."""
+    """Return the direction of a metric that the workbench computes, or None for other metrics."""
     declaration = _computed(experiment, metric)
-    return None if declaration is None else declaration.goal
+    if declaration is None:
+        return None
+    return declaration.goal
 
 
 def unit_in(experiment: Experiment, metric: str) -> Unit:
-    """Return the unit of a metric of an experiment; empty without one, or if nobody declared it."""
+    """Return the unit of a metric in an experiment. Empty: no unit, or nobody declared it."""
     declaration = _computed(experiment, metric)
-    return "" if declaration is None else declaration.unit
+    if declaration is None:
+        return ""
+    return declaration.unit
 
 
 def is_rate_in(experiment: Experiment, metric: str) -> bool:
@@ -260,13 +267,13 @@ def _computed(experiment: Experiment, metric: str) -> Metric | None:
 
 
 def is_share(metric: str) -> bool:
-    """Return whether a metric that the workbench measures lies between 0 and 1."""
+    """Return whether a metric of the workbench is between 0 and 1."""
     declaration = declaration_of(metric)
     return declaration is not None and declaration.unit == "share"
 
 
 def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
-    """Declare in which direction a metric of your own is better.
+    """Declare whether higher or lower values of your metric are better.
 
     Args:
         goal: `maximize` or `minimize`.
@@ -276,7 +283,7 @@ def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
         `compute`.
 
     Raises:
-        ExperimentError: If the direction is neither.
+        ExperimentError: If the goal is neither of the two.
 
     Example:
         >>> @wb.metric(goal="minimize")
@@ -295,20 +302,20 @@ def metric(*, goal: Goal) -> Callable[[_Declared], _Declared]:
 
 
 def declared_goal(measure: Any, field: str | None = None) -> Goal | None:
-    """Return in which direction the object that computes a metric declares to be better.
+    """Return the direction that the object behind a metric declares.
 
-    It declares that by an attribute `goal`, which the decorator `metric` sets, or as torchmetrics
-    does, by `higher_is_better`.
+    It has an attribute `goal`, which the decorator `metric` sets, or `higher_is_better`, as in
+    torchmetrics.
 
     Args:
-        measure: A function, a class, an object, or either with its options bound.
-        field: The dotted field to name if the declaration is wrong.
+        measure: A function, a class, an object, or a partial of one of them.
+        field: The dotted field for the error message.
 
     Returns:
-        The direction; None where it declares none.
+        The direction, or None if the object declares none.
 
     Raises:
-        ExperimentError: If `goal` is no direction.
+        ExperimentError: If `goal` is text, but not a direction.
     """
     while isinstance(measure, functools.partial):
         measure = measure.func
@@ -316,14 +323,16 @@ def declared_goal(measure: Any, field: str | None = None) -> Goal | None:
     if isinstance(goal, str):  # an attribute of this name may mean something else
         return _check_goal(goal, field)
     is_higher_better = getattr(measure, "higher_is_better", None)
-    if isinstance(is_higher_better, bool):
-        return "maximize" if is_higher_better else "minimize"
-    return None
+    if not isinstance(is_higher_better, bool):
+        return None
+    if is_higher_better:
+        return "maximize"
+    return "minimize"
 
 
 def _check_goal(goal: Any, field: str | None) -> Goal:
     if goal not in ("maximize", "minimize"):
         raise ExperimentError(
-            f"{goal!r} is not a direction of a metric", field=field, allowed="maximize, minimize"
+            f"{goal!r} is not a goal of a metric", field=field, allowed="maximize, minimize"
         )
     return goal

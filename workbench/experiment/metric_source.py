@@ -1,8 +1,6 @@
-"""Where the metrics of a program are read.
+"""The place from which a program's metrics are read: its output, a file, or another tool's log.
 
-Its output, a file that it writes, or what it logs elsewhere.
-
-Reading them is left to the training.
+The training reads them.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _PLACES = ("jsonl", "csv", "tensorboard", "pattern")
 
 
 class MetricSource(Section):
-    """Where the metrics of a program are read; a model or a function needs none of this.
+    """Where to read the metrics of a program. A model or a function does not need this.
 
     Example:
         >>> from workbench.experiment.metric_source import MetricSource
@@ -36,9 +34,9 @@ class MetricSource(Section):
         default="auto",
         alias="from",
         description=(
-            "auto: lines with name=value, name: value or JSON in everything that the program"
-            " prints; stdout: the same without its standard error; wandb: what it logs with wandb,"
-            " without an account."
+            "auto reads name=value, name: value or JSON in everything that the program prints. "
+            "stdout ignores its standard error. wandb reads what it logs with wandb, without an "
+            "account."
         ),
     )
     jsonl: str | None = Field(
@@ -47,41 +45,45 @@ class MetricSource(Section):
         description="A file with one JSON object per line, such as {folder}/log.jsonl.",
     )
     csv: str | None = Field(
-        default=None, min_length=1, description="A file with a line of names, then lines of values."
+        default=None, min_length=1, description="A CSV file with names in the first line."
     )
     tensorboard: str | None = Field(
         default=None,
         min_length=1,
-        description="A folder with event files of TensorBoard, at any depth.",
+        description="A folder with TensorBoard event files, at any depth.",
     )
     pattern: tuple[str, ...] | None = Field(
         default=None,
         description=(
-            "A regular expression for printed lines, whose named groups are metrics; or several."
+            "A regular expression for printed lines, or several. Its named groups are the metrics."
         ),
     )
 
     @field_validator("pattern", mode="before")
     @classmethod
     def _accept_one(cls, given: Any) -> Any:
-        return (given,) if isinstance(given, str) else given
+        if isinstance(given, str):
+            return (given,)
+        return given
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         given = [name for name in _PLACES if getattr(self, name) is not None]
         if len(given) + (self.from_ != "auto") > 1:
             raise ExperimentError(
-                "metrics are read from one place",
+                "metrics can only be read from one place",
                 field=given[-1],
                 allowed=["from", *_PLACES],
-                next_step="Name one of them.",
+                next_step="Keep one of them.",
             )
         if self.path is not None:
             check_path(self.path, self.kind)
         for pattern in self.pattern or ():
             _check_pattern(pattern)
         if self.pattern == ():
-            raise ExperimentError("there is no pattern", field="pattern", next_step="Write one.")
+            raise ExperimentError(
+                "the list of patterns is empty", field="pattern", next_step="Add one, or remove it."
+            )
         return self
 
     @model_serializer(mode="wrap")
@@ -90,11 +92,13 @@ class MetricSource(Section):
         source = written.pop("from_", written.pop("from", "auto"))
         if len(written.get("pattern", ())) == 1:
             written["pattern"] = written["pattern"][0]
-        return written if source == "auto" else {"from": source}
+        if source == "auto":
+            return written
+        return {"from": source}
 
     @property
     def kind(self) -> Kind:
-        """What is read."""
+        """The kind of place: the field that is given, or else the value of `from`."""
         for name in _PLACES:
             if getattr(self, name) is not None:
                 return name  # type: ignore[return-value]
@@ -102,7 +106,7 @@ class MetricSource(Section):
 
     @property
     def path(self) -> str | None:
-        """The file or folder that is read, with its placeholders; None where there is none."""
+        """The file or folder to read, with its placeholders. None if there is none."""
         return self.jsonl or self.csv or self.tensorboard
 
 
@@ -115,7 +119,7 @@ def _check_pattern(pattern: str) -> None:
         ) from error
     if not groups:
         raise ExperimentError(
-            f"{pattern!r} names no metric",
+            f"{pattern!r} has no named group, so it finds no metric",
             field="pattern",
             allowed=r"a regular expression with a named group, such as loss (?P<loss>\S+)",
         )

@@ -1,4 +1,4 @@
-"""Inspect the user's modules by parsing their source, without running any of it."""
+"""Inspects the user's modules by parsing their source, without running any of their code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from workbench.experiment import Component
 
 
 def find_source(module_name: str) -> Path | None:
-    """Return the path of a module's source, without importing the packages that contain it."""
+    """Return the path of a module's source, without importing the packages that contain it.
+
+    Args:
+        module_name: The dotted name of the module.
+
+    Returns:
+        The path, which is not a Python file for a built-in or compiled module. None if there is no
+        such module.
+    """
+    # `find_spec` would import the parents of the module, so the folders are searched here first.
     places = [entry or "." for entry in sys.path]
     if "." not in places and "" not in sys.path:
         places.insert(0, ".")
@@ -28,7 +37,9 @@ def find_source(module_name: str) -> Path | None:
         spec = importlib.util.find_spec(module_name)
     except (ImportError, ValueError, AttributeError):
         return None
-    return Path(spec.origin or "built-in") if spec else None
+    if spec is None:
+        return None
+    return Path(spec.origin or "built-in")
 
 
 def bound_names(tree: ast.AST) -> Iterator[str]:
@@ -54,8 +65,7 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def parameters_of(component: Component) -> list[str] | None:
-    """Return the names of a function's parameters, or None if they cannot be determined without
-    running code.
+    """Return the names of a function's parameters, or None if only running code would tell.
 
     Args:
         component: `module:function`, or a function defined in this process.
@@ -71,11 +81,11 @@ def parameters_of(component: Component) -> list[str] | None:
 
 
 def method_parameters_of(component: Component, method: str) -> list[str] | None:
-    """Return the names of the parameters of a class's method; None as in `parameters_of`.
+    """Return the names of a method's parameters, or None if only running code would tell.
 
     Args:
         component: `module:Class`, or a class defined in this process.
-        method: Name of the method; one that is inherited is not found in source.
+        method: Name of the method. In source, an inherited method cannot be seen.
     """
     if component.payload_hash is not None:
         if component.payload is None:
@@ -90,29 +100,30 @@ def method_parameters_of(component: Component, method: str) -> list[str] | None:
         for node in _statements_of(component)
         if isinstance(node, ast.ClassDef) and node.name == name
     ]
-    return _parameters_in(classes[-1].body, method) if classes else None
+    if not classes:
+        return None
+    return _parameters_in(classes[-1].body, method)
 
 
 def definition_of(
     component: Component,
 ) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | None:
-    """Return the definition of what a component names in the source of its module.
-
-    None if it is not there.
+    """Return the definition of a component's function or class, or None if it is not in the source.
 
     Args:
         component: `module:name`.
     """
     name = component.name.partition(":")[2]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found = [
-        node for node in _statements_of(component) if isinstance(node, kinds) and node.name == name
-    ]
-    return found[-1] if found else None
+    # The last definition of a name counts, as in Python.
+    for node in reversed(_statements_of(component)):
+        if isinstance(node, kinds) and node.name == name:
+            return node
+    return None
 
 
 def _statements_of(component: Component) -> list[ast.stmt]:
-    """Return the statements of the module that a component names; none if it has no source."""
+    """Return the statements of a component's module. Empty if there is no Python source."""
     source = find_source(component.name.partition(":")[0])
     if source is None or source.suffix != ".py":
         return []
@@ -127,4 +138,5 @@ def _parameters_in(statements: list[ast.stmt], name: str) -> list[str] | None:
     if not functions or functions[-1].decorator_list:
         return None
     arguments = functions[-1].args
-    return [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return [parameter.arg for parameter in parameters]

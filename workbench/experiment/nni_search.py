@@ -1,10 +1,8 @@
-"""Reads experiments of NNI.
+"""Converts experiments of NNI: a configuration, or a search space with `_type` and `_value`.
 
-A search space with `_type` and `_value`, alone or named by a configuration.
-
-`trialCommand` becomes the command, with all parameters as options. Outside of its own experiments
-nni prints what is reported to it, and that is read. A key without a counterpart is refused by its
-name, or left out with a note where it only says where to run.
+`trialCommand` becomes the command, with all parameters as options. When NNI is not in charge, its
+package prints each reported metric, and the workbench reads these lines. A key without a
+counterpart is an error. A key that only says where NNI runs is ignored, with a note.
 """
 
 from __future__ import annotations
@@ -72,13 +70,13 @@ _PRINTED = (
     r"(?:Intermediate|Final) result: (?P<default>[^\s{]+)",
     r"(?:Intermediate|Final) result: \{.*?\bdefault\W: *(?P<default>[^\s,}]+)",
 )
-"""What nni prints of a number, or of a mapping with one, that is reported where none of its
-experiments runs.
+"""The lines that the nni package prints for a reported number, or a mapping with a number.
 
-Whatever stands there is caught: a NaN that is not read would let an earlier result count.
+The patterns match any value, not only numbers. If a NaN did not match, an earlier result would
+count instead.
 """
 _MAX_LISTED = 1000
-"""Numbers that are listed where they are not evenly spaced."""
+"""The most values to list as choices if they are not evenly spaced."""
 
 
 def is_nni(document: Mapping[str, Any]) -> bool:
@@ -86,7 +84,8 @@ def is_nni(document: Mapping[str, Any]) -> bool:
     if "searchSpace" in document or "searchSpaceFile" in document:
         return True
     return bool(document) and all(
-        isinstance(one, Mapping) and "_type" in one and "_value" in one for one in document.values()
+        isinstance(domain, Mapping) and "_type" in domain and "_value" in domain
+        for domain in document.values()
     )
 
 
@@ -101,24 +100,24 @@ def from_nni(
 
     Args:
         document: The content of the file: a configuration, or a search space alone.
-        folder: Where a search space lies that the configuration names.
+        folder: The folder of the configuration, which may refer to a search space file.
         train: A function to train with, as package.module:function, instead of `trialCommand`.
-        note: Called with a sentence for each setting that is only approximated, or left out.
+        note: Called with a sentence for each setting that is only approximated, or ignored.
 
     Returns:
         An experiment with the same parameters, command, tuner, concurrency and limits.
 
     Raises:
-        ExperimentError: If a key or a type has no counterpart, or nothing says what to train.
+        ExperimentError: If a key or a type has no counterpart, or if there is nothing to train.
     """
     if "searchSpace" not in document and "searchSpaceFile" not in document:
         document = {"searchSpace": document}
     for key in document:
         if key in _PLACES:
-            note(f"{key} is left out: it says where NNI runs, not what")
+            note(f"{key} is ignored: it only says where NNI runs")
         elif key not in _KEYS:
             raise ExperimentError(
-                "has no counterpart in an experiment",
+                "it has no counterpart in an experiment",
                 field=str(key),
                 allowed=_KEYS,
                 next_step="Remove it.",
@@ -137,12 +136,12 @@ def from_nni(
     if tuner.lower() in _SAMPLERS:
         settings["sampler"] = _SAMPLERS[tuner.lower()]
     elif tuner:
-        note(f"tuner {tuner} has no counterpart: the default sampler takes its place")
+        note(f"the tuner {tuner} has no counterpart: the default sampler is used instead")
     if train is None and "trialCommand" not in document:
         raise ExperimentError(
             "missing",
             field="trialCommand",
-            next_step="Give the configuration that names it, or --train MODULE:FUNCTION.",
+            next_step="Import the configuration file that has it, or add --train MODULE:FUNCTION.",
         )
     if train is not None:
         settings["train"] = train
@@ -151,38 +150,39 @@ def from_nni(
         settings["command"] = parse_command(f"{plain} {{args}}")
         settings["metrics"] = {"pattern": list(_PRINTED)}
         note(
-            "the parameters are passed as options, --name=value: nni.get_next_parameter() returns"
-            " none"
+            "the program receives its parameters as options, --name=value:"
+            " nni.get_next_parameter() returns nothing"
         )
         note(
-            "metrics reads what nni prints: without nni, remove it and name in objectives what is"
-            " printed"
+            "metrics are read from the lines that nni prints: if you remove nni, also remove"
+            " metrics, and print the metric of your objective"
         )
     return Experiment(**settings, **_limits(document, note))
 
 
 def _limits(document: Mapping[str, Any], note: Note) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if "experimentName" in document:
-        found["name"] = document["experimentName"]
+        settings["name"] = document["experimentName"]
     for section, keys in _LIMITS.items():
         if given := {name: document[key] for key, name in keys.items() if key in document}:
-            found[section] = given
+            settings[section] = given
     match _named(document.get("assessor")).lower():
         case "":
             pass
         case "medianstop":
             start = _arguments(document["assessor"]).get("start_step", 0)
-            found["early_stop"] = {"pruner": "median", "grace": max(1, int(start))}
+            settings["early_stop"] = {"pruner": "median", "grace": max(1, int(start))}
         case other:
-            note(f"assessor {other} has no counterpart: write early_stop")
-    return found
+            note(f"the assessor {other} has no counterpart: write early_stop yourself")
+    return settings
 
 
 def _named(given: Any) -> str:
-    """Return the name of a tuner or an assessor; "" without one."""
+    """Return the name of a tuner or an assessor, or "" if there is none."""
     if not isinstance(given, Mapping):
         return ""
+    # NNI 1 and 2 have different keys for it.
     names = (
         given.get(key) for key in ("name", "builtinTunerName", "builtinAssessorName", "className")
     )
@@ -190,26 +190,41 @@ def _named(given: Any) -> str:
 
 
 def _arguments(given: Any) -> Mapping[str, Any]:
-    found = given.get("classArgs") if isinstance(given, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    match given:
+        case {"classArgs": Mapping() as arguments}:
+            return arguments
+        case _:
+            return {}
 
 
 def _parameters(
     space: Any, field: str, prefix: str, when: Mapping[str, Any], note: Note
 ) -> dict[str, dict[str, Any]]:
-    """Return parameters by name; those of a nested choice exist where it is chosen."""
+    """Return parameters by name. Those within a nested choice depend on it.
+
+    Args:
+        space: A search space, or one branch of a nested choice.
+        field: Its place in the file, for messages.
+        prefix: The start of the names of its parameters.
+        when: The condition of its parameters.
+        note: As in `from_nni`.
+    """
     if not isinstance(space, Mapping):
-        raise ExperimentError(f"{space!r} is not a mapping", field=field)
+        raise ExperimentError(
+            f"{space!r} is not a mapping", field=field, allowed="parameters by name"
+        )
     search: dict[str, dict[str, Any]] = {}
     for name, given in space.items():
         path, flat = f"{field}.{name}", f"{prefix}{name}"
         if not isinstance(given, Mapping) or "_type" not in given or "_value" not in given:
-            raise ExperimentError("has no _type and _value", field=path)
+            raise ExperimentError(
+                "the parameter has no _type and _value", field=path, next_step="Add them."
+            )
         kind, values = given["_type"], given["_value"]
         if (
             kind == "choice"
             and isinstance(values, list)
-            and any(isinstance(one, Mapping) for one in values)
+            and any(isinstance(value, Mapping) for value in values)
         ):
             search |= _branches(values, path, flat, when, note)
             continue
@@ -218,7 +233,7 @@ def _parameters(
                 f"{kind!r} has no counterpart", field=f"{path}._type", allowed=["choice", *_TYPES]
             )
         try:
-            domain = _TYPES[kind](*(values if kind != "choice" else [values]))
+            domain = _TYPES[kind](*values)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise ExperimentError(
                 f"{values!r} does not fit {kind}", field=f"{path}._value", allowed=_VALUES[kind]
@@ -227,29 +242,42 @@ def _parameters(
             note(f"{path}: {kind} becomes a range of three standard deviations around the mean")
         if kind in ("qloguniform", "qlognormal") and _is_thinned(domain, values[2]):
             num = len(domain["choices"])
-            note(f"{path}: {num} multiples of q, spaced on a logarithmic scale, stand for all")
+            note(f"{path}: only {num} multiples of q are tried, spaced on a logarithmic scale")
         if kind == "quniform" and "low" in domain and _are_clipped(*values):
             note(f"{path}: only multiples of q are tried, from {domain['low']} to {domain['high']}")
-        search[flat] = domain | ({"when": dict(when)} if when else {})
+        search[flat] = _with_condition(domain, when)
     return search
+
+
+def _with_condition(domain: dict[str, Any], when: Mapping[str, Any]) -> dict[str, Any]:
+    if not when:
+        return domain
+    return {**domain, "when": dict(when)}
 
 
 def _branches(
     values: list[Any], path: str, flat: str, when: Mapping[str, Any], note: Note
 ) -> dict[str, dict[str, Any]]:
     """Return a choice among groups of parameters, and the parameters of each group."""
-    names = [branch.get("_name") if isinstance(branch, Mapping) else branch for branch in values]
+    names = [_name_of(branch) for branch in values]
     if None in names:
-        raise ExperimentError("a nested choice has no _name", field=f"{path}._value")
-    search: dict[str, dict[str, Any]] = {
-        flat: {"choices": names} | ({"when": dict(when)} if when else {})
-    }
+        raise ExperimentError(
+            "a nested choice has no _name", field=f"{path}._value", next_step="Add it."
+        )
+    search: dict[str, dict[str, Any]] = {flat: _with_condition({"choices": names}, when)}
     for name, branch in zip(names, values, strict=True):
         if isinstance(branch, Mapping):
             inner = {key: value for key, value in branch.items() if key != "_name"}
             condition = {**when, flat: name}
             search |= _parameters(inner, f"{path}.{name}", f"{flat}.{name}.", condition, note)
     return search
+
+
+def _name_of(branch: Any) -> Any:
+    """Return the name of a branch of a nested choice. A branch without parameters is its name."""
+    if isinstance(branch, Mapping):
+        return branch.get("_name")
+    return branch
 
 
 def _whole_range(low: float, high: float) -> dict[str, Any]:
@@ -273,6 +301,7 @@ def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
     if not places:
         return {"value": low}
     if len(places) > _MAX_LISTED or not _are_clipped(low, high, step):
+        # A range cannot contain the clipped ends, so it contains only multiples within the bounds.
         places = range(
             places[0] + (_multiple(places[0], step) < low),
             places[-1] + 1 - (_multiple(places[-1], step) > high),
@@ -282,15 +311,13 @@ def _rounded(low: float, high: float, step: float) -> dict[str, Any]:
 
 
 def _are_clipped(low: float, high: float, step: float) -> bool:
-    """Return whether numbers between low and high are rounded to multiples beyond these."""
+    """Return whether numbers near low or high would be rounded to a multiple outside of them."""
     places = _places(low, high, step)
     return bool(places) and (_multiple(places[0], step) < low or _multiple(places[-1], step) > high)
 
 
 def _rounded_around(mean: float, deviation: float, step: float) -> dict[str, Any]:
-    """Return the multiples of a step to which numbers around a mean are rounded, which nothing
-    clips.
-    """
+    """Return the multiples of a step around a mean. Nothing clips them."""
     around = _around(mean, deviation)
     return _multiples(_places(around["low"], around["high"], step), step)
 
@@ -319,9 +346,9 @@ def _rounded_logarithmic_around(mean: float, deviation: float, step: float) -> d
 
 
 def _spaced(low: float, high: float, step: float) -> list[float]:
-    """Return all multiples to which numbers are rounded.
+    """Return the multiples of a step from low to high.
 
-    Of many, some that are even in the logarithm.
+    If there are too many to list, it returns some of them, spaced on a logarithmic scale.
     """
     if not 0 < low <= high:
         raise ValueError("no logarithm")
@@ -337,23 +364,26 @@ def _spaced(low: float, high: float, step: float) -> list[float]:
 
 
 def _is_thinned(domain: Mapping[str, Any], step: float) -> bool:
-    """Return whether multiples of a step are left out of choices."""
+    """Return whether some multiples of a step are missing from the choices."""
     choices = domain.get("choices", ())
     return any(_quotient(after - before, step) > 1 for before, after in itertools.pairwise(choices))
 
 
 def _multiples(places: range, step: float) -> dict[str, Any]:
-    """Return a range of multiples of a step, both bounds included; a single one is a value."""
+    """Return a range of multiples of a step, with both ends, or a single multiple as a value."""
     low, high = _multiple(places[0], step), _multiple(places[-1], step)
     if len(places) == 1:
         return {"value": low}
-    kind = "int" if _are_whole(step, low) else "float"
-    return {"type": kind, "low": low, "high": high, "step": int(step) if kind == "int" else step}
+    if _are_whole(step, low):
+        return {"type": "int", "low": low, "high": high, "step": int(step)}
+    return {"type": "float", "low": low, "high": high, "step": step}
 
 
 def _listed(values: list[float]) -> dict[str, Any]:
     distinct = sorted(set(values))
-    return {"choices": distinct} if len(distinct) > 1 else {"value": distinct[0]}
+    if len(distinct) == 1:
+        return {"value": distinct[0]}
+    return {"choices": distinct}
 
 
 def _are_whole(*numbers: float) -> bool:
@@ -361,7 +391,7 @@ def _are_whole(*numbers: float) -> bool:
 
 
 def _places(low: float, high: float, step: float) -> range:
-    """Return which multiples of a step numbers between low and high are rounded to."""
+    """Return the factors of all multiples of a step to which numbers in the range are rounded."""
     if not step > 0 or not low <= high:
         raise ValueError("not a range of steps")
     half = Decimal("0.5")
@@ -371,18 +401,20 @@ def _places(low: float, high: float, step: float) -> range:
 
 
 def _quotient(value: float, step: float) -> Decimal:
-    """Return how many steps a number is, exactly as both are written: 0.6 is 6 steps of 0.1."""
+    """Return how many steps a number is, in exact decimals: 0.6 is 6 steps of 0.1."""
     return Decimal(str(value)) / Decimal(str(step))
 
 
 def _multiple(place: int, step: float) -> float:
-    """Return a multiple of a step as one writes it: 0.3, where 3 * 0.1 is 0.30000000000000004."""
-    found = Decimal(str(step)) * place
-    return int(found) if float(step).is_integer() else float(found)
+    """Return a multiple of a step in exact decimals: 0.3, not 3 * 0.1 = 0.30000000000000004."""
+    multiple = Decimal(str(step)) * place
+    if float(step).is_integer():
+        return int(multiple)
+    return float(multiple)
 
 
 _TYPES: dict[str, Callable[..., dict[str, Any]]] = {
-    "choice": lambda values: {"choices": list(values)},
+    "choice": lambda *values: {"choices": list(values)},
     "randint": _whole_range,
     "uniform": _even,
     "quniform": _rounded,
@@ -393,7 +425,7 @@ _TYPES: dict[str, Callable[..., dict[str, Any]]] = {
     "lognormal": _logarithmic_around,
     "qlognormal": _rounded_logarithmic_around,
 }
-"""What each type of NNI means: https://nni.readthedocs.io/en/stable/hpo/search_space.html"""
+"""The types of NNI. Source: https://nni.readthedocs.io/en/stable/hpo/search_space.html"""
 _VALUES = {
     "choice": "a list",
     "randint": "[lower, upper] of whole numbers, without upper",

@@ -1,8 +1,7 @@
-"""What advice on a function or program needs.
+"""The section `advise`: which parameters of a function or command are the batch and the rate.
 
-Which parameters are the batch and the rate, and its speed.
-
-How a speed is measured and what follows from it is left to the advisor.
+It also says how the function or command reports its speed. The advisor measures the speed and draws
+its conclusions.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Literal
 from pydantic import Field, JsonValue, model_validator
 from typing_extensions import Self
 
-from workbench.experiment.domain import Domain
+from workbench.experiment.domain import Domain, Float, Int
 from workbench.experiment.sections import PlanSettings
 from workbench.experiment.setting_types import Section
 from workbench.experiment.space import Space
@@ -41,11 +40,11 @@ UNITS: dict[str, SpeedUnit] = {
     "ms/step": "ms/step",
     "ms/batch": "ms/step",
 }
-"""Names by which programs report their speed, and what they mean."""
+"""Metrics by which programs usually report their speed, and their units."""
 
 
 class OwnAdvice(Section):
-    """What the advisor may choose of a function or a command, and how it reports its speed.
+    """The parameters of a function or command that the advisor may choose, and its speed.
 
     Example:
         >>> from workbench.experiment.own_advice import OwnAdvice
@@ -56,25 +55,25 @@ class OwnAdvice(Section):
 
     batch: str = Field(
         min_length=1,
-        description="The searched parameter that sets how many samples a worker takes in a step.",
+        description="The searched parameter with the number of samples of a worker in a step.",
     )
     lr: str | None = Field(
-        default=None, min_length=1, description="The searched parameter that is the learning rate."
+        default=None, min_length=1, description="The searched parameter with the learning rate."
     )
     workers: bool = Field(
-        default=False, description="Recommend the number of workers; otherwise plan.workers stays."
+        default=False, description="Also recommend the number of workers, plan.workers."
     )
     speed: str | None = Field(
         default=None,
         min_length=1,
         description=(
-            "Name of the metric that states the speed of a worker; without it, a usual name such as"
-            " samples_per_s or steps_per_s."
+            "The metric with the speed of a worker. By default one with a usual name, such as "
+            "samples_per_s or steps_per_s."
         ),
     )
     unit: SpeedUnit | None = Field(
         default=None,
-        description="What the speed counts; where its name is a usual one, that is known.",
+        description="The unit of speed. Only needed if the metric does not have a usual name.",
     )
 
     @model_validator(mode="after")
@@ -84,29 +83,29 @@ class OwnAdvice(Section):
                 f"the unit of {self.speed} is not known",
                 field="unit",
                 allowed=["samples/s", "steps/s", "s/step", "ms/step"],
+                next_step="Add advise.unit.",
             )
         if self.speed is None and self.unit is not None:
             raise ExperimentError(
-                "a unit belongs to a metric",
+                "missing, but unit is given",
                 field="speed",
-                next_step="Name the metric in advise.speed.",
+                next_step="Set advise.speed to the metric that has this unit, or remove unit.",
             )
         if self.lr == self.batch:
             raise ExperimentError(
-                f"{self.lr} is the batch already", field="lr", next_step="Name another."
+                f"{self.lr} is already the batch", field="lr", next_step="Choose another parameter."
             )
         return self
 
     def step_time_s(self, values: dict[str, float], *, micro_batch: int) -> float | None:
-        """Return the seconds of a step that a report states; None where it states no speed.
+        """Return the time of a step according to a report, in seconds. None if it has no speed.
 
         Args:
-            values: Numbers by name.
+            values: The metrics of the report, by name.
             micro_batch: Samples that the worker takes in a step.
         """
         for name, value in values.items():
-            is_named = name.lower() in UNITS if self.speed is None else name == self.speed
-            if is_named and 0.0 < value < float("inf"):
+            if self._is_speed(name) and 0.0 < value < float("inf"):
                 match self.unit or UNITS[name.lower()]:
                     case "samples/s":
                         return micro_batch / value
@@ -118,12 +117,21 @@ class OwnAdvice(Section):
                         return value / 1e3
         return None
 
+    def _is_speed(self, metric: str) -> bool:
+        if self.speed is None:
+            return metric.lower() in UNITS
+        return metric == self.speed
+
     def check(self, search: Space, plan: PlanSettings) -> None:
-        """Check what it names against what is searched and planned.
+        """Check the parameters against the rest of the experiment.
+
+        Args:
+            search: What is searched.
+            plan: How a trial uses hardware.
 
         Raises:
-            ExperimentError: If a parameter is not searched, or has values that nothing can be
-                computed with, or if the number of workers is fixed.
+            ExperimentError: If a parameter is not searched, if it has conditions or values that are
+                not numbers, or if the number of workers is fixed.
         """
         for field, name in (("batch", self.batch), ("lr", self.lr)):
             if name is None:
@@ -138,26 +146,34 @@ class OwnAdvice(Section):
                 )
             if domain.when or any(name in other.when for other in search.root.values()):
                 raise ExperimentError(
-                    f"{name} and another parameter depend on each other",
+                    f"{name} has a condition, or another parameter depends on it",
                     field=f"advise.{field}",
                     allowed="a parameter without conditions",
                     next_step="Remove `when`.",
                 )
-            kinds = int if field == "batch" else (int, float)
-            if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
-                kind = "whole numbers" if field == "batch" else "numbers"
+            types, words = _NUMBER_TYPES[field]
+            if not all(isinstance(value, types) and value > 0 for value in _ends(domain)):
                 raise ExperimentError(
-                    f"{name} has other values than {kind} above 0", field=f"advise.{field}"
+                    f"{name} has values that are not {words} above 0",
+                    field=f"advise.{field}",
+                    allowed=f"a parameter whose values are {words} above 0",
                 )
         if self.workers and plan.workers != "auto":
             raise ExperimentError(
-                "advise.workers leaves the number of workers open, and plan.workers fixes it",
+                "plan.workers already fixes the number of workers",
                 field="advise.workers",
                 next_step="Remove one of the two.",
             )
 
 
+_NUMBER_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "batch": ((int,), "whole numbers"),
+    "lr": ((int, float), "numbers"),
+}
+
+
 def _ends(domain: Domain) -> list[JsonValue]:
-    """Return the values of a domain that bound all others."""
-    low, high = getattr(domain, "low", None), getattr(domain, "high", None)
-    return [low, high] if low is not None else list(domain.values() or [])
+    """Return both ends of a range, or all values of choices."""
+    if isinstance(domain, Float | Int):
+        return [domain.low, domain.high]
+    return list(domain.values())

@@ -1,10 +1,9 @@
-"""Python objects from a notebook as bytes that depend on what they do, not on where and when they
-were made.
+"""Pickles objects from a notebook, so that their bytes change only if their code changes.
 
-cloudpickle gives each class a random number and each function the path of its cell, which holds the
-process of the kernel: a cell that is run again, or tomorrow, would be a new version. Here both are
-replaced, so that the hash of the bytes changes with the code only. Naming and checking the bytes is
-left to the components. What cannot be pickled is named by the variable that holds it.
+cloudpickle gives each class a random number. It also stores the path of a function's cell, which
+contains the process number of the kernel. So the same cell would have other bytes when you run it
+again. Both are replaced here. If something cannot be pickled, the error says which variable is the
+reason. `components` identifies the bytes by their hash.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from workbench.foundation.errors import ExperimentError, first_line_of
 _CELL_FILE = re.compile(r"ipykernel_\d+|^<ipython-input-")
 _CELL = "<notebook cell>"
 _TEXTS = {"SHORT_BINUNICODE": 2, "BINUNICODE": 5, "BINUNICODE8": 9}
-"""How many bytes stand before a text in a pickle, by the name of its code."""
+"""The number of bytes before a text in a pickle, by the name of its opcode."""
 _REDUCE_CODE = cloudpickle.Pickler.dispatch_table[CodeType]
 
 
 def _reduce_code(code: CodeType) -> Any:
-    """Reduce code without the path of the cell that it was written in."""
-    return _REDUCE_CODE(
-        code.replace(co_filename=_CELL) if _CELL_FILE.search(code.co_filename) else code
-    )
+    """Reduce code without the path of the cell in which it was written."""
+    if _CELL_FILE.search(code.co_filename):
+        code = code.replace(co_filename=_CELL)
+    return _REDUCE_CODE(code)
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -46,7 +45,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def dumps(target: Any) -> bytes:
-    """Pickle a function or class; what does the same is the same bytes.
+    """Pickle a function or class. The same code gives the same bytes.
 
     Args:
         target: Anything that cloudpickle takes.
@@ -55,22 +54,24 @@ def dumps(target: Any) -> bytes:
         Bytes for `cloudpickle.loads`.
 
     Raises:
-        ExperimentError: If it cannot be pickled; the variable that is the reason is named.
+        ExperimentError: If it cannot be pickled. The message shows the variable that is the reason.
     """
     buffer = io.BytesIO()
     try:
         _Pickler(buffer).dump(target)
-    except Exception as error:  # what is pickled may raise anything
+    except Exception as error:  # the objects of a user may raise anything
         raise _refusal(target, error) from error
     return _number_classes(buffer.getvalue())
 
 
 def _number_classes(payload: bytes) -> bytes:
-    """Replace the random number of each class, by which a process knows it again, by one of its
-    content.
+    """Replace the random number of each class by one that follows from the content of the pickle.
 
-    Bytes that a value holds, such as the payload of another component, stay as they are.
+    A process uses the number to recognise a class that it has already loaded. Bytes within a value,
+    such as the payload of another component, stay the same.
     """
+    # First all classes get their index as number. The hash of these bytes is the same in every
+    # process, and makes the final numbers.
     numbers = set(_DYNAMIC_CLASS_TRACKER_BY_CLASS.values())
     if not any(number.encode() in payload for number in numbers):
         return payload
@@ -79,22 +80,20 @@ def _number_classes(payload: bytes) -> bytes:
         for code, text, place in pickletools.genops(payload)
         if code.name in _TEXTS and place is not None and text in numbers
     ]
-    found = list(dict.fromkeys(text for _, text in places))
-    plain = _with_texts(
-        payload, places, {text: f"{index:032x}" for index, text in enumerate(found)}
-    )
+    used = list(dict.fromkeys(text for _, text in places))
+    plain = _with_texts(payload, places, {text: f"{index:032x}" for index, text in enumerate(used)})
     content = hashlib.sha256(plain).hexdigest()
-    own = {
+    stable = {
         text: hashlib.sha256(f"{content} {index}".encode()).hexdigest()[:32]
-        for index, text in enumerate(found)
+        for index, text in enumerate(used)
     }
-    return _with_texts(payload, places, own)
+    return _with_texts(payload, places, stable)
 
 
 def _with_texts(
     payload: bytes, places: Sequence[tuple[int, str]], texts: Mapping[str, str]
 ) -> bytes:
-    """Return bytes in which texts at some places are others of the same length."""
+    """Return the bytes with texts at some places replaced by others of the same length."""
     changed = bytearray(payload)
     for place, text in places:
         changed[place : place + len(text)] = texts[text].encode()
@@ -102,32 +101,36 @@ def _with_texts(
 
 
 def _refusal(target: Any, error: Exception) -> ExperimentError:
-    """Return the error for what cannot be pickled, with the variable that is the reason."""
+    """Return the error for an object that cannot be pickled, with the variable that prevents it."""
     title = getattr(target, "__name__", None) or type(target).__name__
-    found = _find(target, f"`{title}`", set())
-    why = f"cannot be embedded, which sends it to other processes: {first_line_of(error)}"
-    if found is None:
-        return ExperimentError(f"{title} {why}", next_step="Define it in a module, and name that.")
-    user, path, value = found
+    reason = _find(target, f"`{title}`", set())
+    if reason is None:
+        return ExperimentError(
+            f"{title} cannot be sent to other processes: {first_line_of(error)}",
+            next_step="Define it in a module, and write module:name.",
+        )
+    user, path, value = reason
     return ExperimentError(
-        f"{title} {why}; {user} uses the variable `{path}`, which is {_describe(value)}",
+        f"{title} cannot be sent to other processes, because {user} uses the variable `{path}`,"
+        f" which is {_describe(value)}: {first_line_of(error)}",
         next_step=(
-            "Make it inside the function; or move both into a module, and name the function as "
-            "module:function."
+            "Make it inside of the function, or move both into a module and write module:function."
         ),
     )
 
 
 def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, str, Any] | None:
-    """Return who uses what cannot be pickled, under which name, and the value.
-
-    None where no name has it.
+    """Find the innermost variable that cannot be pickled.
 
     Args:
-        value: What cannot be pickled itself.
+        value: A value that cannot be pickled.
         user: The function that uses it, for the message.
-        seen: The objects that were looked into.
-        path: How it is reached from a variable of the function; "" for the function itself.
+        seen: The ids of objects that were already visited.
+        path: How it is reached from a variable of the function. "" for the function itself.
+
+    Returns:
+        The function that uses the variable, the path of the variable, and its value. None if no
+        variable is the reason.
     """
     seen.add(id(value))
     is_function = isinstance(value, FunctionType)
@@ -136,9 +139,11 @@ def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, s
     for name, inner in _parts_of(value):
         if id(inner) in seen or _can_be_pickled(inner):
             continue
-        is_variable = is_function or not path
-        inner_path = name.lstrip(".") if is_variable else f"{path}{name}"
-        is_own = type(inner).__module__ == "__main__"  # then one of its attributes is the reason
+        inner_path = f"{path}{name}"
+        if is_function or not path:
+            inner_path = name.lstrip(".")
+        # An object of a class from the notebook, or of an unknown type: look into its attributes.
+        is_own = type(inner).__module__ == "__main__"
         if is_own or _describe(inner).startswith("of type "):
             return _find(inner, user, seen, inner_path) or (user, inner_path, inner)
         return user, inner_path, inner
@@ -146,7 +151,7 @@ def _find(value: Any, user: str, seen: set[int], path: str = "") -> tuple[str, s
 
 
 def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is pickled with a value, with the name by which it is reached."""
+    """Yield everything that is pickled together with a value, with its name."""
     if isinstance(value, FunctionType):
         yield from _parts_of_function(value)
     elif isinstance(value, MethodType):
@@ -165,7 +170,7 @@ def _parts_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that a function takes from outside, and the defaults of its own."""
+    """Yield the outer variables that a function uses, and the defaults of its parameters."""
     cells = function.__closure__ or ()
     for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
         try:
@@ -181,11 +186,14 @@ def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _parts_of_object(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object or a class, and the classes that it is made of."""
+    """Yield the attributes of an object or a class, and its type or base classes."""
     for name, item in list(getattr(value, "__dict__", {}).items()):
         if name != "__dict__":
             yield f".{name}", item
-    for kind in value.__bases__ if isinstance(value, type) else (type(value),):
+    kinds: tuple[type, ...] = (type(value),)
+    if isinstance(value, type):
+        kinds = value.__bases__
+    for kind in kinds:
         yield f".{kind.__name__}", kind
 
 
@@ -198,17 +206,13 @@ def _can_be_pickled(value: Any) -> bool:
 
 
 def _describe(value: Any) -> str:
-    """Return what a value is, in words and with its type."""
+    """Describe a value in words, with its type."""
     kind = type(value)
-    name = (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     if isinstance(value, io.IOBase):
         return f"an open file ({name})"
     if isinstance(value, GeneratorType):
-        return "a generator, which exists in one process only"
+        return "a generator, which cannot leave its process"
     if isinstance(value, socket.socket):
         return f"an open connection ({name})"
     if isinstance(value, type(threading.Lock()) | type(threading.RLock())):

@@ -1,9 +1,8 @@
-"""Populations: trainings in parts, of which each is a trial that continues from the checkpoint of
-another.
+"""Populations: trainings in parts. Each part is a trial that continues from another's checkpoint.
 
 After each part, weak members of the population continue from the weights of strong ones, with other
-values of the parameters that may change during a training. What is declared here is how long a part
-is, and what may change; who continues from whom is left to the study.
+values of the parameters that may change during a training. This module declares how long a part is
+and what may change. The study decides who continues from whom.
 """
 
 from __future__ import annotations
@@ -37,48 +36,48 @@ class _Population(SamplerOptions):
     every: PositiveInt | None = Field(
         None,
         description=(
-            "Epochs, or steps of a function, between comparisons; by default a tenth of "
+            "Epochs, or steps of a function, between comparisons. By default a tenth of "
             "the training."
         ),
     )
     length: PositiveInt | None = Field(
-        None, description="Steps that a function trains; models train training.epochs."
+        None, description="Steps that a function trains. A model trains training.epochs."
     )
     quantile: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.25,
         description=(
-            "Share of the members that is weak, and share that is strong; at least one each."
+            "Share of the members that are weak, and share that are strong. At least one each."
         ),
     )
     changes: list[str] | None = Field(
         None,
         description=(
-            "Parameters that may change during a training; the others stay with the weights. By "
-            "default all of a function, and of a model "
+            "Parameters that may change during a training. The others stay with the weights. By "
+            "default all parameters of a function. For a model, "
         )
         + ", ".join(CHANGING_SETTINGS)
-        + ", options of the optimizer and dropout.",
+        + ", options of the optimizer, and dropout.",
     )
     resample: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.25, description="Probability that a changing parameter is drawn anew rather than moved."
+        0.25, description="Probability that a changing parameter gets a random value."
     )
 
 
 class PBT(_Population):
     """Population-based training.
 
-    The weak continue from the weights of the strong, slightly changed.
+    Weak members continue from the weights of strong ones, with slightly changed parameters. Each
+    part of a training is a separate trial.
 
-    Source: Jaderberg et al., Population Based Training of Neural Networks, 2017; each part of a
-    training is a trial of its own, as in Li et al., A Generalized Framework for Population Based
-    Training, 2019.
+    Source: Jaderberg et al., Population Based Training of Neural Networks, 2017. Li et al., A
+    Generalized Framework for Population Based Training, 2019.
     """
 
     explores = "perturb"
 
 
 class PB2(_Population):
-    """Population-based training in which a Gaussian process proposes how ranges change.
+    """Population-based training in which a Gaussian process proposes the new values.
 
     Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with
     Population-Based Bandits, 2020.
@@ -94,16 +93,13 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     until: PositiveInt = Field(
-        description="The epoch, or the step of a function, at which it ends."
+        description="The epoch, or the step of a function, at which the part ends."
     )
     params: dict[str, JsonValue] = Field(description="The configuration.")
 
 
 class Schedule(SamplerOptions):
-    """One training whose parameters change at given epochs.
-
-    It reproduces a member of a population.
-    """
+    """One training whose parameters change at given epochs, to reproduce a population's member."""
 
     factory = "workbench.search.samplers:make_random"
     is_population = True
@@ -112,7 +108,7 @@ class Schedule(SamplerOptions):
 
 
 def options_of(sampler: Sampler) -> PBT | PB2 | Schedule | None:
-    """Return the options of a population; None if trials do not continue from each other.
+    """Return the options of a population, or None if trials do not continue from each other.
 
     Raises:
         ExperimentError: If an option is wrong.
@@ -144,7 +140,7 @@ def ends_of_parts(options: PBT | PB2 | Schedule, epochs: int) -> list[int]:
 
 
 def num_parts(sampler: Sampler, epochs: int) -> int | None:
-    """Return of how many trials a population consists; None if the sampler trains none.
+    """Return the number of trials of a population, or None if the sampler has no population.
 
     Args:
         sampler: The section of an experiment.
@@ -153,8 +149,10 @@ def num_parts(sampler: Sampler, epochs: int) -> int | None:
     options = options_of(sampler)
     if options is None:
         return None
-    num_members = 1 if isinstance(options, Schedule) else options.population
-    return num_members * len(ends_of_parts(options, epochs))
+    num_parts_each = len(ends_of_parts(options, epochs))
+    if isinstance(options, Schedule):
+        return num_parts_each
+    return options.population * num_parts_each
 
 
 def changing(options: PBT | PB2, search: Space, *, trains_model: bool) -> frozenset[str]:
@@ -177,9 +175,10 @@ def _may_change(name: str) -> bool:
     option = option_of(name)
     if option is not None:
         return option[0] == "optimizer_options"
-    return (
-        name in CHANGING_SETTINGS if is_setting(name) else name.split(".")[-1].startswith("dropout")
-    )
+    if is_setting(name):
+        return name in CHANGING_SETTINGS
+    # A parameter of the model, which usually changes the shapes of weights. Dropout does not.
+    return name.split(".")[-1].startswith("dropout")
 
 
 def check_options(
@@ -196,30 +195,36 @@ def check_options(
     Raises:
         ExperimentError: If an option does not fit.
     """
-    if isinstance(options, Schedule):
-        _check_parts(options, search, max_epochs=epochs if trains_model else None)
-    else:
+    if not isinstance(options, Schedule):
         _check_lengths(options, epochs=epochs, trains_model=trains_model)
         _check_changes(options, search, trains_model=trains_model)
+        return
+    _check_parts(options, search)
+    if trains_model and options.parts[-1].until > epochs:
+        raise ExperimentError(
+            f"{options.parts[-1].until} is after the last epoch",
+            field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
+            allowed=f"at most training.epochs = {epochs}",
+        )
 
 
 def _check_lengths(options: PBT | PB2, *, epochs: int, trains_model: bool) -> None:
     if trains_model and options.length is not None:
         raise ExperimentError(
-            "a model trains training.epochs",
+            "only a train function needs it",
             field=f"{_FIELD}.length",
-            next_step="Set training.epochs.",
+            next_step="Remove it, and set training.epochs.",
         )
     if not trains_model and options.length is None:
         raise ExperimentError(
-            "is missing: how many steps the function trains",
+            "missing: the number of steps that the function trains",
             field=f"{_FIELD}.length",
             next_step="Set it to the last step that the function reports.",
         )
     length = options.length or epochs
     if (options.every or 1) >= length:
         raise ExperimentError(
-            f"members would never be compared: they train {length}",
+            f"members would never be compared, because a training ends at {length}",
             field=f"{_FIELD}.every",
             allowed=f"less than {length}",
         )
@@ -232,25 +237,27 @@ def _check_changes(options: PBT | PB2, search: Space, *, trains_model: bool) -> 
             raise ExperimentError(
                 f"{name!r} is not a searched parameter",
                 field=f"{_FIELD}.changes",
-                allowed=[each for each, domain in root.items() if not isinstance(domain, Fixed)],
+                allowed=[
+                    searched for searched, domain in root.items() if not isinstance(domain, Fixed)
+                ],
             )
         if trains_model and is_setting(name) and not _may_change(name):
             raise ExperimentError(
                 f"{name} cannot change during a training",
                 field=f"{_FIELD}.changes",
-                allowed=[each for each in root if _may_change(each)],
+                allowed=[searched for searched in root if _may_change(searched)],
             )
     if not changing(options, search, trains_model=trains_model):
         raise ExperimentError(
             "no searched parameter may change during a training",
             field="search",
             next_step=(
-                f"Search one of {', '.join(CHANGING_SETTINGS)}, or name one in {_FIELD}.changes."
+                f"Search one of {', '.join(CHANGING_SETTINGS)}, or list one in {_FIELD}.changes."
             ),
         )
 
 
-def _check_parts(options: Schedule, search: Space, *, max_epochs: int | None) -> None:
+def _check_parts(options: Schedule, search: Space) -> None:
     before = 0
     for number, part in enumerate(options.parts):
         if part.until <= before:
@@ -264,9 +271,3 @@ def _check_parts(options: Schedule, search: Space, *, max_epochs: int | None) ->
         except ExperimentError as error:
             raise error.at(f"{_FIELD}.parts.{number}.params") from error
         before = part.until
-    if max_epochs is not None and before > max_epochs:
-        raise ExperimentError(
-            f"{before} is after the last epoch",
-            field=f"{_FIELD}.parts.{len(options.parts) - 1}.until",
-            allowed=f"at most training.epochs = {max_epochs}",
-        )

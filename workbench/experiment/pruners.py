@@ -1,9 +1,9 @@
-"""The pruners by name: the settings that each reads, and what each can handle.
+"""The pruners by name: the settings that each one reads, and what it supports.
 
-A new pruner is a subclass of `PrunerOptions` with a factory, and a line in `PRUNERS`, or an entry
-point of the group `workbench.pruners` in another package; options of its own are written under
-`early_stop.options`. Nothing here loads Optuna: the factory, which makes Optuna's object, is named
-by reference and imported by the study.
+To add a pruner, write a subclass of `PrunerOptions` with a factory, and add a line to `PRUNERS`. In
+another package, use an entry point of the group `workbench.pruners`. Its own options are written
+under `early_stop.options`. This module does not load Optuna: the study imports the factory, which
+makes Optuna's object.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHARED_SETTINGS = ("reduction_factor", "percentile", "startup_trials", "patience
 
 
 class PrunerOptions(BaseModel):
-    """The options of a pruner under `early_stop.options`, and what it reads and can handle."""
+    """A pruner: its options under `early_stop.options`, the settings it reads, what it supports."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -54,7 +54,7 @@ class PrunerOptions(BaseModel):
 
 
 class NoPruner(PrunerOptions):
-    """Stops nothing."""
+    """Never stops a trial."""
 
     factory = "workbench.search.pruners:make_none"
     handles_several_objectives = True
@@ -96,10 +96,10 @@ class Patience(PrunerOptions):
 
 
 class Curves(PrunerOptions):
-    """Stops trials whose learning curve is unlikely to end better than the best one did.
+    """Stops trials whose learning curve is unlikely to end better than the best one.
 
-    With several objectives, trials that are unlikely to add a hundredth to the hypervolume of the
-    front.
+    With several objectives, it stops trials that are unlikely to add a hundredth to the hypervolume
+    of the front.
     """
 
     factory = "workbench.search.pruners:make_curves"
@@ -111,15 +111,15 @@ class Curves(PrunerOptions):
         gt=0,
         lt=0.5,
         description=(
-            "A trial is stopped if its probability to end as the best, or to extend the front, is "
-            "lower."
+            "Stop a trial if the probability that it ends as the best, or extends the front, is "
+            "lower than this."
         ),
     )
     resume: bool = Field(
         default=True,
         description=(
-            "A stopped trial is continued from its checkpoint once its probability to end as the "
-            "best has risen to one and a half of that, by how other curves went on."
+            "Continue a stopped trial if later curves show that its probability is higher than "
+            "it seemed: at least 1.5 times chance."
         ),
     )
 
@@ -138,7 +138,7 @@ def pruners_for_several_objectives() -> list[str]:
 
 
 def readers_of(setting: str) -> tuple[str, ...] | None:
-    """Return the names of the pruners that read a setting of `early_stop`; None if all do."""
+    """Return the names of the pruners that read a setting of `early_stop`, or None if all do."""
     if setting not in (*SHARED_SETTINGS, "options"):
         return None
     return tuple(
@@ -149,10 +149,10 @@ def readers_of(setting: str) -> tuple[str, ...] | None:
 
 
 def _loaded() -> list[tuple[str, type[PrunerOptions]]]:
-    found = []
+    loaded = []
     for name in PRUNERS.names():
         try:
-            found.append((name, PRUNERS.load(name)))
+            loaded.append((name, PRUNERS.load(name)))
         except WorkbenchError:  # registered by a package that cannot be imported here
             continue
-    return found
+    return loaded

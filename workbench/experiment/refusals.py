@@ -1,7 +1,4 @@
-"""Translates what pydantic finds wrong in an experiment.
-
-Other documents are translated likewise.
-"""
+"""Translates the errors of pydantic about an experiment into ours."""
 
 from __future__ import annotations
 
@@ -52,31 +49,25 @@ DIALECT = Dialect(
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
-    """Return the first thing that is wrong.
-
-    Arguments as in `workbench.foundation.refusals.refusal`.
-    """
+    """Return the first problem. Arguments as in `workbench.foundation.refusals.refusal`."""
     return refusals.refusal(error, at, DIALECT)
 
 
 def refusal_of_all(
     error: ValidationError, root: type[BaseModel], written: Mapping[str, str]
 ) -> ExperimentError:
-    """Return everything that is wrong as one error.
-
-    Arguments as in `workbench.foundation.refusals.findings`.
+    """Return all problems as one error.
 
     Args:
-        error: What pydantic found.
+        error: The error of pydantic.
         root: The type that was checked.
-        written: The keys that the user wrote in place of ours, by `written_names`.
+        written: The keys as the user wrote them, from `written_names`.
     """
-    return refusals.refusal_of_all(error, root, DIALECT, lambda found: as_written(found, written))
+    return refusals.refusal_of_all(
+        error, root, DIALECT, lambda problem: as_written(problem, written)
+    )
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
-    """Return everything that is wrong, one by one.
-
-    Arguments as in `foundation.refusals.findings`.
-    """
+    """Return each problem. Arguments as in `workbench.foundation.refusals.findings`."""
     return refusals.findings(error, root, DIALECT)

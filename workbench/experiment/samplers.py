@@ -1,8 +1,8 @@
-"""The samplers by name: the options of each, and what each can handle.
+"""The samplers by name: the options of each one, and what it supports.
 
-A new sampler is a subclass of `SamplerOptions` with a factory, and a line in `SAMPLERS`, or an
-entry point of the group `workbench.samplers` in another package. Nothing here loads Optuna: the
-factory, which makes Optuna's object, is named by reference and imported by the study.
+To add a sampler, write a subclass of `SamplerOptions` with a factory, and add a line to `SAMPLERS`.
+In another package, use an entry point of the group `workbench.samplers`. This module does not load
+Optuna: the study imports the factory, which makes Optuna's object.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _AtLeastTwo = Annotated[int, Field(ge=2)]
 
 
 class SamplerOptions(BaseModel):
-    """The options of a sampler, by their Optuna names, and what it can handle.
+    """The options of a sampler, by their Optuna names, and what it supports.
 
-    Options without a value are left to the sampler.
+    The sampler chooses the value of an option that is None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def describe(cls, num_objectives: int) -> str | None:
-        """Describe which algorithm the sampler chose and why; None if it has no choice."""
+        """Describe which algorithm the sampler uses and why. None if it has only one."""
         return None
 
     factory: ClassVar[str]
@@ -65,8 +65,10 @@ class SamplerOptions(BaseModel):
     min_ranges: ClassVar[int] = 0
     """How many of those must be ranges."""
     keeps_notes: ClassVar[bool] = False
-    """Whether a replay must show it everything again, because it keeps what it knows in attributes
-    of trials and of the study, or ends the run with the study's `stop`.
+    """Whether a replay has to ask the sampler for every trial again.
+
+    This is needed if it stores what it knows in attributes of trials or of the study, or ends the
+    run with the study's `stop`.
     """
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
@@ -76,18 +78,16 @@ class SamplerOptions(BaseModel):
     needs_later: ClassVar[tuple[str, ...]] = ()
     """Modules that later proposals need, imported while the first trial runs."""
     avoids_too_large: ClassVar[bool] = False
-    """Whether it reads predictions of memory, so that nothing is tried which will not fit."""
+    """Whether it uses predictions of memory to avoid configurations that will not fit."""
     reads_priors: ClassVar[bool] = False
-    """Whether it begins where a parameter's `prior` expects good values, if there is one
-    objective.
-    """
+    """Whether it starts at the `prior` of a parameter, if there is one objective."""
 
 
 class Auto(SamplerOptions):
-    """The sampler that suits the space, the number of results and the objectives: the default.
+    """The default: a Gaussian process for each objective, and TPE once there are many results.
 
-    A Gaussian process for each objective, which costs some milliseconds a proposal, and TPE once
-    there are too many results for it.
+    A proposal of the Gaussian process takes a few milliseconds, and longer the more results there
+    are.
     """
 
     factory = "workbench.search.samplers:make_auto"
@@ -95,23 +95,23 @@ class Auto(SamplerOptions):
     avoids_too_large = True
     reads_priors = True
     max_process_results: ClassVar[int] = 200
-    """With more results TPE takes half of the time for a proposal, and found as good ones up to 320
-    trials.
+    """With more results than this, TPE proposes.
 
-    With fewer it saves some milliseconds, and finds worse ones: how long a trial takes does not
-    decide.
+    In benchmarks of up to 320 trials it was then as good, and took half the time. With fewer
+    results it was worse and saved only a few milliseconds, so the duration of a trial does not
+    matter.
     """
 
     @classmethod
     def describe(cls, num_objectives: int) -> str | None:
-        """Describe which algorithm it chose and why."""
-        process = (
-            "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
-        )
+        """Describe which algorithm it uses and why."""
+        process = "a Gaussian process"
+        if num_objectives > 1:
+            process += " for each objective"
         return (
-            f"configurations that cover the space evenly, then {process}, which finds good ones in"
-            f" few trials; TPE after {cls.max_process_results} results, as good then and twice as"
-            " fast"
+            f"first configurations that cover the space evenly, then {process}, which needs few"
+            f" trials, and TPE after {cls.max_process_results} results, which is then as good and"
+            " twice as fast"
         )
 
 
@@ -152,7 +152,7 @@ class QMC(SamplerOptions):
 
 
 class GP(SamplerOptions):
-    """Gaussian process: few trials, each chosen with care."""
+    """Gaussian process: needs few trials, and more time for each proposal."""
 
     factory = "workbench.search.samplers:make_gp"
     min_parameters = 1
@@ -206,8 +206,7 @@ class NSGA3(_Genetic):
 
 
 def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
-    """Return the names of the samplers that can handle a space, without those that enumerate a
-    grid.
+    """Return the names of the samplers that support a space, without those that need a grid.
 
     Args:
         num_parameters: Parameters with several values that exist in every configuration.
@@ -237,10 +236,10 @@ def samplers_for_fidelities() -> list[str]:
 
 
 def _loaded() -> list[tuple[str, type[SamplerOptions]]]:
-    found = []
+    loaded = []
     for name in SAMPLERS.names():
         try:
-            found.append((name, SAMPLERS.load(name)))
+            loaded.append((name, SAMPLERS.load(name)))
         except WorkbenchError:  # registered by a package that cannot be imported here
             continue
-    return found
+    return loaded

@@ -1,7 +1,4 @@
-"""Which schedules of the learning rate an experiment may name.
-
-Their options are left to `schedules`.
-"""
+"""The names of learning rate schedules. Their options are in `schedules`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How an experiment names the course of the learning rate and the mean of weights at its end.
+"""Options of learning rate schedules, and the averaging of weights at the end of a training.
 
-Computing rates is left to planning and training; a schedule of another package checks its options
-itself.
+Planning and training compute the rates. A schedule of another package checks its own options.
 """
 
 from __future__ import annotations
@@ -20,37 +19,35 @@ if TYPE_CHECKING:
 
 
 class PlateauOptions(Section):
-    """Options of the schedule plateau, by the names of
-    torch.optim.lr_scheduler.ReduceLROnPlateau.
-    """
+    """Options of the schedule plateau, named as in torch's ReduceLROnPlateau."""
 
     metric: str | None = Field(
         default=None,
         min_length=1,
-        description="The metric that has to improve; the default is that of the first objective.",
+        description="The metric that has to improve. By default that of the first objective.",
     )
     mode: Literal["min", "max"] | None = Field(
         default=None,
         description=(
-            "Whether the metric should fall or rise; by default, what is usual for the metric."
+            "Whether the metric should fall or rise. By default, what is usual for the metric."
         ),
     )
     factor: Annotated[float, Field(gt=0, lt=1)] = Field(
-        default=0.1, description="What the rate is multiplied by."
+        default=0.1, description="Factor by which the rate is multiplied."
     )
     patience: Annotated[ExactInt, Field(ge=0)] | None = Field(
         default=None,
         description=(
-            "Evaluations without improvement that are tolerated; the default is a tenth of all, "
-            "from 1 to 10."
+            "Evaluations without improvement before the rate falls. By default a tenth of all "
+            "evaluations, from 1 to 10."
         ),
     )
     threshold: NonNegativeFloat = Field(
-        default=1e-4, description="How much counts as an improvement."
+        default=1e-4, description="Smallest change that counts as an improvement."
     )
     threshold_mode: Literal["rel", "abs"] = Field(
         default="rel",
-        description="Whether the threshold is a part of the best value, or a difference.",
+        description="Whether the threshold is a share of the best value, or a difference.",
     )
     cooldown: Annotated[ExactInt, Field(ge=0)] = Field(
         default=0, description="Evaluations after a reduction that do not count."
@@ -59,11 +56,11 @@ class PlateauOptions(Section):
 
 
 class OwnScheduleOptions(Section):
-    """What the workbench itself has to know about a schedule of another package."""
+    """The options of another package's schedule that the workbench itself reads."""
 
     interval: Literal["epoch", "step"] = Field(
         default="epoch",
-        description="Whether the schedule goes on at the end of an epoch or of each step.",
+        description="Whether the schedule advances after each epoch or after each step.",
     )
     metric: str | None = Field(
         default=None,
@@ -76,10 +73,10 @@ def plateau_options(training: Training) -> PlateauOptions:
     """Return the options of plateau.
 
     Args:
-        training: The training section; its schedule is plateau.
+        training: The training section, with the schedule plateau.
 
     Raises:
-        ExperimentError: If an option is unknown or refused.
+        ExperimentError: If an option is unknown or not allowed.
     """
     try:
         return PlateauOptions.model_validate(training.schedule_options)
@@ -88,14 +85,13 @@ def plateau_options(training: Training) -> PlateauOptions:
 
 
 def own_options(training: Training) -> tuple[OwnScheduleOptions, dict[str, JsonValue]]:
-    """Return what the workbench reads of the options of a custom schedule, and what the schedule
-    receives.
+    """Return the options of a custom schedule: those for the workbench, and those for the schedule.
 
     Args:
-        training: The training section; its schedule is of another package.
+        training: The training section, with a schedule of another package.
 
     Raises:
-        ExperimentError: If what the workbench reads is refused.
+        ExperimentError: If an option for the workbench is not allowed.
     """
     ours = OwnScheduleOptions.model_fields
     read = {name: value for name, value in training.schedule_options.items() if name in ours}
@@ -107,20 +103,25 @@ def own_options(training: Training) -> tuple[OwnScheduleOptions, dict[str, JsonV
 
 
 def followed_metric(training: Training) -> str | None:
-    """Return the metric that the schedule is stated to follow.
+    """Return the metric in the options of the schedule.
 
-    None for none, or that of the objective.
+    None if the schedule follows no metric, or the metric of the first objective.
     """
     if training.schedule == PLATEAU:
         return plateau_options(training).metric
-    return own_options(training)[0].metric if is_own_schedule(training.schedule) else None
+    if is_own_schedule(training.schedule):
+        return own_options(training)[0].metric
+    return None
 
 
 def check_schedule(training: Training) -> None:
-    """Refuse options that the schedule does not have.
+    """Check the options of the schedule.
+
+    Args:
+        training: The training section.
 
     Raises:
-        ExperimentError: If there are any.
+        ExperimentError: If the schedule does not have an option.
     """
     if training.schedule == PLATEAU:
         plateau_options(training)
@@ -132,14 +133,14 @@ def check_schedule(training: Training) -> None:
             field="training.schedule_options",
             allowed="options of plateau, or of package.module:Class",
             next_step=(
-                "Remove them; warmup_epochs sets the rise. Where the schedule is searched, search "
-                "schedule_options, too, with when: {schedule: ...}."
+                "Remove them. To warm up, set warmup_epochs. If you search the schedule, also "
+                "search schedule_options, with when: {schedule: ...}."
             ),
         )
 
 
 def averaged_from(training: Training) -> int:
-    """Return the number of epochs before those at whose ends the weights are averaged.
+    """Return the number of epochs before the first one that is averaged.
 
     Args:
         training: The training section, with `average_start`.
@@ -149,21 +150,23 @@ def averaged_from(training: Training) -> int:
 
 
 def check_averaging(training: Training) -> None:
-    """Refuse two means of the weights, and a rate for epochs that are not averaged.
+    """Check the settings that average weights.
+
+    Args:
+        training: The training section.
 
     Raises:
-        ExperimentError: If there are any.
+        ExperimentError: If there are two averages, or a rate for epochs that are not averaged.
     """
     if training.average_start is not None and training.average_decay is not None:
         raise ExperimentError(
-            "weights are averaged over steps by average_decay or over epochs by average_start, not"
-            " both",
+            "you cannot combine it with average_decay",
             field="training.average_start",
-            next_step="Remove one of the two.",
+            next_step="Remove average_start or average_decay.",
         )
     if training.average_lr is not None and training.average_start is None:
         raise ExperimentError(
-            "it is the rate of epochs that are averaged, and none are",
+            "it is the rate of averaged epochs, but no epochs are averaged",
             field="training.average_lr",
             next_step="Set average_start, or remove it.",
         )

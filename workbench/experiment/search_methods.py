@@ -1,13 +1,11 @@
-"""How an experiment searches.
+"""The sections `sampler`, `early_stop` and `confirm`: how an experiment searches.
 
-The sampler that proposes configurations, the pruner that stops trials early.
-
-Which samplers and pruners there are is left to `samplers` and `pruners`; running them is left to
-the study.
+The samplers and pruners are declared in `samplers` and `pruners`. The study runs them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,10 +35,7 @@ def _check_registered(registry: Registry) -> Callable[[str], str]:
 
 
 def _list_names(registry: Registry) -> Callable[[dict[str, Any]], None]:
-    """Return a function that lists the names of a registry in a schema.
-
-    Forms and editors offer them.
-    """
+    """Return a function that adds the names of a registry to a schema, for forms and editors."""
     return lambda schema: schema.update(enum=registry.names())
 
 
@@ -53,19 +48,19 @@ PrunerName = Annotated[
 
 
 class EarlyStop(Section):
-    """Which trials are stopped early, in units of epochs, or of steps for a `train` function."""
+    """Which trials are stopped early. Units are epochs, or steps for a `train` function."""
 
     pruner: PrunerName = "none"
     unit: str | None = Field(
         default=None,
         min_length=1,
         description=(
-            "What grace and patience count for a train function: steps, or a metric that it reports"
-            " with each objective, such as samples or epochs. Models count epochs."
+            "For a train function: what grace and patience count, either steps or a metric that "
+            "it reports with each objective, such as samples. Models count epochs."
         ),
     )
     grace: Epochs = Field(
-        default=1, description="Epochs that every trial completes before it may be stopped."
+        default=1, description="Epochs that every trial completes before it can be stopped."
     )
     reduction_factor: ExactInt = Field(
         default=3,
@@ -78,7 +73,7 @@ class EarlyStop(Section):
     startup_trials: ExactInt = Field(
         default=5,
         ge=0,
-        description="median, percentile: number of first trials that are never stopped.",
+        description="median, percentile: never stop this many first trials.",
     )
     patience: Epochs = Field(
         default=5, description="patience: epochs without improvement before a trial is stopped."
@@ -93,37 +88,49 @@ class EarlyStop(Section):
 
     @property
     def kind(self) -> type[PrunerOptions]:
-        """The type of the pruner: its options, what it reads and can handle."""
+        """The type of the pruner: its options, the settings that it reads, and what it supports."""
         return PRUNERS.load(self.pruner, field="early_stop.pruner")
 
     @property
     def counted_metric(self) -> str | None:
-        """The metric by which a function states its progress; None where steps or epochs do."""
-        return None if self.unit in (None, "steps") else self.unit
+        """The metric that counts a function's progress, or None if steps or epochs do."""
+        if self.unit == "steps":
+            return None
+        return self.unit
 
     def rung_of(self, report: TrialReported) -> int | None:
         """Return how far a trial was at a report, in the unit of `grace`.
 
-        None if the report does not say.
-
         Trials with different batch sizes report at different numbers of samples. To be comparable,
         a report counts for the last multiple of `grace` that it has reached.
+
+        Args:
+            report: A report of the trial.
+
+        Returns:
+            The rung, or None if the report does not say how far the trial was.
         """
         if self.counted_metric is None or report.epoch is not None:
             return report.rung
         count = report.values.get(self.counted_metric, math.nan)
-        return int(count // self.grace) * self.grace if math.isfinite(count) else None
+        if not math.isfinite(count):
+            return None
+        return int(count // self.grace) * self.grace
 
     def describe_rung(self, report: TrialReported, rung: int) -> str:
-        """Write a rung in the unit in which a report is counted, such as `epoch 5`."""
-        if self.counted_metric is not None and report.epoch is None:
+        """Write a rung with the unit of a report, such as `epoch 5`."""
+        if report.epoch is not None:
+            return f"epoch {rung}"
+        if self.counted_metric is not None:
             return f"{format_count(rung)} {self.counted_metric}"
-        return f"{'step' if report.epoch is None else 'epoch'} {rung}"
+        return f"step {rung}"
 
     @model_validator(mode="before")
     @classmethod
     def _accept_name(cls, given: Any) -> Any:
-        return {"pruner": given} if isinstance(given, str) else given
+        if isinstance(given, str):
+            return {"pruner": given}
+        return given
 
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:
@@ -132,9 +139,9 @@ class EarlyStop(Section):
             if name in given and name not in self.kind.reads:
                 readers = readers_of(name) or ()
                 raise ExperimentError(
-                    f"the pruner {self.pruner} does not read it",
+                    f"the pruner {self.pruner} does not use it",
                     field=name,
-                    next_step=f"Remove it, or choose {' or '.join(readers)}.",
+                    next_step=f"Remove it, or set early_stop.pruner to {' or '.join(readers)}.",
                 )
         for name in self.options:
             if name not in self.kind.model_fields:
@@ -151,32 +158,37 @@ class EarlyStop(Section):
 
 
 class Confirm(Section):
-    """The best configurations are trained again with other seeds, when no new one is proposed any
-    more.
+    """After the search, train the best configurations again with other seeds.
 
-    They race: those that are clearly worse than the leader leave, and the race ends when one is
-    left.
+    They race: a configuration that is clearly worse than the leader drops out, and the race ends
+    when one is left.
     """
 
     best: PositiveInt | None = Field(
         default=None,
-        description="How many of the best configurations are trained again; null for none.",
+        description="Number of configurations to train again. null for none.",
     )
     trainings: ExactInt = Field(
-        default=5, ge=2, description="Trainings of each of them at most, the first ones included."
+        default=5,
+        ge=2,
+        description="Most trainings of each configuration, including those of the search.",
     )
     certainty: float = Field(
         default=0.95,
         gt=0.5,
         lt=1,
-        description="Probability with which the race finds the best of them.",
+        description="Probability that the race finds the best one.",
     )
 
     def max_trainings(self, repeats: int) -> int:
-        """Return how many trainings the race adds at most, where each configuration had
-        `repeats`.
+        """Return how many trainings the race adds at most.
+
+        Args:
+            repeats: Trainings of each configuration during the search.
         """
-        return 0 if self.best is None else self.best * (self.trainings - repeats)
+        if self.best is None:
+            return 0
+        return self.best * (self.trainings - repeats)
 
     def check(self, *, repeats: int, num_objectives: int, is_endless: bool) -> None:
         """Check that the race can take place.
@@ -184,34 +196,34 @@ class Confirm(Section):
         Args:
             repeats: Trainings of each configuration during the search.
             num_objectives: Number of objectives.
-            is_endless: Whether the search ends only by a limit that ends the run.
+            is_endless: Whether the search ends only by a limit that also ends the run.
 
         Raises:
-            ExperimentError: If it never would, or could not rank.
+            ExperimentError: If the race would never start, or could not rank configurations.
         """
         if self.best is None:
             if self.model_dump():
                 raise ExperimentError(
-                    "is missing, so nothing is trained again",
+                    "it is missing, so nothing is trained again",
                     field="confirm.best",
                     next_step="Set confirm.best, such as 3, or remove confirm.",
                 )
             return
         if num_objectives > 1:
             raise ExperimentError(
-                "with several objectives there is no best configuration to confirm",
+                "with several objectives there is no single best configuration to confirm",
                 field="confirm.best",
                 next_step="Remove confirm, or turn all objectives but one into constraints.",
             )
         if self.trainings <= repeats:
             raise ExperimentError(
-                f"every configuration is trained {repeats} times anyway",
+                f"the search already trains every configuration {repeats} times",
                 field="confirm.trainings",
                 allowed=f"more than repeats = {repeats}",
             )
         if is_endless:
             raise ExperimentError(
-                "the search never ends before the run does, so nothing would be trained again",
+                "only the end of the run ends the search, so nothing would be trained again",
                 field="confirm.best",
                 next_step="Set budget.trials as well.",
             )
@@ -227,20 +239,25 @@ class Sampler(Section):
 
     @property
     def kind(self) -> type[SamplerOptions]:
-        """The type of the sampler: its options, and what it can handle."""
+        """The type of the sampler: its options, and what it supports."""
         return SAMPLERS.load(self.name, field="sampler.name")
 
     def describe(self, num_objectives: int) -> str:
-        """Describe in a sentence how configurations are proposed, also where the sampler is not
-        installed.
+        """Describe in a sentence how configurations are proposed.
+
+        Args:
+            num_objectives: Number of objectives of the experiment.
         """
-        try:
-            choice = self.kind.describe(num_objectives)
-        except WorkbenchError:
-            choice = None
-        return f"Proposed by the sampler {self.name}" + (f": {choice}." if choice else ".")
+        words = f"Proposed by the sampler {self.name}"
+        # A run can be shown on a machine where its sampler is not installed.
+        with contextlib.suppress(WorkbenchError):
+            if choice := self.kind.describe(num_objectives):
+                words += f": {choice}"
+        return f"{words}."
 
     @model_validator(mode="before")
     @classmethod
     def _accept_name(cls, given: Any) -> Any:
-        return {"name": given} if isinstance(given, str) else given
+        if isinstance(given, str):
+            return {"name": given}
+        return given

@@ -1,12 +1,12 @@
-"""Parameters that replace settings of the training and the plan, or one option of such a setting.
+"""Searched parameters that replace settings of the training and the plan.
 
-`lr` stands for `training.lr`, and `adapter.rank` for one option of `training.adapter`. Putting the
-values in their places for one trial is left to planning.
+`lr` replaces `training.lr`, and `adapter.rank` replaces one option of `training.adapter`. Planning
+fills in the values of each trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -32,39 +32,36 @@ _MANY = 1000
 
 
 def is_setting(name: str) -> bool:
-    """Return whether a parameter replaces a setting, or an option of one.
-
-    Others belong to the model.
-    """
+    """Return whether a parameter replaces a setting or an option. Others belong to the model."""
     is_whole = name in Training.model_fields or name in PlanSettings.model_fields
     return is_whole or option_of(name) is not None or is_federated_setting(name)
 
 
 def option_of(name: str) -> tuple[str, str] | None:
-    """Return the setting and the option that a parameter such as `adapter.rank` stands for.
-
-    Else None.
-    """
+    """Return the setting and the option of a parameter such as `adapter.rank`, or None."""
     setting, _, option = name.partition(".")
-    return (setting, option) if option and setting in WITH_OPTIONS else None
+    if not option or setting not in WITH_OPTIONS:
+        return None
+    return setting, option
 
 
 def with_options(written: Mapping[str, Any], params: Mapping[str, JsonValue]) -> dict[str, Any]:
-    """Return settings of the training in which searched options have their values.
+    """Return settings of the training with searched options filled in.
 
     Args:
-        written: Settings by name, searched ones among them.
-        params: The configuration. Where it has no adapter, options of the adapter mean nothing.
+        written: Settings by name, including searched ones.
+        params: The configuration of a trial.
     """
-    found = dict(written)
+    settings = dict(written)
     for name, value in params.items():
         if (place := option_of(name)) is not None:
             setting, option = place
-            options = found.get(setting)
+            options = settings.get(setting)
+            # The trial has no adapter at all, so the rank of an adapter has no meaning.
             if options is None and setting in params:
                 continue
-            found[setting] = {**_plain(options), option: value}
-    return found
+            settings[setting] = {**_plain(options), option: value}
+    return settings
 
 
 def _plain(options: Any) -> Mapping[str, Any]:
@@ -74,31 +71,40 @@ def _plain(options: Any) -> Mapping[str, Any]:
 
 
 def check_searched_fields(search: Space, training: Training, plan: PlanSettings) -> None:
-    """Check every value that a searched setting may take against its type.
+    """Check every value of a searched setting against the type of the setting.
+
+    Args:
+        search: What is searched.
+        training: The section `training`.
+        plan: The section `plan`.
 
     Raises:
-        ExperimentError: If a value is refused, or a setting is both set and searched.
+        ExperimentError: If a value is not allowed, or a setting is both set and searched.
     """
     sections: tuple[tuple[str, Section], ...] = (("training", training), ("plan", plan))
     for field, section in sections:
         for name, domain in search.root.items():
-            place = option_of(name) if field == "training" else None
-            if name not in type(section).model_fields and place is None:
+            place = option_of(name)
+            is_option = place is not None and field == "training"
+            if name not in type(section).model_fields and not is_option:
                 continue
             _refuse_twice(field, section, name, place)
-            values = domain.values()
-            ends = [getattr(domain, "low", None), getattr(domain, "high", None)]
-            for value in ends if values is None or len(values) > _MANY else values:
+            values: Sequence[Any] | None = domain.values()
+            if values is None or len(values) > _MANY:
+                # Every limit of a number is an interval, so if both ends are allowed, so is the
+                # rest.
+                values = [getattr(domain, "low", None), getattr(domain, "high", None)]
+            for value in values:
                 _check_value(field, type(section), name, value)
 
 
 def check_training_value(name: str, value: Any, *, field: str) -> None:
-    """Check a value of a setting of the training; other names are not looked at.
+    """Check the value of a setting of the training. Other names are ignored.
 
     Args:
         name: The setting.
         value: The value.
-        field: Where it is written.
+        field: The dotted field where it is written.
 
     Raises:
         ExperimentError: If it is not a value of the setting.
@@ -111,18 +117,21 @@ def check_training_value(name: str, value: Any, *, field: str) -> None:
 
 
 def _check_value(field: str, kind: type[Section], name: str, value: Any) -> None:
-    settings = with_options({}, {name: value}) if option_of(name) else {name: value}
+    settings: dict[str, Any] = {name: value}
+    if option_of(name):
+        settings = with_options({}, settings)
+    # The warm-up may not be longer than the training, whose epochs are not known here.
     if name == "warmup_epochs":
         settings["epochs"] = 10**9
     try:
         kind.model_validate(settings)
     except ValidationError as error:
-        found = refusal(error)
+        rejected = refusal(error)
         raise ExperimentError(
             f"{value!r} is not a value of {field}.{name}",
             field=f"search.{name}",
-            allowed=found.allowed or found.problem,
-            next_step=found.next_step,
+            allowed=rejected.allowed or rejected.problem,
+            next_step=rejected.next_step,
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""How an experiment uses hardware, when it ends, and how much of the hardware it may use.
+"""The sections `plan`, `budget` and `resources`.
 
-The fields of the section `plan` follow from the dimensions that `experiment.plan` declares. What a
-setting does is left to the package that reads it.
+The fields of `plan` follow from the dimensions in `experiment.plan`. The package that reads a
+setting carries it out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from workbench.experiment.setting_types import (
     no_truth_value,
     unit,
 )
-from workbench.experiment.space import Space
+from workbench.experiment.space import Space, possible_values
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.formatting import parse_bytes, parse_duration_s
 
@@ -50,8 +50,10 @@ def _fields() -> Iterator[tuple[str, Any]]:
 
 def _type(dimension: Dimension) -> Any:
     if dimension.choices is not None:
-        named = ("auto", *dimension.choices)
-        return Literal[named] if dimension.size_wording is None else _name_or_size(named)
+        names = ("auto", *dimension.choices)
+        if dimension.size_wording is not None:
+            return _name_or_size(names)
+        return Literal[names]
     if not dimension.is_number:
         return str
     number = Annotated[int, Field(ge=dimension.minimum), no_truth_value, exact_number]
@@ -64,7 +66,7 @@ def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
     def checked(written: str) -> str:
         if written not in names and size_bytes(written) is None:
             raise ExperimentError(
-                f"{written!r} is neither a size nor one of its names",
+                f"{written!r} is neither a size nor a known name",
                 allowed=(
                     f"{', '.join(map(str, names))}, or a size such as 500MB, 1.5GiB or a number of"
                     " bytes"
@@ -73,21 +75,21 @@ def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
         return written
 
     def as_size(written: object) -> object:
-        is_number = isinstance(written, int) and not isinstance(written, bool)
-        return f"{written}B" if is_number else written
+        if isinstance(written, int) and not isinstance(written, bool):
+            return f"{written}B"
+        return written
 
     schema = {"anyOf": [{"type": "string", "enum": list(names)}, {"type": "string"}]}
     return Annotated[str, BeforeValidator(as_size), AfterValidator(checked), WithJsonSchema(schema)]
 
 
 def _field(dimension: Dimension) -> Any:
-    is_name = dimension.choices is None and not dimension.is_number
-    return Field(
-        default="auto",
-        description=dimension.help,
-        min_length=1 if is_name else None,
-        json_schema_extra={"unit": dimension.unit} if dimension.unit else None,
-    )
+    options: dict[str, Any] = {}
+    if dimension.choices is None and not dimension.is_number:
+        options["min_length"] = 1
+    if dimension.unit:
+        options["json_schema_extra"] = {"unit": dimension.unit}
+    return Field(default="auto", description=dimension.help, **options)
 
 
 _Fields: Any = create_model("_Fields", __base__=Section, **dict(_fields()))
@@ -98,7 +100,7 @@ class PlanSettings(_Fields):
 
     @property
     def decided(self) -> PartialPlan:
-        """What is written; what is `auto` is open."""
+        """The dimensions that the file decides. Dimensions that are `auto` stay open."""
         values = {dimension.name: getattr(self, dimension.name) for dimension in DIMENSIONS}
         return PartialPlan.of(**{name: value for name, value in values.items() if value != "auto"})
 
@@ -106,35 +108,34 @@ class PlanSettings(_Fields):
 def find_other_value(
     plan: PlanSettings, search: Space, allowed: Mapping[str, Collection[PlanValue]]
 ) -> tuple[str, str] | None:
-    """Return the first dimension that is written or searched with another value, and its dotted
-    field.
+    """Return the first dimension with a value that is not allowed.
 
     Args:
-        plan: What is written.
+        plan: The section of the experiment.
         search: What is searched.
         allowed: The values that a dimension may have besides auto, by its name.
+
+    Returns:
+        The name of the dimension and its dotted field, or None if all values are allowed.
     """
     for name, values in allowed.items():
-        searched, written = search.root.get(name), plan.decided.get(name)
-        given = [written] if searched is None else searched.values() or []
+        given = possible_values(search, name, plan.decided.get(name))
         if any(value is not None and value not in values for value in given):
-            return name, f"{'plan' if searched is None else 'search'}.{name}"
+            section = "search" if name in search.root else "plan"
+            return name, f"{section}.{name}"
     return None
 
 
-"""The metric under which a private training reports what it has spent."""
 _RAY_UNITS = 10_000
-"""Ray counts parts of a GPU in ten-thousandths.
-
-Rounded up, they would not fit beside each other.
-"""
+"""Ray counts parts of a GPU in ten-thousandths."""
 
 
 class Budget(Section):
-    """When a run ends: at whichever limit is met first."""
+    """When a run ends. The first limit that is reached ends it."""
 
     trials: PositiveInt | None = Field(
-        default=None, description="Configurations to try; each is trained `repeats` times."
+        default=None,
+        description="Number of configurations to try. Each is trained `repeats` times.",
     )
     time: OptionalSeconds = Field(
         default=None, description="Wall time of the run, such as 30m, or seconds."
@@ -143,37 +144,35 @@ class Budget(Section):
         default=None,
         title="GPU time",
         description=(
-            "Time that all trials together hold GPUs, such as 50h, or seconds: two for 1h are 2h."
+            "GPU time of all trials, such as 50h, or seconds. Two GPUs for 1h count as 2h."
         ),
     )
     energy: OptionalEnergy = Field(
         default=None,
-        description=(
-            "Energy that all trials together use, such as 2kWh, or watt-hours; needs a meter."
-        ),
+        description="Energy of all trials, such as 2kWh, or watt-hours. Needs a meter.",
     )
     price: OptionalPrice = Field(
         default=None,
         description=(
-            "What the hardware costs: 2.50 EUR/h for the run while it is active, or 1.80 EUR/GPU-h "
+            "Price of the hardware: 2.50 EUR/h for the run while it is active, or 1.80 EUR/GPU-h "
             "for each GPU that trials hold."
         ),
     )
     money: OptionalMoney = Field(
-        default=None, description="What the run may cost, such as 20 EUR; needs a price."
+        default=None, description="Most that the run may cost, such as 20 EUR. Needs a price."
     )
     plateau: PositiveInt | None = Field(
         default=None,
-        description="End after this many configurations in a row without a better one.",
+        description="End after this many configurations in a row without an improvement.",
     )
 
     @model_validator(mode="after")
     def _check_money(self) -> Self:
         if self.money is not None and self.price is None:
             raise ExperimentError(
-                "what the run costs is not known without a price",
+                "a limit on money needs the price of the hardware",
                 field="price",
-                allowed="such as 2.50 EUR/h, or 1.80 EUR/GPU-h",
+                next_step="Set budget.price, such as 2.50 EUR/h or 1.80 EUR/GPU-h.",
             )
         return self
 
@@ -181,10 +180,9 @@ class Budget(Section):
         """Return the field that limits how long GPUs are held, or None."""
         if self.gpu_time is not None:
             return "budget.gpu_time"
-        is_by_gpus = (
-            self.money is not None and self.price is not None and parse_price(self.price).is_per_gpu
-        )
-        return "budget.money" if is_by_gpus else None
+        if self.money is None or self.price is None or not parse_price(self.price).is_per_gpu:
+            return None
+        return "budget.money"
 
 
 class Resources(Section):
@@ -192,13 +190,13 @@ class Resources(Section):
 
     concurrency: PositiveInt | Auto = Field(
         default="auto",
-        description="Most trials at once, if the hardware has room; auto fills the hardware.",
+        description="Run at most this many trials at once. auto fills the hardware.",
     )
     autoscaling: bool = Field(
         default=False,
         description=(
             "Let the cluster start machines on demand: trials wait for workers that do not fit "
-            "yet. Requires a number for concurrency; plans are not measured first."
+            "yet. Needs a number for concurrency. Plans are not measured first."
         ),
     )
     cpus_per_worker: PositiveInt = Field(
@@ -209,31 +207,32 @@ class Resources(Section):
     gpus_per_worker: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto",
         title="GPUs per worker",
-        description="GPUs of one worker; auto: 1 where there are any.",
+        description="GPUs of one worker. auto: 1 if there are any.",
     )
     per_gpu: Annotated[PositiveInt, Field(le=100)] | Auto = Field(
         default=1,
         title="Trials per GPU",
         description=(
-            "Trials of one worker that share a GPU, each with its part of the memory; auto: as many"
-            " as fit and make more steps together, by measuring before the first trial."
+            "Number of trials that share a GPU, each with one worker and its part of the memory. "
+            "auto measures before the first trial how many fit and are faster together."
         ),
     )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",
         description=(
-            "Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless "
+            "Place the workers of a trial on few nodes (pack) or many (spread). auto: few, unless "
             "advice measured that many are faster."
         ),
     )
     priority: ExactInt = Field(
         default=0,
         description=(
-            "Runs with a higher priority get workers first; among equals, those with fewest."
+            "Runs with a higher priority get workers first. Among equals, the run with the fewest "
+            "workers comes first."
         ),
     )
     max_retries: ExactInt = Field(
-        default=2, ge=0, description="How often a trial is retried after its worker was lost."
+        default=2, ge=0, description="How often to retry a trial whose worker was lost."
     )
     keep_best: PositiveInt | Literal["all"] = Field(
         default=10,
@@ -242,58 +241,57 @@ class Resources(Section):
     max_checkpoints_size: OptionalBytes = Field(
         default=None,
         description=(
-            "Limit on all checkpoints of a run, such as 10GB; the worst trials lose theirs."
+            "Limit on all checkpoints of a run, such as 10GB. The worst trials lose theirs first."
         ),
     )
     trial_time: OptionalSeconds = Field(
-        default=None, description="Time limit of a trial; a longer one fails with reason timeout."
+        default=None,
+        description="Time limit of a trial. A trial that takes longer fails with reason timeout.",
     )
     stop_grace: Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")] = Field(
         default=10.0,
         description=(
-            "Time between the request to end a command (SIGTERM) and its end (SIGKILL). Where"
-            " trial_time is over, a command has at most a tenth of that, or 1 second if that is"
-            " more."
+            "Time that a command gets to end after SIGTERM, before SIGKILL. After a timeout it "
+            "gets at most a tenth of trial_time, but at least 1 second."
         ),
     )
     max_log_size: Annotated[PositiveInt, BeforeValidator(parse_bytes), unit("bytes")] = Field(
         default=100_000_000,
-        description="How much of what a command prints is kept with each attempt, such as 100MB.",
+        description="Keep at most this much of a command's output per attempt, such as 100MB.",
     )
     advice: Literal["auto", "always", "never"] = Field(
         default="auto",
         description=(
-            "Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
-            "budget.time is 10 minutes or more."
+            "Measure plans before the first trial, to choose values for everything in `plan` that "
+            "is auto. auto: measure if budget.time is at least 10 minutes."
         ),
     )
     worker: Literal["warm", "fresh"] = Field(
         default="warm",
         description=(
-            "Processes that train: warm ones serve one trial after another, and their state is "
-            "restored in between; fresh starts a new one for each trial, which takes seconds."
+            "warm: a process trains one trial after another, and its state is restored in between. "
+            "fresh: each trial gets a new process, which takes a few seconds."
         ),
     )
     elastic: bool = Field(
         default=False,
         description=(
             "Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
-            "a benefit; global batch and learning rate stay the same."
+            "a benefit. Global batch and learning rate stay the same."
         ),
     )
 
     @property
     def gpus_of_worker(self) -> float | Auto:
-        """The GPUs of one worker, or its part of one that trials share.
-
-        Auto: 1 where there are any.
-        """
+        """The GPUs of one worker, or its part of a GPU that trials share."""
         if self.per_gpu in (1, "auto"):
             return self.gpus_per_worker
+        # Three parts of a third, each rounded up to 0.3334, would no longer fit on one GPU.
         return math.floor(_RAY_UNITS / self.per_gpu) / _RAY_UNITS
 
     @property
     def gpu_share(self) -> float:
-        """Which part of each of its GPUs a worker has, 1 unless trials share it."""
-        gpus = self.gpus_of_worker
-        return 1.0 if gpus == "auto" else min(1.0, gpus)
+        """The part of each of its GPUs that a worker has: 1 unless trials share it."""
+        if self.gpus_of_worker == "auto":
+            return 1.0
+        return min(1.0, self.gpus_of_worker)

@@ -1,9 +1,6 @@
-"""What all settings of an experiment are made of.
+"""The building blocks of settings: the class `Section`, and number types with units and limits.
 
-A section, and types of numbers with units and limits.
-
-A section is frozen and refuses keys that it does not know. Which settings there are is left to the
-modules of the sections.
+The settings themselves are in the modules of the sections.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from workbench.foundation.refusals import Checked
 
 Auto = Literal["auto"]
 TokenKind = Literal["words", "spaces"]
-"""How a text is divided. words: words and signs, in small letters; spaces: by spaces, unchanged."""
+"""How to split a text. words: words and signs in lower case. spaces: at spaces, unchanged."""
 no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
 exact_number = AfterValidator(lambda given: _exact(given))
 ExactInt = Annotated[int, exact_number]
@@ -63,9 +60,7 @@ def _no_truth_value(given: Any) -> Any:
 
 
 def _exact(given: int) -> int:
-    """Refuse a whole number that computations with floats would change, or could not represent at
-    all.
-    """
+    """Raise an error for a whole number that floats cannot represent exactly."""
     if abs(given) > MAX_EXACT:
         raise ExperimentError("the number is too large", allowed=f"at most {MAX_EXACT:,}")
     return given
@@ -74,7 +69,8 @@ def _exact(given: int) -> int:
 class Section(Checked):
     """A part of an experiment.
 
-    Frozen, unknown keys refused, only what differs from the default written.
+    It is frozen, and an unknown key is an error. It writes only values that differ from their
+    defaults.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

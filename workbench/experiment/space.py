@@ -1,14 +1,14 @@
-"""The search space: all parameters of an experiment, and when each of them exists at all.
+"""The search space: all parameters of an experiment, and when each of them exists.
 
-A parameter with `when` exists only where its parents have the named values; where it does not exist
-it is absent from the configuration, never a placeholder. Proposing values is left to the study.
+A parameter with `when` exists only if its parents have certain values. Otherwise it is absent from
+the configuration, without a placeholder. The study proposes the values.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -58,14 +58,15 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             root: The parameters by name.
 
         Raises:
-            ExperimentError: If a parameter or a condition is wrong; all that is wrong is listed.
+            ExperimentError: If a parameter or a condition is wrong. The message lists every
+                problem.
         """
         try:
             super().__init__(root)
         except ValidationError as error:
             raise refusal_of_all(error) from error
 
-    # As in `Checked`, whose fields this type does not have.
+    # `Checked` does the same, but a root model cannot inherit from it.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="after")
@@ -73,7 +74,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         for name, domain in self.root.items():
             if not _NAME.fullmatch(name):
                 raise ExperimentError(
-                    "not a parameter name",
+                    "this is not a valid name for a parameter",
                     field=name,
                     allowed="letters, digits and underscores, with dots or dashes between them",
                 )
@@ -102,9 +103,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             )
         if wanted == []:
             raise ExperimentError(
-                "an empty list never matches", field=field, next_step="Name at least one value."
+                "an empty list never matches", field=field, next_step="Give at least one value."
             )
-        for value in _listed(wanted):
+        for value in _as_list(wanted):
             if not self.root[parent].contains(value):
                 raise ExperimentError(
                     f"{value!r} is not a value of {parent}",
@@ -139,25 +140,28 @@ class Space(RootModel[dict[str, WrittenDomain]]):
     @property
     def has_choice(self) -> bool:
         """Whether configurations can differ: some parameter has more than one value."""
-        listed = [domain.values() for domain in self.root.values()]
-        return any(values is None or any(True for _ in islice(values, 1, 2)) for values in listed)
+        # `islice` asks for a second value only: a range with a small step may have billions.
+        return any(
+            values is None or any(True for _ in islice(values, 1, 2))
+            for values in (domain.values() for domain in self.root.values())
+        )
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
         """Return whether the parameter `name` exists, given the values of its parents.
 
         Args:
             name: A parameter of this space.
-            params: A configuration that holds every parent that exists.
+            params: A configuration with every parent that exists.
         """
         for parent, wanted in self.root[name].when.items():
             if parent not in params or not any(
-                same_value(params[parent], one) for one in _listed(wanted)
+                same_value(params[parent], value) for value in _as_list(wanted)
             ):
                 return False
         return True
 
     def sample(self, rng: random.Random) -> Params:
-        """Draw a configuration without learning from any result."""
+        """Draw a random configuration."""
         params: Params = {}
         for name in self.order():
             if self.exists(name, params):
@@ -165,10 +169,15 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         return params
 
     def check(self, params: Mapping[str, JsonValue]) -> Params:
-        """Return `params` in the order of this space if it is a configuration of it.
+        """Return `params` in the order of this space, if it is a configuration of this space.
+
+        A missing parameter that has only one value is filled in.
+
+        Args:
+            params: Values by parameter.
 
         Raises:
-            ExperimentError: If a parameter is unknown, out of range or should not exist, or one
+            ExperimentError: If a parameter is unknown, out of range or should not exist, or if one
                 with several values is missing.
         """
         params = {name: python_value(value) for name, value in params.items()}
@@ -179,7 +188,9 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                 )
         checked: Params = {}
         missing: dict[str, Domain] = {}
-        unknown: set[str] = set()  # whether they exist depends on what is missing
+        # Parameters below a missing parent: whether they exist depends on the parent's value. They
+        # are not reported, because the missing parent already is.
+        unknown: set[str] = set()
         for name in self.order():
             domain = self.root[name]
             if (missing.keys() | unknown) & domain.when.keys():
@@ -188,7 +199,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                 if name in params:
                     condition = describe_condition(domain.when)
                     raise ExperimentError(
-                        f"does not exist unless {condition}", field=name, next_step="Remove it."
+                        f"it exists only if {condition}", field=name, next_step="Remove it."
                     )
             elif name in params:
                 checked[name] = _checked_value(name, domain, params[name])
@@ -200,7 +211,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         return checked
 
     def grid(self) -> Iterator[Params]:
-        """Walk through every configuration, in the order in which the space was written.
+        """Yield every configuration, in the order in which the space was written.
 
         Raises:
             ExperimentError: If a range has infinitely many values.
@@ -228,12 +239,14 @@ class Space(RootModel[dict[str, WrittenDomain]]):
 
 def _checked_value(name: str, domain: Domain, value: JsonValue) -> JsonValue:
     if not domain.contains(value):
-        raise ExperimentError(f"{value!r} is outside", field=name, allowed=describe(domain))
+        raise ExperimentError(
+            f"{value!r} is not an allowed value", field=name, allowed=describe(domain)
+        )
     return value
 
 
 def _refuse_missing(missing: Mapping[str, Domain]) -> None:
-    """Refuse a configuration that has no value for these parameters, if there are any."""
+    """Raise an error that lists parameters without a value, if there are any."""
     if len(missing) == 1:
         ((name, domain),) = missing.items()
         raise ExperimentError("missing", field=name, allowed=describe(domain))
@@ -241,17 +254,34 @@ def _refuse_missing(missing: Mapping[str, Domain]) -> None:
         raise ExperimentError(
             f"{' and '.join(missing)} are missing",
             allowed="; ".join(f"{name}: {describe(domain)}" for name, domain in missing.items()),
-            next_step="Give every parameter that is searched a value.",
+            next_step="Give a value to every searched parameter.",
         )
 
 
-def _listed(wanted: JsonValue) -> list[JsonValue]:
-    return wanted if isinstance(wanted, list) else [wanted]
+def _as_list(wanted: JsonValue) -> list[JsonValue]:
+    if isinstance(wanted, list):
+        return wanted
+    return [wanted]
+
+
+def possible_values(search: Space, name: str, written: Any) -> Sequence[Any]:
+    """Return the values that a setting can have: the searched ones, or else the written one.
+
+    Args:
+        search: What is searched.
+        name: The setting, as a parameter of `search`.
+        written: Its value outside of `search`.
+
+    Returns:
+        The values. Empty for a range with infinitely many.
+    """
+    if name not in search.root:
+        return [written]
+    return search.root[name].values() or []
 
 
 def describe_condition(when: Mapping[str, JsonValue]) -> str:
-    """Describe briefly when a parameter exists."""
+    """Describe briefly when a parameter exists, such as `optimizer is sgd or adamw`."""
     return " and ".join(
-        f"{parent} is {' or '.join(map(str, value)) if isinstance(value, list) else value}"
-        for parent, value in when.items()
+        f"{parent} is {' or '.join(map(str, _as_list(wanted)))}" for parent, wanted in when.items()
     )

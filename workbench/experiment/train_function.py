@@ -1,10 +1,7 @@
-"""How a train function is called.
+"""How to call a train function: which parameters receive the configuration, `report` and the rest.
 
-Which of its parameters receive the configuration, `report`, and the rest.
-
-One place decides it, for the check before a run starts and for the call itself. Where a function is
-named by its module, its parameters are read from the source, so that nothing runs before the trial
-does.
+The check before a run and the call itself both use this module. If a function is given by its
+module, its parameters are read from the source, so that none of your code runs before the trial.
 """
 
 from __future__ import annotations
@@ -21,39 +18,38 @@ from workbench.experiment.module_inspection import definition_of
 from workbench.foundation.errors import ExperimentError
 
 BY_NAME = ("seed", "folder", "worker")
-"""What a function receives where it has a parameter of this name."""
+"""Values that a function receives if it has a parameter of this name."""
 _ALLOWED = (
-    "function(config, report) or function(config); parameters named folder, seed or worker if"
-    " needed"
+    "function(config, report) or function(config), and also parameters named folder, seed or worker"
 )
 _WORDS = ("config", "report")
 Kind = Literal["function", "async", "generator", "class", "value"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _WHAT = {
-    "async": "an async function, which is not awaited",
+    "async": "an async function, which would never be awaited",
     "generator": "a generator, because it uses yield",
-    "class": "a class, which trains nothing when it is made",
+    "class": "a class, and making an object does not train anything",
     "value": "a value",
 }
 
 
 @dataclass(frozen=True)
 class TrainCall:
-    """The arguments of one call: words that stand for the configuration and for `report`."""
+    """The arguments of one call, as words: config, report, seed, folder or worker."""
 
     positional: tuple[str, ...]
-    """In order, each of them config, report, seed, folder or worker."""
+    """The words of positional arguments, in order."""
     named: Mapping[str, str]
-    """The same by the name of the parameter."""
+    """The words of keyword arguments, by the name of the parameter."""
     by_value: tuple[str, ...] = ()
-    """Parameters with a default that receive the value of their name in the configuration."""
+    """Parameters with a default that receive the value with their name in the configuration."""
 
     def arguments(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of the call.
 
         Args:
-            values: What each word stands for; only those that the call names are needed.
+            values: The value of each word that the call uses.
         """
         named = {name: values[word] for name, word in self.named.items()}
         config = values.get("config", {})
@@ -64,18 +60,18 @@ class TrainCall:
 def plan_call(
     signature: inspect.Signature | None, title: str, searched: Collection[str] = ()
 ) -> TrainCall:
-    """Return how a function is called.
+    """Return how to call a function.
 
-    A function receives the configuration and `report`, in this order or by these names; one with a
-    single parameter receives the configuration, and what it returns is its result.
+    A function receives the configuration and `report`, in this order or by these names. A function
+    with a single parameter receives the configuration and returns its result.
 
     Args:
-        signature: The parameters of the function; None where Python cannot determine them.
+        signature: The parameters of the function. None if Python cannot determine them.
         title: The name of the function, for the message.
         searched: The names of the parameters in a configuration.
 
     Raises:
-        ExperimentError: If it cannot be called with what there is.
+        ExperimentError: If a parameter has no value, or none receives the configuration.
     """
     if signature is None:
         return TrainCall(_WORDS, {})
@@ -91,16 +87,17 @@ def plan_call(
         )
         and parameter.name in (*BY_NAME, *_WORDS)
     }
+    # The words that no parameter has as its name go to the other positional parameters, in order.
     words = [word for word in _WORDS if word not in given]
     slots = [parameter for parameter in positional if parameter.name not in given]
     required = [slot.name for slot in slots if _is_required(slot)]
+    # def train(lr, width) looks like a function that takes values one by one, which it does not.
     if len(words) == len(_WORDS) and required and all(name in searched for name in required):
         raise _refused(
             signature,
             title,
             f"would receive the whole configuration as `{required[0]}`",
-            f"Take the configuration as one mapping: def {title}(config, report), and read "
-            f"config[{required[0]!r}] in it.",
+            f"Write def {title}(config, report), and read config[{required[0]!r}] in it.",
         )
     missing = []
     for slot in slots:
@@ -114,6 +111,7 @@ def plan_call(
         for parameter in positional
         if parameter.kind == inspect.Parameter.POSITIONAL_ONLY and parameter.name in given
     ]
+    # *args takes the words that are left, but only if all parameters before it are positional too.
     takes_more = any(parameter.kind == inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
     if takes_more and words and all(parameter.name in given for parameter in positional):
         first = [parameter.name for parameter in positional]
@@ -131,7 +129,7 @@ def plan_call(
         raise _refused(
             signature,
             title,
-            f"needs {' and '.join(f'`{name}`' for name in missing)}, which nothing gives",
+            f"has no value for {' and '.join(f'`{name}`' for name in missing)}",
             "Give it a default, bind it with functools.partial, or read it from the configuration.",
         )
     if "config" not in (*ordered, *given.values()):
@@ -141,8 +139,8 @@ def plan_call(
             "has no parameter that receives the configuration",
             f"Write def {title}(config).",
         )
-    # A default in the place of a searched value would train something else than what the trial
-    # shows.
+    # If a parameter with a default is searched, it has to receive the value of the trial.
+    # Otherwise the trial would train with the default, and show the searched value.
     by_value = tuple(
         parameter.name
         for parameter in parameters
@@ -160,40 +158,49 @@ def plan_call(
 
 
 def check_kind(kind: Kind, title: str, type_name: str = "") -> None:
-    """Refuse what is not a function, and functions that return before they have done anything.
+    """Check that an object is a plain function.
+
+    A call of an async function or of a generator returns before anything was trained.
 
     Args:
-        kind: What it is.
+        kind: The kind of the object.
         title: Its name.
         type_name: The type of a value.
 
     Raises:
-        ExperimentError: If it is one of them.
+        ExperimentError: If it is anything else.
     """
-    if kind != "function":
-        of_type = f" of type {type_name}" if kind == "value" else ""
-        raise ExperimentError(
-            f"{title} is {_WHAT[kind]}{of_type}",
-            field="train",
-            allowed="a plain function (config, report)",
-            next_step=(
-                "Define it by def, and report values by calling report(...) or returning them."
-            )
-            + (" A class with steps of its own needs data." if kind == "class" else ""),
-        )
+    if kind == "function":
+        return
+    problem = f"{title} is {_WHAT[kind]}"
+    next_step = "Define it with def, and report values with report(...) or return them."
+    if kind == "value":
+        problem += f" of type {type_name}"
+    if kind == "class":
+        next_step += " For a class with its own training steps, add data."
+    raise ExperimentError(
+        problem,
+        field="train",
+        allowed="a plain function (config, report)",
+        next_step=next_step,
+    )
 
 
 def kind_of(function: Any) -> Kind:
-    """Return what an object is that was named as a train function."""
+    """Return the kind of an object that was given as a train function."""
     if inspect.isclass(function):
         return "class"
     if not callable(function):
         return "value"
-    called: Any = inspect.unwrap(function) if inspect.isfunction(function) else function
+    # A decorator may hide an async function behind a plain one, and so may functools.partial.
+    called: Any = function
+    if inspect.isfunction(function):
+        called = inspect.unwrap(function)
     while isinstance(called, functools.partial):
         called = called.func
-    made = called if inspect.isroutine(called) else type(called).__call__
-    for candidate in (function, made):
+    if not inspect.isroutine(called):
+        called = type(called).__call__
+    for candidate in (function, called):
         if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
             return "async"
         if inspect.isgeneratorfunction(candidate):
@@ -202,7 +209,7 @@ def kind_of(function: Any) -> Kind:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the parameters of a function; None where Python cannot determine them."""
+    """Return the parameters of a function, or None if Python cannot determine them."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -210,15 +217,14 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
 
 
 def check_train_function(component: Component, searched: Collection[str]) -> None:
-    """Refuse a train function that cannot be called, before a run starts and without running its
-    module.
+    """Check a train function before a run starts, without running its module.
 
     Args:
-        component: What `train` of an experiment names.
+        component: The `train` of an experiment.
         searched: The names of the parameters in a configuration.
 
     Raises:
-        ExperimentError: If it is not a function, or has parameters that nothing gives.
+        ExperimentError: If it is not a plain function, or has parameters without a value.
     """
     if component.payload_hash is not None:
         if component.payload is not None:
@@ -227,8 +233,9 @@ def check_train_function(component: Component, searched: Collection[str]) -> Non
             plan_call(signature_of(function), component.short_name, searched)
         return
     definition = definition_of(component)
+    # A decorator may change the parameters. Only an import would tell, and the trial does that.
     if definition is None or definition.decorator_list:
-        return  # only known when it is imported, which the trial does
+        return
     if isinstance(definition, ast.ClassDef):
         check_kind("class", component.title)
         return
@@ -240,7 +247,7 @@ def check_train_function(component: Component, searched: Collection[str]) -> Non
 
 
 def _signature_in(arguments: ast.arguments) -> inspect.Signature:
-    """Return the parameters of a function in source; the values of defaults are left out."""
+    """Return the parameters of a function in source, with the defaults that `_default_of` reads."""
     names = [*arguments.posonlyargs, *arguments.args]
     num_required = len(names) - len(arguments.defaults)
     parameters = []
@@ -253,7 +260,9 @@ def _signature_in(arguments: ast.arguments) -> inspect.Signature:
     if arguments.vararg is not None:
         parameters.append(inspect.Parameter(arguments.vararg.arg, inspect.Parameter.VAR_POSITIONAL))
     for item, node in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        default = inspect.Parameter.empty if node is None else _default_of(node)
+        default = inspect.Parameter.empty
+        if node is not None:
+            default = _default_of(node)
         parameters.append(
             inspect.Parameter(item.arg, inspect.Parameter.KEYWORD_ONLY, default=default)
         )
@@ -263,12 +272,14 @@ def _signature_in(arguments: ast.arguments) -> inspect.Signature:
 
 
 def _default_of(node: ast.expr) -> Any:
-    """Return a default that is written as a plain value; `...` for any other."""
-    return node.value if isinstance(node, ast.Constant) else ...
+    """Return a default that is written as a constant, and `...` for any other expression."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    return ...
 
 
 def _own_nodes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
-    """Yield the nodes in a function, but for those of functions and classes that it defines."""
+    """Yield the nodes in a function, except those in functions and classes that it defines."""
     waiting: list[ast.AST] = list(function.body)
     while waiting:
         node = waiting.pop()
@@ -282,10 +293,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _waits_for(parameter: inspect.Parameter, word: str) -> bool:
-    """Return whether an optional parameter is meant for a word.
-
-    Its default is None, or its name shows it.
-    """
+    """Return whether an optional parameter is meant for a word, by its default or its name."""
     return parameter.default is None or word in parameter.name.lower()
 
 

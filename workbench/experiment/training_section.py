@@ -1,8 +1,7 @@
-"""How an experiment trains a model: what each setting means, its unit and default.
+"""The section `training`: what each setting means, its unit and its default.
 
-What a training begins with, which parameters learn how fast, how samples are changed at random, and
-what may be revealed of them, are parts of it. What a setting does is left to the package that reads
-it; whether sections fit together is checked where an experiment is put together.
+It includes initial weights, parameter groups, augmentation and differential privacy. The package
+that reads a setting carries it out. `experiment` checks whether sections fit together.
 """
 
 from __future__ import annotations
@@ -42,24 +41,24 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Augmentation(Section):
-    """Random changes of each training sample, new ones in each epoch; 0 leaves one out."""
+    """Random changes of each training sample, drawn again in each epoch. 0 turns a change off."""
 
     mixup: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
         description=(
-            "Mixes a sample and its targets with another one, by a share drawn from "
+            "Mix a sample and its targets with another one, by a share drawn from "
             "Beta(mixup, mixup)."
         ),
     )
     noise: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
-        description="Deviation of added noise, as a share of that of the sample's numbers.",
+        description="Standard deviation of added noise, relative to that within the sample.",
     )
     crop: Annotated[float, Field(ge=0, le=0.5)] = Field(
         default=0.0,
         description=(
-            "Largest share of an image's side by which it is shifted, or of a series' beginning"
-            " that is replaced by the value after it."
+            "Shift an image by up to this share of its side. In a series, replace up to this "
+            "share at the start by the value after it."
         ),
     )
     flip: _Share = Field(
@@ -67,34 +66,34 @@ class Augmentation(Section):
     )
     cutout: Annotated[float, Field(ge=0, le=0.9)] = Field(
         default=0.0,
-        description="Side of a square that is blanked, as a share of that of the image.",
+        description="Blank a square whose side is this share of the image's side.",
     )
     rand_augment: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
         description=(
-            "Magnitude of two changes of an image, drawn from rotation, shear, zoom, shift,"
-            " contrast and brightness (RandAugment)."
+            "Strength of RandAugment: two random changes of an image, from rotation, shear, "
+            "zoom, shift, contrast and brightness."
         ),
     )
 
     @property
     def used(self) -> list[str]:
-        """The names of the changes that are made."""
+        """The names of the changes that are turned on."""
         return [name for name in type(self).model_fields if getattr(self, name) > 0]
 
 
 class ParameterGroup(Section):
-    """What differs for the parameters whose names match."""
+    """Different settings for the parameters whose names match a pattern."""
 
     lr_factor: NonNegativeFloat = Field(
         default=1.0, description="Factor by which their learning rate is multiplied."
     )
     weight_decay: NonNegativeFloat | None = Field(
-        default=None, description="Their weight decay; null for that of the optimizer."
+        default=None, description="Their weight decay. null uses the optimizer's."
     )
-    frozen: bool = Field(default=False, description="Leave them as they are.")
+    frozen: bool = Field(default=False, description="Do not train them.")
     frozen_epochs: NonNegativeFloat = Field(
-        default=0.0, description="Leave them as they are for this many epochs, then train them."
+        default=0.0, description="Train them only after this many epochs."
     )
 
 
@@ -103,14 +102,18 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ExperimentError(f"is not a regular expression: {error}", field=pattern) from error
+            raise ExperimentError(
+                f"this is not a regular expression: {error}", field=pattern
+            ) from error
         if group.frozen and (group.lr_factor != 1.0 or group.weight_decay is not None):
             raise ExperimentError(
-                "frozen parameters have neither a learning rate nor a weight decay", field=pattern
+                "frozen parameters have neither a learning rate nor a weight decay",
+                field=pattern,
+                next_step="Remove frozen, or remove lr_factor and weight_decay.",
             )
         if group.frozen and group.frozen_epochs:
             raise ExperimentError(
-                "parameters are frozen either for some epochs or always",
+                "parameters cannot be frozen both always and for some epochs",
                 field=pattern,
                 next_step="Remove frozen or frozen_epochs.",
             )
@@ -118,9 +121,9 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
 
 
 ParameterGroups = Annotated[dict[str, ParameterGroup], AfterValidator(_check_patterns)]
-"""By a regular expression that is found in the names.
+"""Groups by a regular expression, which is searched in the names of parameters.
 
-For each parameter the first that fits counts.
+A parameter belongs to the first group that matches.
 """
 
 
@@ -128,6 +131,7 @@ Initialisation = Literal["default", "he", "xavier", "orthogonal"]
 
 
 EPSILON_METRIC = "epsilon"
+"""The metric under which a private training reports what it has spent."""
 
 
 PRIVATE_PREFIX = "private."
@@ -145,25 +149,24 @@ _Patterns = tuple[Annotated[str, AfterValidator(_check_pattern)], ...]
 
 
 class PretrainedWeights(Section):
-    """Weights of a local file, by the names of the model's parameters and buffers."""
+    """Weights from a local file, by the names of the model's parameters and buffers."""
 
     path: str = Field(
         min_length=1,
         description=(
-            "A file of safetensors or of torch.save, or a folder that holds one, such as an export."
+            "A safetensors or torch.save file, or a folder that contains one, such as an export."
         ),
     )
     strict: bool = Field(
         default=True,
         description=(
-            "Refuse weights whose names or shapes are not those of the model; false loads what"
-            " fits."
+            "Fail if names or shapes differ from the model. false loads the weights that fit."
         ),
     )
     strip: str | None = Field(
         default=None,
         min_length=1,
-        description="A prefix to remove from the names in the file; other names are then left out.",
+        description="Load only names in the file that have this prefix, and remove the prefix.",
     )
     prefix: str | None = Field(
         default=None, min_length=1, description="A prefix to add to the names in the file."
@@ -171,13 +174,15 @@ class PretrainedWeights(Section):
     skip: _Patterns = Field(
         default=(),
         description=(
-            "Regular expressions for names of the model that keep their new values, such as ^head."
+            "Regular expressions for parameters of the model that are not loaded, such as ^head."
         ),
     )
 
 
 def _with_path(given: Any) -> Any:
-    return {"path": given} if isinstance(given, str) else given
+    if isinstance(given, str):
+        return {"path": given}
+    return given
 
 
 class LowRankAdapter(Section):
@@ -186,7 +191,8 @@ class LowRankAdapter(Section):
     method: Literal["lora"] = "lora"
     rank: PositiveInt = Field(default=8, description="Rank of the additions.")
     alpha: PositiveFloat | None = Field(
-        default=None, description="They are scaled by alpha / rank; null for twice the rank."
+        default=None,
+        description="The additions are scaled by alpha / rank. null uses twice the rank.",
     )
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="Dropout before the additions."
@@ -194,14 +200,13 @@ class LowRankAdapter(Section):
     targets: tuple[str, ...] | Literal["auto"] = Field(
         default="auto",
         description=(
-            "Names of the layers, or last parts of these, such as q_proj; auto: all linear layers."
+            "Names of the layers, or how they end, such as q_proj. auto: all linear layers."
         ),
     )
     unfrozen: _Patterns = Field(
         default=(),
         description=(
-            "Regular expressions for names of parameters that are trained as a whole, such as"
-            " ^head."
+            "Regular expressions for parameters that are trained directly, such as ^head."
         ),
     )
 
@@ -212,49 +217,48 @@ Weights = Annotated[PretrainedWeights | None, BeforeValidator(_with_path)]
 Adapter = LowRankAdapter | None
 
 
-# What one sample must not reach beside its own clipped gradient, or what clips and measures
-# otherwise.
+# The guarantee holds only if a sample affects nothing but its own clipped gradient, and nobody
+# sees gradients before the noise is added.
 _NOT_PRIVATE = {
-    "clip_norm": "the gradient of each sample is clipped by private.max_norm instead",
-    "gradient_hook": "it would see the gradients before their noise",
+    "clip_norm": "in a private training, private.max_norm clips the gradient of each sample",
+    "gradient_hook": "in a private training, it would see gradients before the noise is added",
 }
 
 
-_NOT_IN_PRIVATE_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
+# For each dimension: the values that a private training allows, and why no others.
+_PRIVATE_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
     "workers": ((1,), "a private training has one worker"),
-    "precision": (("fp32",), "the gradients of single samples are computed in fp32"),
-    "compile": (("none",), "the gradients of single samples are not compiled"),
-    "memory_format": (("contiguous",), "the gradients of single samples are computed as they lie"),
-    "recompute": (("none",), "the gradients of single samples keep their activations"),
+    "precision": (("fp32",), "a private training computes in fp32"),
+    "compile": (("none",), "a private training cannot be compiled"),
+    "memory_format": (("contiguous",), "a private training cannot change the memory format"),
+    "recompute": (("none",), "a private training keeps its activations"),
     "strategy": (("single", "ddp"), "a private training has one worker"),
 }
 
 
 class Private(Section):
-    """How much a training may reveal about any one sample, and how gradients are bounded for
-    that.
-    """
+    """How much a training may reveal about any one sample, and how gradients are bounded."""
 
     epsilon: PositiveFloat = Field(
         default=8.0,
-        description="What the whole training may spend; 1 is strong protection, 8 is usual.",
+        description="Privacy budget of the whole training. 1 is strong protection, 8 is usual.",
     )
     delta: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=1e-5,
-        description="Probability that epsilon does not hold; below 1 / number of samples.",
+        description="Probability that epsilon does not hold. Keep it below 1 / samples.",
     )
     max_norm: PositiveFloat = Field(
-        default=1.0, description="Norm to which the gradient of each sample is clipped."
+        default=1.0, description="Largest norm of a single sample's gradient. It is clipped to it."
     )
 
 
 class Training(Section):
-    """How a model is trained; every field may be searched."""
+    """How a model is trained. Every field can be searched."""
 
     epochs: Epochs = Field(default=10, description="Passes over the training data.")
     samples: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0,
-        description="Share of the training samples that is used, the same ones for each seed.",
+        description="Share of the training samples to use. A seed always picks the same ones.",
     )
     global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
@@ -269,9 +273,9 @@ class Training(Section):
         default="auto",
         title="Learning rate rule",
         description=(
-            "How the rate scales with the global batch, where the rule is valid; auto decides by"
-            " optimizer and direction, legw warms up longer too, adascale follows the measured"
-            " gradient noise."
+            "How the rate scales with the global batch. auto decides by the optimizer and by "
+            "whether the batch grows or shrinks. legw also warms up longer. adascale follows the "
+            "measured gradient noise."
         ),
     )
     optimizer: str = Field(
@@ -280,7 +284,7 @@ class Training(Section):
         description="sgd, adamw, the name of a class in torch.optim, or package.module:Class.",
     )
     momentum: float = Field(
-        default=0.9, ge=0, lt=1, description="Momentum of sgd; other optimizers do not use it."
+        default=0.9, ge=0, lt=1, description="Momentum, for the optimizer sgd only."
     )
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of the optimizer.")
     optimizer_options: dict[str, JsonValue] = Field(
@@ -289,34 +293,34 @@ class Training(Section):
     parameter_groups: ParameterGroups = Field(
         default_factory=dict,
         description=(
-            "lr_factor, weight_decay or frozen for some parameters, by a pattern of their names."
+            "lr_factor, weight_decay or frozen for some parameters, by a pattern for their names."
         ),
     )
     initialisation: Initialisation = Field(
         default="default",
         description=(
-            "How the weights of linear and convolutional layers begin: default, as the model makes "
-            "them; he or xavier, normal with a deviation by the width of a layer; orthogonal."
+            "Initial weights of linear and convolutional layers. default keeps the model's own, "
+            "he and xavier are normal with a deviation that depends on the layer's width."
         ),
     )
     weights: Weights = Field(
         default=None,
         description=(
-            "Begin with the weights of a local file or folder: its path, or {path: P, skip:"
+            "Start with the weights in a local file or folder: its path, or {path: P, skip:"
             " [head]}."
         ),
     )
     adapter: Adapter = Field(
         default=None,
         description=(
-            "Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft."
+            "Train low-rank additions to frozen weights: {method: lora, rank: 8}. Needs peft."
         ),
     )
     augment: Augmentation | None = Field(
         default=None,
         description=(
-            "Change training samples at random, each option a parameter that can be searched: "
-            "{mixup: 0.2, crop: 0.1}."
+            "Change training samples at random: {mixup: 0.2, crop: 0.1}. Each option can be "
+            "searched."
         ),
     )
     schedule: Schedule = Field(
@@ -329,7 +333,7 @@ class Training(Section):
     schedule_options: dict[str, JsonValue] = Field(
         default_factory=dict,
         description=(
-            "Options of plateau, such as factor, patience and metric; of a custom schedule its "
+            "For plateau: options such as factor, patience and metric. For a custom schedule: its "
             "arguments, and interval: epoch or step."
         ),
     )
@@ -338,13 +342,13 @@ class Training(Section):
         description="Epochs of warm-up, in which the learning rate rises from near 0.",
     )
     clip_norm: PositiveFloat | None = Field(
-        default=None, description="Largest norm of the gradients; larger ones are scaled down."
+        default=None, description="Scale gradients down if their norm is larger than this."
     )
     gradient_hook: GradientHook | None = Field(
         default=None,
         description=(
-            "Function that changes the gradients of each step in place, before they are clipped: "
-            "package.module:function."
+            "A function, package.module:function, that changes the gradients in place in each "
+            "step, before they are clipped."
         ),
     )
     gradient_hook_options: dict[str, JsonValue] = Field(
@@ -353,42 +357,40 @@ class Training(Section):
     private: Private | None = Field(
         default=None,
         description=(
-            "Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}; needs opacus."
+            "Train with differential privacy: {epsilon: 8, delta: 1e-5, max_norm: 1}. Needs opacus."
         ),
     )
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
-        description=(
-            "Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none."
-        ),
+        description=("Evaluate and keep a moving average of the weights (EMA) with this decay."),
     )
     average_start: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
         description=(
-            "Evaluate and keep the mean of the weights after each epoch from this part of the "
-            "training on (SWA), such as 0.75; null for none."
+            "Average the weights of the last epochs (SWA), and evaluate and keep the average. "
+            "0.75 starts after three quarters of the training."
         ),
     )
     average_lr: PositiveFloat | None = Field(
         default=None,
         title="Learning rate of averaged epochs",
         description=(
-            "Constant learning rate from average_start on, at the reference batch; null for the "
-            "schedule."
+            "Constant learning rate from average_start on, at the reference batch. null keeps "
+            "following the schedule."
         ),
     )
     find_unused_parameters: bool | Auto = Field(
         default="auto",
         description=(
-            "Let several workers (ddp) look in each step for parameters that it does not use; auto:"
-            " if the first step does not use all of them."
+            "Let ddp look for unused parameters in each step. auto: only if the first step does "
+            "not use all of them."
         ),
     )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(
         default=600.0,
-        description="Time between checkpoints within an epoch, such as 10m; null for none.",
+        description="Time between checkpoints within an epoch, such as 10m. null for none.",
     )
     measure_noise: bool = Field(
         default=True,
@@ -401,14 +403,18 @@ class Training(Section):
     def _check_warmup(self) -> Self:
         if self.warmup_epochs != "auto" and not 0 <= self.warmup_epochs <= self.epochs:
             raise ExperimentError(
-                f"{self.warmup_epochs} epochs of warm-up do not fit",
+                f"{self.warmup_epochs} epochs of warm-up do not fit into the training",
                 field="warmup_epochs",
                 allowed=f"from 0 to epochs = {self.epochs}, or auto",
             )
         return self
 
     def check_private(self, search: Space, plan: PlanSettings) -> None:
-        """Refuse what would break the promise of a private training, or would be ignored.
+        """Check that no setting breaks the promise of a private training, or would be ignored.
+
+        Args:
+            search: What is searched.
+            plan: How a trial uses hardware.
 
         Raises:
             ExperimentError: If there is such a setting.
@@ -420,22 +426,24 @@ class Training(Section):
                 next_step="Search private.epsilon or private.max_norm instead.",
             )
         for name, reason in _NOT_PRIVATE.items():
-            if name in search.root or getattr(self, name) is not None:
-                raise _cannot(
-                    reason, f"search.{name}" if name in search.root else f"training.{name}"
-                )
+            if name in search.root:
+                raise _cannot(reason, f"search.{name}")
+            if getattr(self, name) is not None:
+                raise _cannot(reason, f"training.{name}")
         if self.lr_rule == "adascale":
-            raise _cannot("adascale follows gradients without noise", "training.lr_rule")
+            raise _cannot("adascale needs gradients without noise", "training.lr_rule")
         augment = self.augment
         if "augment.mixup" in search.root or (augment is not None and augment.mixup):
             raise _cannot(
-                "mixup lets a sample reach the gradients of others", "training.augment.mixup"
+                "with mixup, a sample affects the gradients of other samples",
+                "training.augment.mixup",
             )
-        found = find_other_value(
-            plan, search, {name: allowed for name, (allowed, _) in _NOT_IN_PRIVATE_PLAN.items()}
+        other = find_other_value(
+            plan, search, {name: allowed for name, (allowed, _) in _PRIVATE_PLAN.items()}
         )
-        if found is not None:
-            raise _cannot(_NOT_IN_PRIVATE_PLAN[found[0]][1], found[1])
+        if other is not None:
+            dimension, field = other
+            raise _cannot(_PRIVATE_PLAN[dimension][1], field)
 
 
 def _cannot(reason: str, field: str) -> ExperimentError:

@@ -1,4 +1,4 @@
-"""What follows from a whole experiment for its trainings: their number, length and weights."""
+"""Facts about the trainings of an experiment: their number, their length, their weights."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.populations import ends_of_parts, num_parts, options_of
-from workbench.experiment.space import Choice, Fixed
-from workbench.foundation.formatting import format_count
+from workbench.experiment.space import Choice, Fixed, possible_values
 
 
 def longest_training(experiment: Experiment) -> int | None:
-    """Return the most epochs of a trial; None where only a function or a program knows them."""
+    """Return the most epochs of a trial, or None if only a function or a program knows them."""
     if not experiment.trains_model:
         return None
     domain = experiment.search.root.get("epochs")
@@ -29,16 +28,18 @@ def is_private(experiment: Experiment) -> bool:
 
 
 def weights_of(experiment: Experiment) -> list[str]:
-    """Return the paths of all weights that a training of an experiment may begin with, searched
-    ones too.
-    """
-    fixed = experiment.training.weights
+    """Return the paths of all weights with which a training may start, including searched ones."""
+    paths: list[str] = []
+    if experiment.training.weights is not None:
+        paths.append(experiment.training.weights.path)
     searched = experiment.search.root.get("weights")
-    paths = [] if fixed is None else [fixed.path]
+    # For a function, `weights` is a parameter like any other.
     if searched is None or not experiment.trains_model:
         return paths
     for value in searched.values() or []:
-        path = value.get("path") if isinstance(value, Mapping) else value
+        path = value
+        if isinstance(value, Mapping):
+            path = value.get("path")
         if isinstance(path, str):
             paths.append(path)
     return paths
@@ -53,25 +54,21 @@ def uses_adapter(experiment: Experiment) -> bool:
     searched = experiment.search.root
     if any(name.startswith("adapter.") for name in searched):
         return True
-    values = searched["adapter"].values() or [] if "adapter" in searched else []
+    values = possible_values(experiment.search, "adapter", None)
     return any(value is not None for value in values)
 
 
 def longest_part(experiment: Experiment) -> int | None:
-    """Return the epochs, or steps, that a trial of a population trains at most.
-
-    None if there is none.
-    """
+    """Return the most epochs or steps of a trial of a population, or None without a population."""
     options = options_of(experiment.sampler)
     if options is None:
         return None
     ends = [0, *ends_of_parts(options, experiment.training.epochs)]
-    return max(end - begin for begin, end in itertools.pairwise(ends))
+    return max(end - start for start, end in itertools.pairwise(ends))
 
 
 def tries_one_configuration(experiment: Experiment) -> bool:
-    """Return whether all trials would be the same one, as nothing is searched and no population
-    trains.
+    """Return whether all trials would be the same: nothing is searched, and there is no population.
 
     Args:
         experiment: The experiment.
@@ -80,38 +77,37 @@ def tries_one_configuration(experiment: Experiment) -> bool:
 
 
 def describe_same_trials(experiment: Experiment) -> str | None:
-    """Return a sentence about a limit on trials that has no effect, as all would be the same.
-
-    Else None.
-
-    Args:
-        experiment: The experiment.
-    """
-    wanted = experiment.budget.trials
-    if wanted is None or wanted == 1 or not tries_one_configuration(experiment):
-        return None
-    return (
-        f"nothing is searched, so {wanted} trials would be the same one: only one runs; name"
-        f" parameters in search, or set repeats: {wanted} to train it with that many seeds"
-    )
-
-
-def describe_short_budget(experiment: Experiment) -> str | None:
-    """Return a sentence about a limit on trials that ends a population before its members are
-    trained.
+    """Return a warning if a limit on trials has no effect because all trials would be the same.
 
     Args:
         experiment: The experiment.
 
     Returns:
-        None if it trains no population, or has enough trials for it.
+        The warning, or None if there is nothing to warn about.
+    """
+    wanted = experiment.budget.trials
+    if wanted is None or wanted == 1 or not tries_one_configuration(experiment):
+        return None
+    return (
+        f"nothing is searched, so only one of the {wanted} trials runs. Add parameters to search,"
+        f" or set repeats: {wanted} to train with {wanted} seeds"
+    )
+
+
+def describe_short_budget(experiment: Experiment) -> str | None:
+    """Return a warning if a limit on trials ends a population before its members are trained.
+
+    Args:
+        experiment: The experiment.
+
+    Returns:
+        The warning, or None if there is no population, or its trials are enough.
     """
     wanted = experiment.budget.trials
     needed = num_parts(experiment.sampler, experiment.training.epochs)
     if wanted is None or needed is None or wanted >= needed:
         return None
     return (
-        f"{format_count(wanted, 'trial')} cannot train the population to its end, which takes"
-        f" {needed}: each trial is a part of a member's training; set budget.trials to that, or"
-        " remove it"
+        f"the population needs {needed} trials, one for each part of a member's training, but"
+        f" budget.trials is {wanted}. Set budget.trials to {needed}, or remove it"
     )

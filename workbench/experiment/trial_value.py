@@ -1,11 +1,8 @@
-"""What a trial's value is.
+"""The value of a trial: how its reports become one number per objective.
 
-One rule, read from its objectives, over what the trial reported and returned.
-
-Pruners judge single reports; everything else that compares trials (the sampler, the leaderboard,
-the budget's target, retention) compares these values. A model that the workbench trains is exported
-from one checkpoint, and its value is the value of that checkpoint, so all its objectives are read
-at one evaluation. Where the values are stored and who sees them is left to others.
+Everything that compares trials uses these values: the sampler, the leaderboard, a target, and the
+choice of checkpoints to keep. Only pruners compare single reports. A model that the workbench
+trains is exported from one checkpoint, so all its objectives are read at that checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ Mode = Literal["returned", "last", "best"] | MeanLast
 
 @dataclass
 class _Best:
-    """The best report so far: its value, where it was made, and every metric as it was there."""
+    """The best report so far: its value, its attempt and step, and all metrics at that point."""
 
     value: float
     place: tuple[int, int]
@@ -35,13 +32,13 @@ class _Best:
 
 
 class TrialValue:
-    """Follows the reports of one trial and returns what the trial is worth."""
+    """Follows the reports of one trial and computes its value."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin before the first report.
+        """Start before the first report.
 
         Args:
-            experiment: States of each objective how its value is read.
+            experiment: Its objectives say how the value is computed.
         """
         self._modes: dict[str, Mode] = {
             item.metric: mode_of(experiment, item) for item in experiment.objectives
@@ -57,7 +54,7 @@ class TrialValue:
 
     @property
     def follows_best(self) -> bool:
-        """Whether the value belongs to the best report; otherwise it belongs to the last ones."""
+        """Whether the value comes from the best report, not from the last ones."""
         return self._modes[self._first] == "best"
 
     def report(
@@ -73,12 +70,12 @@ class TrialValue:
         Args:
             values: Metrics by name. If an objective among them is not finite, the report does not
                 count.
-            step: The step of the report; a later attempt that repeats a step replaces it.
+            step: The step of the report. If a later attempt repeats a step, it replaces the report.
             attempt: The attempt that made the report.
             returned: Whether the function returned the values instead of reporting them.
 
         Returns:
-            Whether it is the best report so far, where `best` is what counts.
+            Whether this is the best report so far. Always False if no objective follows the best.
         """
         if not all(math.isfinite(values[metric]) for metric in self._modes if metric in values):
             return False
@@ -88,6 +85,7 @@ class TrialValue:
             self._known |= values
             for metric, tail in self._tails.items():
                 if metric in values:
+                    # A retry starts at the last checkpoint and repeats the steps after it.
                     while tail and tail[-1][0] != attempt and tail[-1][1] >= step:
                         tail.pop()
                     tail.append((attempt, step, values[metric]))
@@ -98,9 +96,8 @@ class TrialValue:
             return False
         value, best = values.get(self._leader.metric), self._best
         if value is None:
-            if (
-                best is not None and best.place == place
-            ):  # the rest of what is reported at that step
+            # One step may make several reports. The others of the best step belong to it.
+            if best is not None and best.place == place:
                 best.values |= values
             return False
         sign = sign_of(self._leader.goal)
@@ -110,22 +107,22 @@ class TrialValue:
         return True
 
     def result(self) -> dict[str, float]:
-        """Return the values that the trial stands for, by metric.
+        """Return the values of the trial by metric. Empty before an objective was reported.
 
-        None before an objective was reported.
-
-        Metrics that are no objective come from the report to which the first objective's value
-        belongs, as far as they were known there; otherwise they have the value that was known last.
+        Metrics that are not objectives come from the same report as the first objective. If they
+        were not known at that point, they have their latest value.
         """
-        found = self._read(self._modes[self._first])
+        result = self._read(self._modes[self._first])
         for metric, mode in self._modes.items():
             tail = self._tails.get(metric)
             if isinstance(mode, MeanLast) and tail:
                 last = [value for _, _, value in tail[-mode.mean_last :]]
-                found[metric] = math.fsum(last) / len(last)
+                result[metric] = math.fsum(last) / len(last)
             elif metric in (values := self._read(mode)):
-                found[metric] = values[metric]
-        return found if self._modes.keys() & found.keys() else {}
+                result[metric] = values[metric]
+        if not self._modes.keys() & result.keys():
+            return {}
+        return result
 
     def _read(self, mode: Mode) -> dict[str, float]:
         if mode == "returned":
@@ -137,11 +134,13 @@ class TrialValue:
 
     def state(self) -> dict[str, Any]:
         """Return everything that `load` needs, as plain values."""
-        best = self._best
+        best = None
+        if self._best is not None:
+            best = (self._best.value, self._best.place, dict(self._best.values))
         return {
             "known": dict(self._known),
             "returned": dict(self._returned),
-            "best": None if best is None else (best.value, best.place, dict(best.values)),
+            "best": best,
             "tails": {metric: list(tail) for metric, tail in self._tails.items()},
         }
 
@@ -156,14 +155,14 @@ class TrialValue:
 
 
 def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str | None:
-    """Return the name of a metric that ends a trial as diverged; None where there is none.
+    """Return the metric that ends a trial as diverged, or None if there is none.
 
-    That is an objective that is NaN or infinite, or a metric with a limit that is NaN, as infinity
-    can be compared with a limit. No other metric ends a trial.
+    An objective must be finite. A metric with a limit must not be NaN, but it may be infinite,
+    because infinity can be compared with a limit. No other metric ends a trial.
 
     Args:
-        experiment: What has objectives and limits.
-        values: Metrics that a trial reports, or that it is worth.
+        experiment: The experiment, with its objectives and limits.
+        values: Metrics that a trial reports, or its values.
     """
     improved, limited = {item.metric for item in experiment.objectives}, experiment.limited_metrics
     for name, value in values.items():
@@ -175,10 +174,10 @@ def find_divergence(experiment: Experiment, values: Mapping[str, float]) -> str 
 
 
 def mode_of(experiment: Experiment, objective: Objective) -> Mode:
-    """Return how the value of an objective is read.
+    """Return how the value of an objective is computed.
 
-    A model that the workbench trains returns what its best checkpoint reached, because that is the
-    checkpoint that is exported; there, `returned` and `best` are the same.
+    For a model that the workbench trains, `returned` is the same as `best`, because the best
+    checkpoint is exported.
 
     Args:
         experiment: The experiment.
@@ -190,10 +189,10 @@ def mode_of(experiment: Experiment, objective: Objective) -> Mode:
 
 
 def describe_value(experiment: Experiment) -> str:
-    """Return in a few words what the value of a trial is, such as `the best report`.
+    """Describe the value of a trial in a few words, such as `the best report`.
 
     Args:
-        experiment: The experiment. Where its objectives differ in this, each is named.
+        experiment: The experiment. If its objectives differ in this, each one is described.
     """
     described = {item.metric: _describe(experiment, item) for item in experiment.objectives}
     if len(set(described.values())) == 1:
@@ -202,52 +201,56 @@ def describe_value(experiment: Experiment) -> str:
 
 
 def describe_shown_values(experiment: Experiment) -> str:
-    """Return what the values are that tables show of trials.
-
-    The value, and where another one is shown.
+    """Describe the values that tables show, including those of running and pruned trials.
 
     Args:
         experiment: The experiment.
     """
     words = describe_value(experiment)
     modes = [mode_of(experiment, item) for item in experiment.objectives]
+    # A running trial and the pruner then use the last report as well.
     if all(mode in ("returned", "last") for mode in modes):
-        return words  # also while it runs, and to the pruner
-    report = "evaluation" if experiment.trains_model else "report"
+        return words
+    report = _report_word(experiment)
     words += f"; while it runs, its last {report}"
     pruner = experiment.early_stop
-    with contextlib.suppress(
-        ExperimentError
-    ):  # a run can be read where the package of its pruner is gone
+    # The package of the pruner may not be installed where a run is only read.
+    with contextlib.suppress(ExperimentError):
         if len(modes) == 1 and pruner.pruner != "none" and not pruner.kind.compares_repeats:
-            words += f"; early_stop compares single {report}s, which the reasons of pruning name"
+            words += f"; the reason of a pruned trial shows the single {report} that was compared"
     return words
 
 
+def _report_word(experiment: Experiment) -> str:
+    if experiment.trains_model:
+        return "evaluation"
+    return "report"
+
+
 def _describe(experiment: Experiment, objective: Objective) -> str:
-    mode = mode_of(experiment, objective)
-    trains_model = experiment.trains_model
-    reports = "evaluation" if trains_model else "report"
-    if isinstance(mode, MeanLast):
-        words = f"the mean of the last {mode.mean_last} {reports}s"
-        return f"{words}; the last checkpoint is exported" if trains_model else words
+    mode, report = mode_of(experiment, objective), _report_word(experiment)
     if mode == "returned":
-        return (
-            "the last report"
-            if experiment.command
-            else "what the function returns, else its last report"
-        )
+        if experiment.command:
+            return "the last report"
+        return "what the function returns, else its last report"
+    exported = ", whose checkpoint is exported"
     leader = _leader(experiment)
-    of = f" by {leader.metric}" if leader is not None and len(experiment.objectives) > 1 else ""
-    words = f"the best {reports}{of}" if mode == "best" else f"the last {reports}"
-    return f"{words}, whose checkpoint is exported" if trains_model else words
+    if isinstance(mode, MeanLast):
+        words = f"the mean of the last {mode.mean_last} {report}s"
+        exported = " (the last checkpoint is exported)"
+    elif mode == "last":
+        words = f"the last {report}"
+    elif leader is not None and len(experiment.objectives) > 1:
+        words = f"the best {report} by {leader.metric}"
+    else:
+        words = f"the best {report}"
+    if experiment.trains_model:
+        words += exported
+    return words
 
 
 def _leader(experiment: Experiment) -> Objective | None:
-    """Return the objective that decides which report is the best.
-
-    None where none follows the best.
-    """
+    """Return the objective that decides which report is the best, or None."""
     return next(
         (item for item in experiment.objectives if mode_of(experiment, item) == "best"), None
     )

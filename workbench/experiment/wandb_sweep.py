@@ -1,11 +1,10 @@
-"""Reads the sweep files of Weights & Biases.
+"""Converts sweep files of Weights & Biases.
 
 Nested parameters become flat ones: `parent.child` for a program, which receives each group as W&B
-would pass it, and `parent_child` for a function. `bayes` becomes auto. `early_terminate` becomes
-asha, whose rungs are steps that are reported. `program` and `command` become a command whose
-metrics are read from what it logs with wandb, or a function takes their place. A key that an
-experiment has no word for is refused by its name; what W&B ignores, or what can only be
-approximated, is noted.
+would pass it, and `parent_child` for a function. `bayes` becomes auto, and `early_terminate`
+becomes asha, whose rungs are reported steps. `program` and `command` become a command, whose
+metrics are read from its wandb log, unless you give a function instead. A key without a counterpart
+is an error. There is a note for a setting that W&B ignores, or that is only approximated.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PLAIN_MACROS = {"interpreter": "python", "args_json": "{args:json}", "args_json
 _MACROS_OF_LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags")
 
 _NUM_ON_LOG_SCALE = 16
-"""How many values stand for a logarithmic range of multiples."""
+"""The number of choices for a logarithmic range of multiples."""
 _LARGEST = {"s": 50, "eta": 1000}
 _METHODS = {"grid": "grid", "random": "random", "bayes": "auto"}
 _KEYS = (
@@ -56,42 +55,35 @@ def from_wandb_sweep(
 
     Args:
         document: The content of the sweep file.
-        train: A function to train with, as package.module:function, instead of the script that
-            `program` names; its arguments are `(config, report)`. None to start the script as it
-            is.
-        note: Called with a sentence for each setting that is only approximated, or without effect
-            in W&B.
+        train: A function `(config, report)` to train with, as package.module:function, instead of
+            the script in `program`. None starts the script unchanged.
+        note: Called with a sentence for each setting that is only approximated, or has no effect in
+            W&B.
 
     Returns:
         An experiment with the same parameters, metric, method, early stopping and number of runs.
 
     Raises:
-        ExperimentError: If a key or a distribution has no counterpart, or `train` and a program are
-            missing.
+        ExperimentError: If a key or a distribution has no counterpart, or if there is nothing to
+            train.
     """
     if {"objectives", "search", "train", "model"} & set(document):
         raise ExperimentError(
-            "this file is a Workbench experiment already",
+            "this file is already a Workbench experiment",
             next_step="Start it with: workbench sweep FILE",
         )
-    for key in document:
-        if key not in _KEYS:
-            raise ExperimentError(
-                "has no counterpart in an experiment",
-                field=str(key),
-                allowed=_KEYS,
-                next_step=HOMELESS.get(str(key), "Remove it."),
-            )
+    _refuse_others(document, _KEYS)
     if train is None and "program" not in document:
         raise ExperimentError(
             "missing",
             field="program",
-            next_step="Name the script, or give train='package.module:function'.",
+            next_step="Add the path of your script, or give train='package.module:function'.",
         )
     parameters = _mapping(_need(document, "parameters"), "parameters")
-    search, nested_names = _parameters(
-        parameters, "parameters", "." if train is None else "_", note
-    )
+    joint = "_"
+    if train is None:
+        joint = "."
+    search, nested_names = _parameters(parameters, "parameters", joint, note)
     settings: dict[str, Any] = {
         "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
         "search": search,
@@ -100,7 +92,7 @@ def from_wandb_sweep(
     if train is not None:
         settings["train"] = train
         if "command" in document:
-            note("command has no effect: the workbench calls the function itself")
+            note("command has no effect, because the workbench calls the function itself")
     else:
         settings["command"] = _command_of(document, search, nested_names, note)
         settings["metrics"] = {"from": "wandb"}
@@ -116,7 +108,7 @@ def from_wandb_sweep(
 
 def _need(document: Mapping[str, Any], key: str, field: str | None = None) -> Any:
     if key not in document:
-        raise ExperimentError("missing", field=f"{field}.{key}" if field else key)
+        raise ExperimentError("missing", field=".".join(filter(None, (field, key))))
     return document[key]
 
 
@@ -132,15 +124,16 @@ def _one_of(given: Any, table: Mapping[str, str], field: str) -> str:
     return table[given]
 
 
-def _refuse_others(given: Mapping[str, Any], known: Iterable[str], field: str) -> None:
+def _refuse_others(given: Mapping[str, Any], known: Iterable[str], field: str = "") -> None:
     known = list(known)
     for key in given:
         if key not in known:
+            dotted = ".".join(filter(None, (field, str(key))))
             raise ExperimentError(
-                "has no counterpart in an experiment",
-                field=f"{field}.{key}",
+                "it has no counterpart in an experiment",
+                field=dotted,
                 allowed=known,
-                next_step="Remove it.",
+                next_step=HOMELESS.get(dotted, "Remove it."),
             )
 
 
@@ -151,7 +144,9 @@ def _objective(metric: Mapping[str, Any]) -> dict[str, Any]:
         "metric": _need(metric, "name", "metric"),
         "goal": _one_of(metric.get("goal", "minimize"), goals, "metric.goal"),
     }
-    return objective | ({"target": metric["target"]} if "target" in metric else {})
+    if "target" in metric:
+        objective["target"] = metric["target"]
+    return objective
 
 
 def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
@@ -160,7 +155,7 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     _one_of(_need(given, "type", field), {"hyperband": "asha"}, f"{field}.type")
     if given.get("strict", True) is not True:
         raise ExperimentError(
-            "asha always stops all but the best of a rung",
+            "asha always stops all but the best trials of a rung",
             field=f"{field}.strict",
             allowed="true",
             next_step="Remove strict.",
@@ -175,16 +170,16 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     eta = given.get("eta", 3)
     if "max_iter" not in given:
         if "s" in given:
-            note(f"{field}.s has no effect without max_iter, in W&B as here")
+            note(f"{field}.s has no effect without max_iter, as in W&B")
         return {"pruner": "asha", "grace": _need(given, "min_iter", field), "reduction_factor": eta}
     if "min_iter" in given:
-        note(f"{field}.min_iter has no effect beside max_iter, in W&B as here")
+        note(f"{field}.min_iter has no effect together with max_iter, as in W&B")
     rungs = eta ** _need(given, "s", field)
     grace = max(1, given["max_iter"] // rungs)
     if grace * rungs != given["max_iter"]:
         note(
-            f"{field}.max_iter: rungs are {grace}, {grace * eta}, ... because {rungs} does not"
-            " divide it"
+            f"{field}.max_iter is not a multiple of {rungs}, so the rungs are {grace},"
+            f" {grace * eta}, ..."
         )
     return {"pruner": "asha", "grace": grace, "reduction_factor": eta}
 
@@ -192,7 +187,7 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
 def _parameters(
     given: Mapping[str, Any], field: str, joint: str, note: Note, prefix: str = ""
 ) -> tuple[dict[str, Any], set[str]]:
-    """Return the domains by flat name, and which of the names are nested in the file."""
+    """Return the domains by flat name, and the names that are nested in the file."""
     search: dict[str, Any] = {}
     nested_names: set[str] = set()
     for name, parameter in given.items():
@@ -212,7 +207,7 @@ def _parameters(
                 note(f"{path}: {_describe_rounding(domains[flat])}")
         for twin in domains.keys() & search.keys():
             raise ExperimentError(
-                f"{twin} is the name of two parameters", field=path, next_step="Rename one."
+                f"two parameters would be called {twin}", field=path, next_step="Rename one."
             )
         search |= domains
     return search, nested_names
@@ -225,13 +220,12 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
             f"{name!r} has no counterpart",
             field=f"{field}.distribution",
             allowed=_DISTRIBUTIONS,
-            next_step=(
-                "Give min and max of a uniform or log_uniform_values distribution, or list values."
-            ),
+            next_step=("Use uniform or log_uniform_values with min and max, or list values."),
         )
     keys, build = _DISTRIBUTIONS[name]
     _refuse_others(given, ("distribution", *keys), field)
-    numbers = [_need(given, key, field) if key != "q" else given.get("q", 1) for key in keys]
+    given = {"q": 1, **given}
+    numbers = [_need(given, key, field) for key in keys]
     for key, number in zip(keys, numbers, strict=True):
         if key in ("min", "max", "q") and (
             isinstance(number, bool) or not isinstance(number, int | float)
@@ -246,9 +240,12 @@ def _default_distribution(given: Mapping[str, Any], field: str) -> str:
     if "values" in given:
         return "categorical"
     if "min" in given and "max" in given:
-        whole = isinstance(given["min"], int) and isinstance(given["max"], int)
-        return "int_uniform" if whole else "uniform"
-    raise ExperimentError("has neither value, values, nor min and max", field=field)
+        if isinstance(given["min"], int) and isinstance(given["max"], int):
+            return "int_uniform"
+        return "uniform"
+    raise ExperimentError(
+        "the parameter has no values", field=field, allowed="value, values, or min and max"
+    )
 
 
 def _choices(field: str, values: Any) -> dict[str, Any]:
@@ -281,13 +278,14 @@ def _negative_exponents(field: str, low: float, high: float) -> dict[str, Any]:
 
 
 def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]:
-    """Name the multiples of `step` to which numbers from low to high are rounded."""
+    """Return the multiples of `step` to which W&B rounds numbers from low to high."""
     if step <= 0:
         raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
-    exact = Decimal(str(step))  # 6 * 0.1 would be 0.6000000000000001
+    exact = Decimal(str(step))  # in floats, 6 * 0.1 is 0.6000000000000001
     first, last = (round(Decimal(str(bound)) / exact) * exact for bound in (low, high))
-    convert = int if isinstance(step, int) else float
-    return {"type": convert.__name__, "low": convert(first), "high": convert(last), "step": step}
+    if isinstance(step, int):
+        return {"type": "int", "low": int(first), "high": int(last), "step": step}
+    return {"type": "float", "low": float(first), "high": float(last), "step": step}
 
 
 def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:
@@ -297,6 +295,7 @@ def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> di
         return {"type": "int", "low": round(low), "high": round(high), "log": True}
     if not isinstance(step, int) or not 0 < low <= high:
         return _logarithmic(field, low, high)
+    # A logarithmic range cannot have steps, so some multiples become choices.
     last = _NUM_ON_LOG_SCALE - 1
     places = (place / last for place in range(_NUM_ON_LOG_SCALE))
     drawn = (low ** (1 - place) * high**place for place in places)
@@ -305,10 +304,8 @@ def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> di
 
 def _describe_rounding(domain: Mapping[str, Any]) -> str:
     if "choices" in domain:
-        return (
-            f"{len(domain['choices'])} multiples of q, evenly spaced on a logarithmic scale, stand"
-            " for all"
-        )
+        num = len(domain["choices"])
+        return f"only {num} multiples of q are tried, spaced on a logarithmic scale"
     return "values are not rounded to q, because a logarithmic range has no steps"
 
 
@@ -322,13 +319,14 @@ def _command_of(
     nested_names: Collection[str],
     note: Callable[[str], None],
 ) -> list[str]:
-    """Return the arguments that a sweep starts its program with, with our placeholders.
+    """Return the command line of a sweep's program, with our placeholders.
 
     Args:
-        document: The content of the sweep file, which names a program.
+        document: The content of the sweep file, with a program.
         search: The searched parameters, as an experiment writes them.
-        nested_names: Those that are nested in the sweep file; W&B passes each group as one literal.
-        note: Called with a sentence for what is only approximated.
+        nested_names: The parameters that are nested in the sweep file. W&B passes each group as one
+            literal.
+        note: Called with a sentence for anything that is only approximated.
 
     Raises:
         ExperimentError: If a macro has no counterpart.
@@ -343,26 +341,26 @@ def _command_of(
     names = [name for name in search if name not in nested_names]
     arguments: list[str] = []
     for place, part in enumerate(str(part) for part in given):
+        if part == "${env}":  # /usr/bin/env, which a command does not need here
+            continue
         macro = _MACRO.fullmatch(part)
-        name = macro[1] if macro else ""
-        if name == "env":
-            continue
-        if name in _MACROS_OF_LISTS:
-            arguments += _arguments(name, names, booleans, groups)
-            continue
-        arguments.append(_replaced(part, str(document["program"]), f"command.{place}"))
+        if macro and macro[1] in _MACROS_OF_LISTS:
+            arguments += _arguments(macro[1], names, booleans, groups)
+        else:
+            arguments.append(_replaced(part, str(document["program"]), f"command.{place}"))
     if not any("{" in part for part in arguments):
-        note("command: no macro passes the parameters, so {args} was added")
+        note("{args} was added to command, because no macro passed the parameters")
         arguments += _arguments("args", names, booleans, groups)
     return arguments
 
 
 def _arguments(macro: str, names: list[str], booleans: list[str], groups: list[str]) -> list[str]:
-    # W&B writes True, False and mappings as Python does.
+    # W&B writes True, False and mappings as Python does, so they need the form python. The
+    # placeholder {args} adds all other parameters.
     literals = [name for name in names if name in booleans]
     if macro == "args_no_hyphens":
-        plain = [f"{name}={{{name}{':python' if name in literals else ''}}}" for name in names]
-        return [*plain, *(f"{name}={{{name}:python}}" for name in groups)]
+        forms = dict.fromkeys([*literals, *groups], ":python")
+        return [f"{name}={{{name}{forms.get(name, '')}}}" for name in [*names, *groups]]
     written = [f"--{name}={{{name}:python}}" for name in groups]
     if macro == "args_no_boolean_flags":
         return [*(f"{{{name}:flag}}" for name in literals), *written, "{args}"]
@@ -382,7 +380,7 @@ def _replaced(part: str, program: str, field: str) -> str:
                     "${program}",
                     *(f"${{{name}}}" for name in (*_PLAIN_MACROS, *_MACROS_OF_LISTS)),
                 ],
-                next_step="Write what it stands for.",
+                next_step="Write its value instead.",
             )
         return _PLAIN_MACROS[match[1]]
 
@@ -397,7 +395,8 @@ def _is_boolean(domain: Any) -> bool:
     values = domain
     if isinstance(domain, Mapping):
         values = domain.get("choices", [domain.get("value")])
-    values = values if isinstance(values, list) else [values]
+    if not isinstance(values, list):
+        values = [values]
     return bool(values) and all(isinstance(value, bool) for value in values)
 
 

@@ -1,7 +1,4 @@
-"""YAML 1.2 in and out, the form in which people keep experiments.
-
-What the keys mean is left to the experiment.
-"""
+"""Reads and writes YAML 1.2. The experiment checks the content."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from workbench.foundation.files import encoding_in_words
 
 EXPERIMENT_KEYS = "an experiment: name, model, data, search, ..."
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
-# Values, keys and groups of both, each as often as it is referred to: more than anybody writes, and
-# few enough to be checked at once.
+# The most values, keys and groups in a document, with references expanded. A short text with
+# references to references can expand to billions of values and use up the memory.
 MAX_PARTS = 100_000
 
 
 class _Constructor(SafeConstructor):
-    """Builds values from a text once it is known to be of a size that can be built."""
+    """Builds the values of a document after a check of its size."""
 
     def construct_document(self, node: Node) -> Any:
         _check(node)
@@ -34,9 +31,9 @@ class _Constructor(SafeConstructor):
 
 
 def _check(document: Node) -> None:
-    """Refuse a document that holds itself, a key twice, or, its references followed, too many
-    parts.
-    """
+    """Raise an error for a document that contains itself, a key twice, or too many parts."""
+    # The number of parts below a node, by its id. None while the node is being counted: a node
+    # that is met again then contains itself.
     nums: dict[int, int | None] = {}
 
     def num_parts(node: Node) -> int:
@@ -46,8 +43,8 @@ def _check(document: Node) -> None:
             known = nums[id(node)]
             if known is None:
                 raise ExperimentError(
-                    f"the value that begins in line {_line_of(node)} contains itself",
-                    next_step="Write out what the reference (*) stands for.",
+                    f"the value that starts in line {_line_of(node)} contains itself",
+                    next_step="Replace the reference (*) by its value.",
                 )
             return known
         nums[id(node)], parts = None, node.value
@@ -57,11 +54,11 @@ def _check(document: Node) -> None:
         nums[id(node)] = num = 1 + sum(map(num_parts, parts))
         return num
 
-    if (found := num_parts(document)) > MAX_PARTS:
+    if (num := num_parts(document)) > MAX_PARTS:
         raise ExperimentError(
-            f"it contains {found:.3g} values once its references (*) are expanded",
+            f"it contains {num:.3g} values once its references (*) are expanded",
             allowed=f"at most {MAX_PARTS:,}",
-            next_step="Use fewer references, and none to parts that contain references.",
+            next_step="Use fewer references, and no references to references.",
         )
 
 
@@ -84,10 +81,12 @@ def _line_of(node: Node) -> int:
 
 
 class _Representer(SafeRepresenter):
-    """Quotes texts with line breaks other than the usual ones, which plain scalars would lose."""
+    """Quotes text with unusual line breaks, which would be lost without quotes."""
 
     def represent_str(self, data: str) -> ScalarNode:
-        style = '"' if _LINE_BREAKS & set(data) else None
+        style = None
+        if _LINE_BREAKS & set(data):
+            style = '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
@@ -100,9 +99,9 @@ def read_yaml(
     """Parse one YAML document that holds a mapping.
 
     Args:
-        text: YAML 1.2; JSON is a part of it.
-        source: Where the text came from, for messages.
-        holds: What it should hold, for messages.
+        text: YAML 1.2, which includes JSON.
+        source: The origin of the text, for messages.
+        holds: The expected content, for messages.
 
     Raises:
         ExperimentError: If it is not valid YAML, or not a mapping.
@@ -115,30 +114,34 @@ def read_yaml(
         raise ExperimentError(
             f"{source}: {error.problem}", allowed=error.allowed, next_step=error.next_step
         ) from None
-    # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
+    # ValueError: a date that does not exist, such as 2024-02-30. RecursionError: thousands of
+    # nested brackets.
     except (YAMLError, ValueError, RecursionError) as error:
-        found = _describe(error)
-        indent = "Indent with spaces: YAML allows no tabs there." if r"'\t'" in found else None
-        raise ExperimentError(f"{source} is not valid YAML: {found}", next_step=indent) from error
+        problem, next_step = _describe(error), None
+        if r"'\t'" in problem:
+            next_step = "Indent with spaces. YAML does not allow tabs there."
+        raise ExperimentError(
+            f"{source} is not valid YAML: {problem}", next_step=next_step
+        ) from error
+    if document is None:
+        raise ExperimentError(f"{source} is empty", allowed=holds)
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        found = "is empty" if document is None else "is not a mapping"
-        raise ExperimentError(f"{source} {found}", allowed=holds)
+        raise ExperimentError(f"{source} is not a mapping", allowed=holds)
     return document
 
 
 def _describe(error: Exception) -> str:
-    """Return what is wrong and where, in one line.
-
-    The parser shows the place by a picture of several.
-    """
+    """Return the problem and its place in one line. The parser would draw several lines."""
     if not isinstance(error, MarkedYAMLError):
         return " ".join(str(error).split())
     places = [(error.problem, error.problem_mark), (error.context, error.context_mark)]
-    return ", ".join(
-        words if mark is None else f"{words} (line {mark.line + 1}, column {mark.column + 1})"
-        for words, mark in places
-        if words
-    )
+    problems: list[str] = []
+    for words, mark in places:
+        if words and mark is not None:
+            words += f" (line {mark.line + 1}, column {mark.column + 1})"
+        if words:
+            problems.append(words)
+    return ", ".join(problems)
 
 
 def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
@@ -146,10 +149,10 @@ def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any
 
     Args:
         path: The file.
-        holds: What it should hold, for messages.
+        holds: The expected content, for messages.
 
     Raises:
-        ExperimentError: If the file cannot be read, or is no YAML mapping.
+        ExperimentError: If the file cannot be read, or is not a YAML mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -168,7 +171,7 @@ def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any
 
 
 def write_yaml(document: dict[str, Any]) -> str:
-    """Write a mapping in block style, small parts in one line, keys in their order."""
+    """Write a mapping in block style, with small parts in one line and keys in their order."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = None

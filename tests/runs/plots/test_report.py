@@ -90,7 +90,8 @@ def test_the_page_gives_the_answer_first(recorded_page):
     assert "Target val_accuracy 0.98 not reached" in recorded_page
     assert "ended early (lost)" in recorded_page
     assert (
-        "Proposed by the sampler auto: configurations that cover the space evenly" in recorded_page
+        "Proposed by the sampler auto: first configurations that cover the space evenly"
+        in recorded_page
     )
     assert "workbench export r-7" in recorded_page
 

@@ -319,7 +319,7 @@ def test_tampered_object_is_refused(store: Store) -> None:
     run_id = store.create_run(make_experiment(model=lambda configuration: None))
     (path,) = (store.folder(run_id) / "objects").iterdir()
     path.write_bytes(path.read_bytes() + b"!")
-    with pytest.raises(RunError, match="not those that were stored"):
+    with pytest.raises(RunError, match="the stored bytes of"):
         store.experiment(run_id)
 
 

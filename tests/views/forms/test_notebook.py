@@ -82,7 +82,7 @@ def test_what_cannot_be_taken_along_is_refused_at_its_field() -> None:
     namespace: dict[str, Any] = {}
     cell("import threading\nlock = threading.Lock()\ndef build(config): return lock", namespace)
     draft = Draft(namespace=namespace)
-    with pytest.raises(ExperimentError, match="cannot be embedded") as refusal:
+    with pytest.raises(ExperimentError, match="cannot be sent to other processes") as refusal:
         draft.edit([("model", "build")])
     assert refusal.value.field == "model"
     assert draft.document["model"] == "mlp"

@@ -1,10 +1,7 @@
-"""Everything that can be done with a run.
+"""Everything that you can do with a run.
 
-Each action is declared once, with its arguments and its wording.
-
-The command line, `Run`, the driver, the server and the dialogs of the browser read the table: it
-holds names, types, limits and texts, and says when an action is possible. Carrying an action out is
-left to those above.
+Each action is declared once, with its arguments, its texts and its condition. The command line,
+`Run`, the driver, the server and the browser read this table, and carry the actions out.
 """
 
 from workbench.experiment.actions import arguments

@@ -1,6 +1,7 @@
-"""What an action is: its wording, what it takes, who carries it out, and when it is possible.
+"""The types of the table of actions: `Action`, `Argument`, and the check of arguments.
 
-Each argument has a type, limits and wording, and a value is checked against them.
+An action has its texts, its arguments, the process that carries it out, and a condition. An
+argument has a type, limits and texts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,7 @@ from workbench.foundation.formatting import duration_argument_s
 Kind = Literal[
     "count", "count_or_auto", "duration", "text", "texts", "folder", "new_file", "settings", "flag"
 ]
-"""What a value may be.
-
-`settings` are values by name; the server refuses a `new_file` that exists.
+"""The type of a value. `settings` are values by name. The server rejects a `new_file` that exists.
 """
 
 _ALLOWED: Mapping[Kind, str] = {
@@ -37,47 +36,42 @@ class Argument:
     """One argument of an action."""
 
     name: str
-    """Its name in Python and in what a browser sends."""
+    """Its name in Python and in messages from a browser."""
     kind: Kind
     help: str
     """The help of its command line option: imperative, one sentence."""
     label: str = ""
-    """The label of its field in a dialog; without one a dialog does not show it."""
+    """The label of its field in a dialog. Without a label, the dialog has no field for it."""
     hint: str = ""
-    """What the dialog shows below the field."""
+    """The text below the field in the dialog."""
     option: str = ""
-    """The option of the command line; empty: `--` and the name."""
+    """The option of the command line. Empty: `--` and the name."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
-    """The texts that are allowed; empty: any."""
+    """The texts that are allowed. Empty: any text."""
     minimum: int = 1
     """The smallest count."""
     maximum: int | None = None
-    """The largest count; None: any."""
+    """The largest count. None: no limit."""
     flag_value: bool = True
-    """The value that the option of a flag stands for."""
+    """The value of a flag if its option is given."""
     setting: str | None = None
-    """The setting of the experiment that it changes.
-
-    What is stored for the driver goes by this name.
-    """
+    """The dotted setting of the experiment that it changes, which is also its name in the store."""
     is_required: bool = False
     is_positional: bool = False
     """Whether a Python snippet passes it by position."""
     is_operand: bool = False
     """Whether the command line takes it by position, after the run."""
     suggested: Any = None
-    """What a dialog and a snippet begin with."""
+    """The first value in a dialog and in a snippet."""
     example: Any = None
-    """What a snippet to copy shows where nothing is given."""
+    """The value that a snippet shows if none is given."""
     default: Callable[[str, Mapping[str, Any]], str] | None = None
-    """Returns the value that is used where none is given, from the run id and the other
-    arguments.
-    """
+    """Returns the value if none is given, from the run id and the other arguments."""
     begins_with: str = ""
-    """What its field begins with: a property of the run, by its name."""
+    """The property of the run that its field shows at first."""
     may_be_empty: bool = False
-    """Whether empty text is a value, and not the same as none."""
+    """Whether empty text is a value. Otherwise it counts as not given."""
     is_long: bool = False
     """Whether its field takes several lines."""
     is_from_browser: bool = True
@@ -90,7 +84,7 @@ class Argument:
 
     @property
     def allowed(self) -> str:
-        """What its value may be, in words."""
+        """A description of the allowed values."""
         numbers = f"a whole number from {self.minimum}"
         if self.maximum is not None:
             numbers += f" to {self.maximum}"
@@ -107,7 +101,7 @@ class Argument:
             value: What was given.
 
         Raises:
-            ArgumentError: If it has another type or lies outside the limits.
+            ArgumentError: If it has another type or is outside of the limits.
         """
         if not self._is_valid(value):
             raise ArgumentError(f"{value!r} is not valid", field=self.name, allowed=self.allowed)
@@ -153,12 +147,12 @@ def _is_duration(value: Any) -> bool:
 def check_arguments(
     arguments: Iterable[Argument], given: Mapping[str, Any], *, from_browser: bool = False
 ) -> dict[str, Any]:
-    """Return the arguments that were given, checked; None counts as not given.
+    """Check the given arguments and return them. None counts as not given.
 
     Args:
-        arguments: Those of the action.
+        arguments: The arguments of the action.
         given: Values by name.
-        from_browser: Refuse what a browser may not send.
+        from_browser: Whether to reject arguments that a browser may not send.
 
     Raises:
         ArgumentError: If a name is unknown, a value is not valid, or a required argument is
@@ -174,7 +168,7 @@ def check_arguments(
             raise ArgumentError(
                 "there is no such argument",
                 field=name,
-                allowed=list(known) or "no arguments at all",
+                allowed=list(known) or "no arguments",
             )
     values = {name: value for name, value in given.items() if value is not None}
     for name, argument in known.items():
@@ -189,8 +183,8 @@ def experiment_settings(arguments: Iterable[Argument], given: Mapping[str, Any])
     """Return the settings of an experiment that the arguments of an action change, by dotted path.
 
     Args:
-        arguments: Those of the action.
-        given: Values by name; None counts as not given.
+        arguments: The arguments of the action.
+        given: Values by name. None counts as not given.
     """
     settings = dict(given.get("settings") or {})
     for argument in arguments:
@@ -203,7 +197,7 @@ def check_payload(arguments: Iterable[Argument], payload: Mapping[str, Any]) -> 
     """Check a payload that was stored for the driver.
 
     Args:
-        arguments: Those of the action.
+        arguments: The arguments of the action.
         payload: What `payload_of` returned, perhaps in an earlier version.
 
     Raises:
@@ -216,10 +210,10 @@ def check_payload(arguments: Iterable[Argument], payload: Mapping[str, Any]) -> 
 def payload_of(arguments: Iterable[Argument], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return checked arguments as they are stored for the driver.
 
-    Those that change a setting by its path.
+    An argument that changes a setting of the experiment is stored under the path of that setting.
 
     Args:
-        arguments: Those of the action.
+        arguments: The arguments of the action.
         values: What `check_arguments` returned.
     """
     keys = {argument.name: argument.setting or argument.name for argument in arguments}
@@ -231,7 +225,7 @@ _ALIVE: frozenset[RunState] = frozenset({"waiting", "running", "stopping"})
 
 @dataclass(frozen=True)
 class Standing:
-    """What decides whether an action is possible: the state of a run and of a trial of it."""
+    """The state of a run, and of one of its trials. It decides which actions are possible."""
 
     state: RunState
     is_advice: bool = False
@@ -239,19 +233,17 @@ class Standing:
     num_trials: int = 0
     has_best: bool = False
     has_nothing_left: bool = False
-    """Whether all trials that its budget allows have failed, so that only a larger one continues
-    it.
-    """
+    """Whether the budget is used up and all trials failed. Only a larger budget continues it."""
     trains_model: bool = False
-    """Whether its trials train a model of torch, and leave its weights."""
+    """Whether its trials train a torch model and keep its weights."""
     pinned: bool = False
     archived: bool = False
     has_choice: bool = False
-    """Whether a trial of the run was chosen by hand; of a trial, whether it is this one."""
+    """Whether a trial of the run was chosen by hand. For a trial: whether it is this one."""
     can_be_chosen: bool = False
     trial_state: TrialState | None = None
     is_silent: bool = False
-    """Whether its driver has given no sign since its lease expired, and is not known to be gone."""
+    """Whether its driver let the lease expire without a sign, but may still be running."""
 
     @property
     def is_alive(self) -> bool:
@@ -274,45 +266,45 @@ Condition = Callable[[Standing], bool]
 
 @dataclass(frozen=True)
 class Action:
-    """One thing that can be done with a run, with one of its trials, or with an experiment file."""
+    """Something that you can do with a run, with one of its trials, or with an experiment file."""
 
     kind: str
     label: str
     """The name of its button."""
     help: str
-    """The help of its command, imperative; the list of commands shows its first sentence."""
+    """The help of its command, imperative. The list of commands shows its first sentence."""
     done_by: Literal["driver", "store", "process", "page", "nobody"]
-    """`driver`: a command is stored, which the driver carries out.
+    """Who carries it out.
 
-    `store`: what users write about the run is changed at once. `process`: the command line does it
-    in a process of its own. `page`: the browser opens a page. `nobody`: there is only something to
-    copy.
+    `driver`: the driver of the run, when it next reads its stored commands. `store`: the store is
+    changed at once. `process`: the command line, in a separate process. `page`: the browser opens a
+    page. `nobody`: there is only a snippet to copy.
     """
     explanation: str = ""
-    """What a dialog explains before it is done."""
+    """The explanation in its dialog."""
     command: str = ""
-    """The command of the command line; empty: the kind."""
+    """The command of the command line. Empty: the kind."""
     method: str | None = ""
-    """The method of `Run`; empty: the kind; None: the run itself."""
+    """The method of `Run`. Empty: the kind. None: the run itself."""
     subject: Literal["run", "file"] = "run"
     arguments: tuple[Argument, ...] = ()
     for_run: Condition | None = None
-    """Whether it is offered for a run; None: never."""
+    """Whether it is offered for a run. None: never."""
     for_trial: Condition | None = None
-    """Whether it is offered for a trial; None: never."""
+    """Whether it is offered for a trial. None: never."""
     label_for_trial: str = ""
     is_dangerous: bool = False
-    """Whether it takes something away that does not come back."""
+    """Whether it destroys something."""
     asks_first: bool = False
-    """Whether a dialog requires confirmation, also where there is nothing to fill in."""
+    """Whether a dialog asks for confirmation, even without fields."""
     frees_space: bool = False
-    """Whether its dialog shows what it would free."""
+    """Whether its dialog shows how much space it would free."""
     may_launch: bool = False
-    """Whether it may start a driver: its command takes a launcher and the address of a cluster."""
+    """Whether it may start a driver. Its command then takes a launcher and a cluster's address."""
     detaches: bool = False
     """Whether its command follows the run unless it is called with --detach."""
     answer: str = ""
-    """What is answered when a process has done it; the arguments may stand in braces."""
+    """The message after a process has done it. It may contain arguments in braces."""
     examples: tuple[str, ...] = ()
     """Examples in the help of its command."""
 
@@ -323,5 +315,5 @@ class Action:
 
     @property
     def fields(self) -> tuple[Argument, ...]:
-        """The arguments that a dialog has fields for."""
+        """The arguments for which a dialog has fields."""
         return tuple(argument for argument in self.arguments if argument.label)

@@ -1,6 +1,6 @@
-"""The arguments that actions take, each declared once.
+"""The arguments of actions, each declared once.
 
-What a dialog shows of one, and whether it is required, is left to the action that takes it.
+An action adds the label of its dialog, and whether it requires the argument.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ PATH = Argument("path", "text", "Read this experiment file.", is_required=True, 
 SETTINGS = Argument(
     "settings",
     "settings",
-    "Change a setting of the experiment by its dotted path; the value is YAML.",
+    "Change a setting of the experiment by its dotted path. The value is YAML.",
     option="--set",
 )
 TRIALS = Argument("trials", "count", "Run at most this many trials.", setting="budget.trials")
@@ -45,7 +45,7 @@ PLATEAU = Argument(
 CONCURRENCY = Argument(
     "concurrency",
     "count_or_auto",
-    "Run at most this many trials at once; auto fills the hardware.",
+    "Run at most this many trials at once (auto fills the hardware).",
     setting="resources.concurrency",
 )
 MAX_RETRIES = Argument(
@@ -60,7 +60,7 @@ NAME = Argument("name", "text", "Give the run this name.", metavar="NAME", setti
 RUN_ID = Argument(
     "run_id",
     "text",
-    "Use this run id; if the run exists, continue it.",
+    "Use this run id, and continue the run if it exists.",
     metavar="ID",
     is_from_browser=False,
 )
@@ -90,7 +90,7 @@ PARAMS = Argument(
 SEARCH = Argument(
     "search",
     "settings",
-    "Freeze a parameter at a value, or give it another range or other choices; as YAML.",
+    "Freeze a parameter at a value, or give it a new range or new choices, as YAML.",
     option="--search",
     setting="search",
     is_from_browser=False,
@@ -143,9 +143,9 @@ MORE_PLATEAU = Argument(
 CODE = Argument(
     "code",
     "text",
-    "Run the code that the run kept, or your code as it is now, in trials that start from now on.",
+    "Use the code from the start of the run, or your current code, in trials that start now.",
     label="Code",
-    hint="kept: as the run started; current: as it is on the disk now",
+    hint="kept: from the start of the run, current: as it is now",
     metavar="kept|current",
     choices=("kept", "current"),
 )
@@ -160,7 +160,7 @@ TO = Argument("to", "new_file", "Write the result to this path.")
 FORMAT = Argument(
     "format",
     "text",
-    "Add the model as onnx, with a script that predicts; as openvino; or as a flower application.",
+    "Add the model as onnx (with a script that predicts), openvino, or a flower application.",
     metavar="onnx|openvino|flower",
 )
 FORCE = Argument("force", "flag", "Replace what is already there.", is_from_browser=False)
@@ -184,7 +184,7 @@ OPTUNA = Argument(
 STUDY_NAME = Argument(
     "name",
     "text",
-    "Give the Optuna study this name; by default the run id.",
+    "Give the Optuna study this name (by default the run id).",
     option="--study-name",
     metavar="NAME",
 )
@@ -214,7 +214,7 @@ DEVICE = Argument(
 PYTHON = Argument(
     "python",
     "text",
-    "Use this Python of the other machine; it needs numpy and onnxruntime.",
+    "Use this Python on the other machine. It needs numpy and onnxruntime.",
     metavar="PROGRAM",
     is_from_browser=False,
 )
@@ -222,7 +222,7 @@ UNDO = Argument("undo", "flag", "Undo this.", is_required=True, suggested=True)
 NEW_NAME = Argument(
     "name",
     "text",
-    "Give this name; empty for the name of the experiment.",
+    "Give the run this name. Leave it empty to use the experiment's name.",
     metavar="NAME",
     is_required=True,
     is_positional=True,
@@ -236,7 +236,7 @@ REMOVE = Argument("remove", "texts", "Remove this tag.", metavar="TAG")
 TEXT = Argument(
     "text",
     "text",
-    "Write this text; empty removes the notes.",
+    "Write this text. Leave it empty to remove the notes.",
     metavar="TEXT",
     is_required=True,
     is_positional=True,

@@ -1,6 +1,6 @@
-"""Actions written as a command for a shell and as Python.
+"""Actions written as a shell command and as Python.
 
-What is shown of an action is what is done.
+Pages show these texts, so a user sees exactly what a button does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IN_PYTHON = {None: "None", True: "True", False: "False"}
 
 
 class Snippet(NamedTuple):
-    """A command and a piece of Python, where the workbench is imported as `wb`."""
+    """A shell command, and Python code in which the workbench is imported as `wb`."""
 
     command: str
     python: str
@@ -33,7 +33,7 @@ def snippet_of(kind: str, run_id: str, arguments: Mapping[str, Any]) -> Snippet:
 
     Args:
         kind: The kind of the action.
-        run_id: The run; "" for an action on a file.
+        run_id: The run, or "" for an action on a file.
         arguments: Its arguments, by name.
     """
     action = action_of(kind, arguments)
@@ -42,19 +42,32 @@ def snippet_of(kind: str, run_id: str, arguments: Mapping[str, Any]) -> Snippet:
 
 
 def command_words(action: Action, run_id: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the words of the command after the program's name; arguments as in `snippet_of`."""
+    """Return the words of the command after the program's name.
+
+    Args:
+        action: The action.
+        run_id: The run, or "" for an action on a file.
+        arguments: Its arguments, by name.
+    """
     given = _given(action, arguments)
-    subject = given.pop("path", None) if action.subject == "file" else run_id
-    words = [action.command_name, *([] if subject is None else [subject])]
+    words = [action.command_name]
+    if action.subject == "run":
+        words.append(run_id)
+    elif "path" in given:
+        words.append(given.pop("path"))
     options: list[str] = []
     operands: list[str] = []
     for argument in action.arguments:
-        if argument.name in given:
-            value = given[argument.name]
-            if argument.is_operand:
-                operands += value if argument.kind == "texts" else [value]
-            else:
-                options += _option(argument, value)
+        if argument.name not in given:
+            continue
+        value = given[argument.name]
+        if not argument.is_operand:
+            options += _option(argument, value)
+        elif argument.kind == "texts":
+            operands += value
+        else:
+            operands.append(value)
+    # A note such as "-3 % loss" would be read as an option without the two dashes.
     if any(operand.startswith("-") for operand in operands):
         return [*words, *options, "--", *operands]
     return [*words, *operands, *options]
@@ -67,17 +80,22 @@ def suggest(
 
     Args:
         verb: The kind of an action, or another command of the command line.
-        subject: The run, or the file; of `sweep`, None for the experiment of the run in
+        subject: The run or the file. For `sweep`, None means the experiment of the run in
             `warm_start`.
-        lead: What the step does, as the beginning of a sentence.
-        **arguments: The arguments of the action; of another command, its options.
+        lead: What the step does, as the start of a sentence.
+        **arguments: The arguments of the action, or the options of another command.
     """
     action = ACTIONS.get(verb)
     if action is None:
-        options = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
-        words = [verb, *([subject] if subject is not None else []), *options]
+        words = [verb]
+        if subject is not None:
+            words.append(subject)
+        for name, value in arguments.items():
+            words += [f"--{name}", str(value)]
         return Suggestion(lead, verb, subject, arguments, words=tuple(words))
-    given = {"path": subject, **arguments} if action.subject == "file" else arguments
+    given = arguments
+    if action.subject == "file":
+        given = {"path": subject, **arguments}
     words = command_words(action, subject or "", given)
     return Suggestion(
         lead,
@@ -91,7 +109,7 @@ def suggest(
 
 
 def write_for_panel(suggestion: Suggestion) -> str:
-    """Return a next step as the panel shows it: by its button, or else as a command for a shell."""
+    """Return a next step as the panel shows it: its button, or else a shell command."""
     action = ACTIONS.get(suggestion.verb)
     if action is not None and action.for_run is not None and action.done_by != "nobody":
         return suggestion.write(f"choose “{action.label}”")
@@ -99,7 +117,7 @@ def write_for_panel(suggestion: Suggestion) -> str:
 
 
 def _given(action: Action, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    may_be_empty = {one.name for one in action.arguments if one.may_be_empty}
+    may_be_empty = {argument.name for argument in action.arguments if argument.may_be_empty}
     return {
         name: value
         for name, value in arguments.items()
@@ -111,13 +129,17 @@ def _option(argument: Argument, value: Any) -> list[str]:
     name = argument.option_name
     match argument.kind:
         case "settings":
-            return [word for one in write_assignments(value) for word in (name, one)]
+            return [word for assignment in write_assignments(value) for word in (name, assignment)]
         case "texts":
-            return [word for one in value for word in (name, one)]
+            return [word for text in value for word in (name, text)]
+        case "flag" if value == argument.flag_value:
+            return [name]
         case "flag":
-            return [name] if value == argument.flag_value else []
+            return []
+        case _ if isinstance(value, str):
+            return [name, value]
         case _:
-            return [name, value if isinstance(value, str) else _in_yaml(value)]
+            return [name, _in_yaml(value)]
 
 
 def write_assignments(settings: Mapping[str, Any]) -> list[str]:
@@ -132,32 +154,33 @@ def _python(action: Action, run_id: str, arguments: Mapping[str, Any]) -> str:
     run = f"wb.attach({_in_python(run_id)})"
     if action.method is None:
         return run
-    known = [one for one in action.arguments if one.name in given]
-    values = [
-        (
-            _in_python(given[one.name])
-            if one.is_positional
-            else f"{one.name}={_in_python(given[one.name])}"
-        )
-        for one in known
-    ]
-    return f"{run}.{action.method or action.kind}({', '.join(values)})"
+    passed: list[str] = []
+    for argument in action.arguments:
+        if argument.name in given:
+            value = _in_python(given[argument.name])
+            if not argument.is_positional:
+                value = f"{argument.name}={value}"
+            passed.append(value)
+    return f"{run}.{action.method or action.kind}({', '.join(passed)})"
 
 
 def _python_of_file(action: Action, given: Mapping[str, Any]) -> str:
     settings = experiment_settings(action.arguments, given)
+    passed = {
+        argument.name: given[argument.name]
+        for argument in action.arguments
+        if argument.name in given and argument.setting is None
+    }
     rest = [
-        f", {one.name}={_in_python(given[one.name])}"
-        for one in action.arguments
-        if one.name in given and one.setting is None and one.name not in ("path", "settings")
+        f", {name}={_in_python(value)}"
+        for name, value in passed.items()
+        if name not in ("path", "settings")
     ]
     if "path" in given:
         function, source = "read_experiment", _in_python(given["path"])
     else:
-        function, source = (
-            "change_experiment",
-            f"wb.attach({_in_python(given['warm_start'][0])}).experiment",
-        )
+        earlier_run = _in_python(given["warm_start"][0])
+        function, source = "change_experiment", f"wb.attach({earlier_run}).experiment"
     if not settings:
         return f"wb.{action.kind}({source}{''.join(rest)})"
     changed = f"{function}({source}, {_in_python(settings)})"
@@ -165,12 +188,13 @@ def _python_of_file(action: Action, given: Mapping[str, Any]) -> str:
 
 
 def _assigned(value: Any) -> str:
-    """Write a value as YAML that reads back as it.
+    """Write a value as YAML that reads back as the same value.
 
-    Text is written plainly where that is unambiguous.
+    Text is written without quotes if that is unambiguous.
     """
-    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT
-    return value if is_plain else _in_yaml(value)
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
+        return value
+    return _in_yaml(value)
 
 
 def _in_yaml(value: Any) -> str:
@@ -185,9 +209,13 @@ def _written(value: Any, constants: Mapping[Any, str], write: Callable[[Any], st
     if value is None or isinstance(value, bool):
         return constants[value]
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
+        # From 1e16 on, repr writes a short exponent instead of many digits.
+        if value.is_integer() and abs(value) < 1e16:
+            return str(int(value))
+        return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(write, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{write(str(key))}: {write(one)}' for key, one in value.items())}}}"
+        items = [f"{write(str(key))}: {write(item)}" for key, item in value.items()]
+        return f"{{{', '.join(items)}}}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,7 +1,4 @@
-"""The table of actions.
-
-Which there are, what each takes, how it is worded and when it is possible.
-"""
+"""The table of actions: their arguments, their texts, and when each of them is possible."""
 
 from __future__ import annotations
 
@@ -46,7 +43,9 @@ _REPORT_FILE = replace(
 
 
 def _folder_of_bundle(_run_id: str, given: Mapping[str, Any]) -> str:
-    return "best" if given.get("trial") is None else f"trial-{given['trial']}"
+    if given.get("trial") is None:
+        return "best"
+    return f"trial-{given['trial']}"
 
 
 _DECLARED = (
@@ -111,11 +110,11 @@ _DECLARED = (
     Action(
         "set",
         "Change limits",
-        "Change the limits of a run while it is under way.",
+        "Change the limits of a run while it runs.",
         "driver",
         explanation=(
-            "An empty field leaves its limit unchanged. The change takes effect within a second; "
-            "with fewer trials at once, those under way end first."
+            "An empty field leaves its limit unchanged. The change takes effect within a second. "
+            "If you allow fewer trials at once, running trials end first."
         ),
         arguments=(
             replace(declared.CONCURRENCY, label="Trials at once", example=2),
@@ -154,8 +153,8 @@ _DECLARED = (
         "Continue a run that was stopped, failed or lost. Follows it until it ends.",
         "process",
         explanation=(
-            "It continues with the experiment and the code with which it began. For a corrected "
-            "experiment, start a new run."
+            "It continues with the experiment and the code with which it started. To run a "
+            "corrected experiment, start a new run."
         ),
         arguments=(declared.CODE,),
         for_run=lambda run: (
@@ -172,8 +171,7 @@ _DECLARED = (
     Action(
         "extend",
         "Extend",
-        "Give a run a larger budget. A run that has ended continues with a new driver, and is"
-        " followed.",
+        "Give a run a larger budget. A run that has ended continues, and the command follows it.",
         "process",
         explanation="The run continues until the new budget is used up.",
         arguments=(
@@ -269,7 +267,7 @@ _DECLARED = (
             replace(
                 declared.FORMAT,
                 label="Format",
-                hint="onnx: predict without torch; flower: a federation for devices",
+                hint="onnx: predict without torch, flower: a federation for devices",
             ),
             declared.FORCE,
             declared.WITHOUT_WEIGHTS,
@@ -302,8 +300,8 @@ _DECLARED = (
         "Make a trained model smaller and faster, and measure it.",
         "process",
         explanation=(
-            "A new run prunes, quantises and fine-tunes the model, and measures each result in ONNX"
-            " Runtime beside the model as it is."
+            "A new run prunes, quantises and fine-tunes the model, and compares each result with"
+            " the original model in ONNX Runtime."
         ),
         arguments=(
             replace(declared.TRIAL, label="Trial", hint="empty: the chosen or best"),
@@ -338,7 +336,7 @@ _DECLARED = (
     Action(
         "unpin",
         "Unpin",
-        "Show a run in its place in lists again.",
+        "Show a run in its usual place in lists again.",
         "store",
         command="pin",
         method="pin",
@@ -348,7 +346,7 @@ _DECLARED = (
     Action(
         "choose",
         "Choose",
-        "Choose a trial by hand. It is taken, instead of the best, where none is named.",
+        "Choose a trial by hand. Commands then use it by default, instead of the best trial.",
         "store",
         arguments=(replace(declared.TRIAL, is_required=True, is_positional=True),),
         for_trial=lambda run: run.can_be_chosen and not run.has_choice,
@@ -357,7 +355,7 @@ _DECLARED = (
     Action(
         "unchoose",
         "Undo the choice",
-        "Take the best trial again where none is named.",
+        "Use the best trial by default again.",
         "store",
         command="choose",
         method="choose",
@@ -370,7 +368,9 @@ _DECLARED = (
         "Rename",
         "Give a run another name. Its experiment keeps its own.",
         "store",
-        explanation="The experiment keeps its name. An empty name is that of the experiment.",
+        explanation=(
+            "The experiment keeps its name. Leave the field empty to use the experiment's name."
+        ),
         arguments=(replace(declared.NEW_NAME, label="Name", begins_with="name"),),
         for_run=lambda _run: True,
         asks_first=True,
@@ -381,7 +381,7 @@ _DECLARED = (
         "Tags",
         "Add tags to a run, or remove some.",
         "store",
-        explanation="Lists of runs can be filtered by tags.",
+        explanation="You can filter lists of runs by tags.",
         arguments=(
             replace(declared.ADDED_TAGS, label="Add", hint="separated by commas", example=["TAG"]),
             replace(declared.REMOVE, label="Remove", hint="separated by commas"),
@@ -406,7 +406,7 @@ _DECLARED = (
     Action(
         "archive",
         "Archive",
-        "Hide a run from lists. Nothing of it is deleted.",
+        "Hide a run from lists. Nothing is deleted.",
         "store",
         for_run=lambda run: not run.archived and not run.is_alive,
         examples=("workbench archive last", "workbench archive last --undo"),
@@ -471,14 +471,16 @@ def action_of(kind: str, arguments: Mapping[str, Any] | None = None) -> Action:
     """Return an action of the table.
 
     Args:
-        kind: Its kind; `start` stands for `sweep`, or `submit` where the address takes jobs.
-        arguments: What is given with it.
+        kind: Its kind. `start` means `submit` if the address takes jobs, and `sweep` otherwise.
+        arguments: The given arguments, by name.
 
     Raises:
         ArgumentError: If there is no such action.
     """
     if kind == "start":
-        kind = "submit" if is_jobs_address((arguments or {}).get("address")) else "sweep"
+        kind = "sweep"
+        if is_jobs_address((arguments or {}).get("address")):
+            kind = "submit"
     if kind not in ACTIONS:
         raise ArgumentError(
             f"there is no action {kind!r}", field="kind", allowed=["start", *ACTIONS]
@@ -487,9 +489,9 @@ def action_of(kind: str, arguments: Mapping[str, Any] | None = None) -> Action:
 
 
 def stored_payload(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an action as they are stored for the driver, checked.
+    """Check the arguments of an action and return them as they are stored for the driver.
 
-    None is left out.
+    Arguments that are None are not stored.
 
     Args:
         kind: The kind of the action.
@@ -503,5 +505,5 @@ def stored_payload(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_jobs_address(address: object) -> bool:
-    """Return whether runs are submitted to an address as jobs, rather than driven from here."""
+    """Return whether an address takes runs as jobs, instead of being driven from here."""
     return isinstance(address, str) and address.lower().startswith(("http://", "https://"))

@@ -1,10 +1,10 @@
 """The plan of a trial: how it uses hardware, as one typed value.
 
-Its dimensions are declared once, in `dimensions`. The `plan` section of an experiment, the stored
-JSON, descriptions and what the advisor enumerates follow from these declarations.
+`dimensions` declares each dimension once. The section `plan` of an experiment, the stored JSON, the
+descriptions and the advisor's candidates all follow from these declarations.
 
-Where workers are placed is a setting of the run (`resources.placement`), alike for all of its
-trials. Answering what an experiment leaves open is left to `workbench.training.planning`.
+The placement of workers is not part of a plan: it is the same for all trials of a run
+(`resources.placement`). `workbench.training.planning` decides what an experiment leaves open.
 """
 
 from workbench.experiment.plan.dimensions import (

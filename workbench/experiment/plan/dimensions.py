@@ -1,7 +1,7 @@
-"""What a dimension of a plan declares, and every dimension, declared once.
+"""The dimensions of a plan, each declared once.
 
-Each states its default and choices, how it is written, whether it changes what is computed, and
-whether the advisor may try other values, and why. Plans themselves are made in `plan`.
+A declaration gives the default and the choices, how a value is written, whether it changes what is
+computed, and why the advisor may try other values. The plans themselves are in `plan`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ AdvisedFor = Literal["speed", "memory", "nothing"]
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the default of a dimension may depend on.
+    """The properties of the hardware that the default of a dimension can depend on.
 
     Attributes:
         has_gpu: Whether workers compute on GPUs.
-        has_bf16: Whether these compute in bf16 at full speed.
-        has_full_nodes: Whether there are several nodes, one of which holds several workers.
+        has_bf16: Whether the GPUs compute in bf16 at full speed.
+        has_full_nodes: Whether there are several nodes, and at least one has several workers.
     """
 
     has_gpu: bool = False
@@ -40,28 +40,26 @@ class Dimension:
     Attributes:
         name: Name of the field, in Python, YAML and JSON.
         description: Help text, one sentence.
-        default: The value of an old stored plan that does not have the dimension.
-        choices: The values that may be written; None for any whole number from `minimum` on, or,
-            where the default is a text, any name of a registry.
-        minimum: The smallest number that may be written.
-        unit: Unit of a number; None where it has none.
-        wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
-        wordings: How it writes the values that have words of their own.
-        unmentioned: The value that `Plan.describe` leaves out.
+        default: The value for a stored plan that is older than the dimension.
+        choices: The values that can be written. None means any whole number from `minimum` on, or
+            any name of a registry if the default is text.
+        minimum: The smallest number that can be written.
+        unit: Unit of a number, or None.
+        wording: How `Plan.describe` writes a value. "" for the sizes, which it writes as a product.
+        wordings: How it writes single values, instead of `wording`.
+        unmentioned: The value that `Plan.describe` does not mention.
         aliases: Names of the same setting in other tools.
-        short_names: Names in the section `plan`; elsewhere they may be parameters of a model.
+        short_names: Names in the section `plan`. Elsewhere they can be parameters of a model.
         changes_result: Whether another value changes what is computed, not only how fast.
-        advised_for: Why the advisor may try other values: for speed, to save memory where plans do
-            not fit otherwise, or for nothing.
-        candidates: The values that are tried where an experiment leaves the dimension open, by
-            hardware. The first is the default. None for the sizes, which follow from the global
-            batch.
-        size_wording: How `Plan.describe` writes a size in bytes, which may be written besides
-            choices; None where it may not.
-        option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
+        advised_for: Why the advisor may try other values: for speed, to save memory if no plan fits
+            otherwise, or not at all.
+        candidates: The values to try if an experiment leaves the dimension open, by hardware. The
+            first is the default. None for the sizes, which follow from the global batch.
+        size_wording: How `Plan.describe` writes a size in bytes. None if a size cannot be written.
+        option_of: The dimension whose values have this option. With other values it is 0.
 
     Raises:
-        TypeError: If there are no candidates, and it is none of the sizes.
+        TypeError: If there are no candidates, and the dimension is not a size.
     """
 
     name: str
@@ -84,8 +82,8 @@ class Dimension:
     def __post_init__(self) -> None:
         if self.candidates is None and self.wording:
             raise TypeError(
-                f"The dimension {self.name} of a plan needs `candidates`, of which the first is its"
-                " value where an experiment leaves it open."
+                f"The dimension {self.name} of a plan needs `candidates`. The first is its value if"
+                " an experiment leaves it open."
             )
 
     @property
@@ -95,51 +93,67 @@ class Dimension:
 
     @property
     def is_size(self) -> bool:
-        """Whether it is a factor of the global batch."""
+        """Whether the dimension is a factor of the global batch."""
         return self.candidates is None
 
     @property
     def help(self) -> str:
         """The help text of forms and references."""
-        also = " Changes the result, not only the speed." if self.changes_result else ""
-        return self.description + also
+        if not self.changes_result:
+            return self.description
+        return f"{self.description} Changes the result, not only the speed."
 
     def accepts(self, value: object) -> bool:
-        """Return whether a value is one of this dimension."""
+        """Return whether the dimension can have a value."""
         if self.choices is not None:
             return value in self.choices or (
                 self.size_wording is not None and size_bytes(value) is not None
             )
-        if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
+        if not self.is_number:
+            return isinstance(value, str)
+        if isinstance(value, bool) or not isinstance(value, int):
             return False
-        is_none = self.option_of is not None and value == 0
-        return is_none or not isinstance(value, int) or value >= self.minimum
+        # An option that does not apply is 0, even if its minimum is higher.
+        return value >= self.minimum or (self.option_of is not None and value == 0)
 
     def describe(self, value: PlanValue) -> str:
-        """Return the words for a value; "" for one that goes without saying."""
+        """Return the words for a value, or "" for the value that is not mentioned."""
         if self.size_wording is not None and size_bytes(value) is not None:
             return self.size_wording.format(value)
-        wording = self.wordings.get(value, self.wording)
-        words = "" if value == self.unmentioned else wording.format(value)
-        return words.removesuffix("s") if value == 1 else words
+        if value == self.unmentioned:
+            return ""
+        words = self.wordings.get(value, self.wording).format(value)
+        if value == 1:
+            return words.removesuffix("s")
+        return words
 
 
 def size_bytes(value: object) -> int | None:
-    """Return the bytes of a size greater than 0; None for any other value.
+    """Return the bytes of a size above 0, or None for any other value.
+
+    Args:
+        value: The value, such as `500MB`.
 
     Example:
         >>> size_bytes("500MB"), size_bytes("blocks")
         (500000000, None)
     """
+    if not isinstance(value, str):
+        return None
     try:
-        found = parse_bytes(value) if isinstance(value, str) else 0
+        return parse_bytes(value) or None
     except ExperimentError:
         return None
-    return found or None
 
 
 def declare(default: PlanValue, description: str, **declared: Any) -> Any:
-    """Declare a dimension; arguments as the attributes of `Dimension`."""
+    """Declare a dimension.
+
+    Args:
+        default: As in `Dimension`.
+        description: As in `Dimension`.
+        **declared: The other attributes of `Dimension`.
+    """
     declared |= {"default": default, "description": description}
     return dataclasses.field(default=default, metadata={"dimension": declared})
 
@@ -152,7 +166,7 @@ def declare_exchange_option(
     minimum: int = 1,
     short_names: tuple[str, ...],
 ) -> Any:
-    """Declare what belongs to some exchanges only."""
+    """Declare an option that only some exchanges have. Arguments as in `Dimension`."""
     return declare(
         0,
         description,
@@ -166,6 +180,27 @@ def declare_exchange_option(
         option_of="exchange",
         short_names=short_names,
     )
+
+
+def _precisions(hardware: Hardware) -> tuple[PlanValue, ...]:
+    if hardware.has_gpu and hardware.has_bf16:
+        return ("bf16", "fp32")
+    return ("fp32",)
+
+
+def _compilers(hardware: Hardware) -> tuple[PlanValue, ...]:
+    # Not "default": compiling can take longer than a whole training, so it has to be searched.
+    if hardware.has_gpu:
+        return ("none", "cuda_graphs")
+    return ("none",)
+
+
+def _exchanges(hardware: Hardware) -> tuple[PlanValue, ...]:
+    # Only exact ones. The others need more steps to reach the same loss, so they have to be
+    # searched.
+    if hardware.has_full_nodes:
+        return ("allreduce", "hierarchical")
+    return ("allreduce",)
 
 
 @dataclass(frozen=True)
@@ -200,9 +235,7 @@ class Dimensions:
         choices=("fp32", "bf16", "fp16"),
         changes_result=True,
         advised_for="speed",
-        candidates=lambda hardware: (
-            ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",)
-        ),
+        candidates=_precisions,
     )
     strategy: str = declare(
         "single",
@@ -212,7 +245,7 @@ class Dimensions:
     )
     recompute: str = declare(
         "none",
-        "What is computed again in the backward pass: none, all blocks, or those not kept in a size"
+        "What to compute again in the backward pass: none, all blocks, or the blocks beyond a size"
         " (2GB).",
         choices=("none", "blocks"),
         unmentioned="none",
@@ -223,19 +256,16 @@ class Dimensions:
     )
     compile: str = declare(
         "none",
-        "Whether torch.compile makes code for the model (default), or kernels are replayed"
-        " (cuda_graphs).",
+        "Compile the model with torch.compile (default), or replay its kernels (cuda_graphs).",
         choices=("none", "default", "cuda_graphs"),
         unmentioned="none",
         advised_for="speed",
         wordings={"default": "compiled", "cuda_graphs": "CUDA graphs"},
-        # Compiling may take longer than a whole training: it is compared where an experiment
-        # searches it.
-        candidates=lambda hardware: ("none", "cuda_graphs") if hardware.has_gpu else ("none",),
+        candidates=_compilers,
     )
     memory_format: str = declare(
         "contiguous",
-        "How images lie in memory: contiguous, or channels_last, in which convolutions are often"
+        "Memory format of images: contiguous, or channels_last, which often makes convolutions"
         " faster.",
         choices=("contiguous", "channels_last"),
         unmentioned="contiguous",
@@ -245,7 +275,7 @@ class Dimensions:
     )
     loaders: int = declare(
         0,
-        "Processes of each worker that read, decode and augment samples ahead; 0 loads within the"
+        "Processes per worker that read, decode and augment samples ahead, 0 to do it within the"
         " step.",
         minimum=0,
         unit="processes",
@@ -253,12 +283,12 @@ class Dimensions:
         unmentioned=0,
         aliases=("dataloader_num_workers",),
         advised_for="speed",
-        # What loading costs is measured before any number is tried.
+        # The advisor measures the cost of loading first, and proposes a number itself.
         candidates=lambda hardware: (0,),
     )
     stages: int = declare(
         1,
-        "Workers that hold one copy of the model together, a stage each (pipeline).",
+        "Workers that share one copy of the model, one stage each (pipeline).",
         wording="{} stages",
         unmentioned=1,
         advised_for="memory",
@@ -266,7 +296,7 @@ class Dimensions:
     )
     tensor: int = declare(
         1,
-        "Workers that hold one copy of the model together, a part of each large layer each.",
+        "Workers that share one copy of the model, each with a part of every large layer.",
         wording="{} tensor parts",
         unmentioned=1,
         aliases=("tensor_parallel_size",),
@@ -275,8 +305,8 @@ class Dimensions:
     )
     shard: int = declare(
         0,
-        "Replicas that divide parameters among them; auto: all with fsdp, none with pipeline and"
-        " tensor.",
+        "Replicas that divide the parameters among them (auto: all with fsdp, none with pipeline"
+        " and tensor).",
         wording="shards on {} workers",
         minimum=2,
         unmentioned=0,
@@ -285,21 +315,19 @@ class Dimensions:
     )
     bucket: str = declare(
         "default",
-        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or default: as torch"
-        " does.",
+        "Size of the pieces in which ddp and zero1 exchange gradients (50MB), or torch's default.",
         choices=("default",),
         unmentioned="default",
         wording="{}",
         size_wording="buckets of {}",
-        # What a size costs depends on the link: sizes are compared where an experiment searches
-        # them.
+        # The best size depends on the link between workers, so sizes have to be searched.
         advised_for="speed",
         candidates=lambda hardware: ("default",),
     )
     pipeline_schedule: str = declare(
         "1f1b",
-        "In which order a stage computes: 1f1b holds less than gpipe, zero_bubble waits less than"
-        " both.",
+        "Order in which a stage computes: 1f1b needs less memory than gpipe, zero_bubble waits"
+        " least.",
         choices=("1f1b", "gpipe", "zero_bubble"),
         unmentioned="1f1b",
         short_names=("schedule",),
@@ -314,39 +342,33 @@ class Dimensions:
         unmentioned="allreduce",
         changes_result=True,
         advised_for="speed",
-        # Others need more steps to the same loss: they are compared where an experiment searches
-        # them.
-        candidates=lambda hardware: (
-            "allreduce",
-            *(("hierarchical",) if hardware.has_full_nodes else ()),
-        ),
+        candidates=_exchanges,
     )
     exchange_rank: int = declare_exchange_option(
-        "Rank of the approximation that powersgd sends for the gradient of a matrix; auto: 4.",
+        "Rank of the approximation that powersgd sends for the gradient of a matrix (auto: 4).",
         "rank {}",
         short_names=("rank",),
     )
     exchange_compression: int = declare_exchange_option(
-        "topk sends one of this many gradient values; auto: 100.",
+        "topk sends one of this many gradient values (auto: 100).",
         "1 in {}",
         unit="values",
         short_names=("compression",),
     )
     exchange_period: int = declare_exchange_option(
-        "Steps after which replicas agree with local or diloco; auto: 8 or 32.",
+        "Steps between exchanges with local or diloco (auto: 8 or 32).",
         "every {} steps",
         unit="steps",
         short_names=("period",),
     )
     exchange_staleness: int = declare_exchange_option(
-        "Steps that a replica may be behind the others with server; 0: none, as in a synchronous"
-        " step.",
+        "Steps that a replica may be behind the others with server, 0 for synchronous steps.",
         "up to {} steps stale",
         minimum=0,
         short_names=("staleness",),
     )
     exchange_servers: int = declare_exchange_option(
-        "Replicas that each serve a part of the parameters, with server or asynchronous; auto: 1.",
+        "Replicas that each serve a part of the parameters with server or asynchronous (auto: 1).",
         "{} servers",
         short_names=("servers",),
     )
@@ -363,8 +385,8 @@ SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dim
 VARIANT: tuple[Dimension, ...] = tuple(
     dimension for dimension in DIMENSIONS if not dimension.is_size
 )
-"""What changes the work itself rather than how it is divided."""
+"""The dimensions that change the work itself, not how it is divided."""
 EXCHANGE_OPTIONS: tuple[str, ...] = tuple(
     dimension.name for dimension in DIMENSIONS if dimension.option_of == "exchange"
 )
-"""What belongs to some exchanges only."""
+"""The options that only some exchanges have."""

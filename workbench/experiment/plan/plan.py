@@ -1,4 +1,4 @@
-"""A plan as one typed value, complete or with dimensions that are still open."""
+"""A plan as one typed value: complete, or with dimensions that are still open."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.foundation.formatting import format_count
 class Plan(Dimensions):
     """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas.
 
-    A replica takes stages x tensor workers.
+    A replica consists of stages x tensor workers.
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
@@ -40,12 +40,12 @@ class Plan(Dimensions):
 
     @property
     def replicas(self) -> int:
-        """Copies of the model, among which the samples of a step are divided."""
+        """Copies of the model. The samples of a step are divided among them."""
         return self.workers // self.workers_per_replica
 
     @property
     def workers_per_replica(self) -> int:
-        """Workers that hold one copy of the model together."""
+        """Workers that share one copy of the model."""
         return PartialPlan.of_plan(self).workers_per_replica
 
     @property
@@ -68,13 +68,13 @@ class Plan(Dimensions):
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Plan:
-        """Read a stored plan; dimensions that it does not have are at their defaults.
+        """Read a stored plan. Dimensions that it does not have get their defaults.
 
         Args:
             stored: What `to_json` wrote, in this version or another.
 
         Raises:
-            ValueError: If it does not state workers, micro batch and accumulation.
+            ValueError: If workers, micro batch or accumulation is missing.
         """
         plan = PartialPlan.from_json(stored).complete()
         if plan is None:
@@ -84,20 +84,20 @@ class Plan(Dimensions):
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """A plan of which some dimensions are still open: what an attempt or the advisor decides of it.
+    """A plan with dimensions that are still open, for an attempt or the advisor to decide.
 
     Attributes:
-        values: Name and value of each dimension that is decided, in the order of `DIMENSIONS`.
+        values: Name and value of each decided dimension, in the order of `DIMENSIONS`.
     """
 
     values: tuple[tuple[str, PlanValue], ...] = ()
 
     @classmethod
     def of(cls, **values: PlanValue | None) -> PartialPlan:
-        """Return a plan with these dimensions decided; None leaves one open.
+        """Return a plan with these dimensions decided. None leaves a dimension open.
 
         Raises:
-            ValueError: If there is no such dimension, or it does not have this value.
+            ValueError: If there is no such dimension, or it cannot have this value.
         """
         for name, value in values.items():
             if name not in BY_NAME:
@@ -105,7 +105,7 @@ class PartialPlan:
             if value is not None and not BY_NAME[name].accepts(value):
                 raise ValueError(f"{value!r} is not a value of {name}")
         return cls(
-            tuple((name, found) for name in NAMES if (found := values.get(name)) is not None)
+            tuple((name, value) for name in NAMES if (value := values.get(name)) is not None)
         )
 
     @classmethod
@@ -115,17 +115,16 @@ class PartialPlan:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> PartialPlan:
-        """Read a stored plan; what this version does not know is left out."""
+        """Read a stored plan. Dimensions and values that this version does not know are ignored."""
         known = {name: stored[name] for name in NAMES if name in stored}
         return cls.of(
             **{name: value for name, value in known.items() if BY_NAME[name].accepts(value)}
         )
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what is decided as it is stored and shown, with the global batch where that is
-        known.
+        """Return the decided dimensions as they are stored and shown.
 
-        An option that does not apply is left out.
+        The global batch is included if it is known. An option that does not apply is not.
         """
         stored: dict[str, JsonValue] = {}
         for name, value in self.applicable().values:
@@ -142,15 +141,15 @@ class PartialPlan:
         return any(name == known for known, _ in self.values)
 
     def __or__(self, other: PartialPlan) -> PartialPlan:
-        """Return what either decides; `other` wins where both do."""
+        """Return what either plan decides. If both decide a dimension, `other` wins."""
         return PartialPlan.of(**{**dict(self.values), **dict(other.values)})
 
     def only(self, names: Collection[str]) -> PartialPlan:
-        """Return what is decided of some dimensions."""
+        """Return the plan with only some of its dimensions decided."""
         return PartialPlan(tuple(item for item in self.values if item[0] in names))
 
     def applicable(self) -> PartialPlan:
-        """Return what is decided, without options of an exchange that does not have them."""
+        """Return the plan without options that do not apply, such as those of another exchange."""
         return PartialPlan(
             tuple(
                 (name, value)
@@ -160,86 +159,89 @@ class PartialPlan:
         )
 
     def without(self, *names: str) -> PartialPlan:
-        """Return what is decided of all other dimensions."""
+        """Return the plan with some of its dimensions open."""
         return PartialPlan(tuple(item for item in self.values if item[0] not in names))
 
     def get(self, name: str) -> PlanValue | None:
-        """Return the value of a dimension, None where it is open."""
+        """Return the value of a dimension, or None if it is open."""
         return next((value for known, value in self.values if known == name), None)
 
     @property
     def workers(self) -> int | None:
-        """The workers, None where they are open."""
+        """The workers, or None if they are open."""
         return self._number("workers")
 
     @property
     def stages(self) -> int:
-        """The stages of the model, 1 where they are open."""
+        """The stages of the model, or 1 if they are open."""
         return self._number("stages") or 1
 
     @property
     def tensor(self) -> int:
-        """The parts of each large layer, 1 where they are open."""
+        """The parts of each large layer, or 1 if they are open."""
         return self._number("tensor") or 1
 
     @property
     def shard(self) -> int:
-        """The replicas that divide parameters among them, 0 where that is left to the strategy or
-        open.
-        """
+        """The replicas that divide the parameters, or 0 if it is open or the strategy decides."""
         return self._number("shard") or 0
 
     @property
     def workers_per_replica(self) -> int:
-        """The workers that hold one copy of the model together, 1 where that is open."""
+        """The workers that share one copy of the model, or 1 if that is open."""
         return self.stages * self.tensor
 
     @property
     def replicas(self) -> int | None:
-        """The copies of the model, None where the workers are open."""
-        return None if self.workers is None else self.workers // self.workers_per_replica
+        """The copies of the model, or None if the workers are open."""
+        if self.workers is None:
+            return None
+        return self.workers // self.workers_per_replica
 
     @property
     def micro_batch(self) -> int | None:
-        """The micro batch, None where it is open."""
+        """The micro batch, or None if it is open."""
         return self._number("micro_batch")
 
     @property
     def accumulation(self) -> int | None:
-        """The accumulation, None where it is open."""
+        """The accumulation, or None if it is open."""
         return self._number("accumulation")
 
     @property
     def global_batch(self) -> int | None:
-        """Samples per optimizer step, None where one of its factors is open."""
+        """Samples per optimizer step, or None if one of the factors is open."""
         micro_batch, accumulation, replicas = self.micro_batch, self.accumulation, self.replicas
         if micro_batch is None or accumulation is None or replicas is None:
             return None
         return micro_batch * accumulation * replicas
 
     def complete(self) -> Plan | None:
-        """Return the plan with its open dimensions at their defaults, None where a size is open."""
+        """Return the plan with defaults for open dimensions, or None if a size is open."""
         if any(name not in self for name in SIZES):
             return None
         values: dict[str, Any] = {dimension.name: dimension.default for dimension in DIMENSIONS}
         return Plan(**{**values, **dict(self.values)})
 
     def describe(self) -> str:
-        """Write what is decided for people, as `Plan.describe` does.
+        """Write the plan for people, as `Plan.describe` does.
 
-        Where the global batch is open, so may be the hardware: then only the workers are named.
+        If the global batch is open, it shows only the workers, and nothing for a single one.
         """
-        if self.global_batch is None:
-            return "" if self.workers in (None, 1) else f"{self.workers} workers"
-        return ", ".join(words for words in (self.batch_text, self.work_text) if words)
+        if self.global_batch is not None:
+            return ", ".join(words for words in (self.batch_text, self.work_text) if words)
+        if self.workers in (None, 1):
+            return ""
+        return f"{self.workers} workers"
 
     @property
     def batch_text(self) -> str:
-        """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
+        """The global batch in full, as in `Plan.batch_text`, or "unknown" if a factor is open."""
         if self.global_batch is None or self.replicas is None:
             return "unknown"
-        unit = "worker" if self.workers_per_replica == 1 else "replica"
-        replicas = format_count(self.replicas, unit)
+        replicas = format_count(self.replicas, "replica")
+        if self.workers_per_replica == 1:
+            replicas = format_count(self.replicas, "worker")
         return (
             f"{format_count(self.global_batch, 'sample')} = {self.micro_batch} x"
             f" {self.accumulation} accumulated x {replicas}"
@@ -247,13 +249,12 @@ class PartialPlan:
 
     @property
     def work_text(self) -> str:
-        """What is decided apart from the factors of the global batch.
-
-        Bf16, ddp, blocks recomputed.
-        """
+        """The plan without the factors of the global batch, such as `bf16, ddp`."""
         words = (BY_NAME[name].describe(value) for name, value in self.values)
         return ", ".join(word for word in words if word)
 
     def _number(self, name: str) -> int | None:
         value = self.get(name)
-        return value if isinstance(value, int) else None
+        if isinstance(value, int):
+            return value
+        return None
