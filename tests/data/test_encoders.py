@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from workbench.data.category_targets import target_numbers
 from workbench.data.columns import learn_column, text_form_of
 from workbench.data.encoders import learn_encoder
 from workbench.foundation.errors import DataError
@@ -154,3 +155,33 @@ def test_markers_are_missing_numbers_also_where_training_had_none():
     np.testing.assert_array_equal(
         column.encode(pd.Series(["?", "2", "n/a"], name="x")), [[0], [0], [0]]
     )
+
+
+def test_many_categories_are_encoded_by_their_count_and_their_mean_target():
+    names = [f"town {number}" for number in range(40)]
+    towns = np.repeat(names, 30)
+    targets = np.repeat(np.arange(40.0), 30)[:, None]
+    table = pd.DataFrame({"town": towns})
+    encoder = learn_encoder("table", table, targets=targets)
+    encoded = encoder.encode(pd.DataFrame({"town": [*names, "unknown", None]}))
+    assert encoded.shape == (42, 2)
+    assert (np.diff(encoded[:40, 1]) > 0).all()
+    # An unknown town has never occurred, and counts as the mean of all.
+    assert (encoded[40:, 0] < encoded[:40, 0].min()).all()
+    np.testing.assert_allclose(encoded[40:, 1], 0.0, atol=0.05)
+    assert len(encoder.columns) == 1
+    assert encoder.columns[0].width == 2
+
+
+def test_fewer_categories_have_a_column_each_beside_their_mean_targets():
+    colours = np.tile(["red", "green", "blue", "grey", "pink"], 20)
+    classes = np.tile([0, 1, 2, 2, 1], 20)
+    table = pd.DataFrame({"colour": colours, "coin": np.tile(["heads", "tails"], 50)})
+    targets = target_numbers(classes, 3)
+    encoder = learn_encoder("table", table, targets=targets)
+    encoded = encoder.encode(table)
+    assert encoded.shape == (100, 5 + 3 + 2)
+    assert (encoded[:, :5].sum(axis=1) == 1).all()
+    unknown = encoder.encode(pd.DataFrame({"colour": ["mauve"], "coin": ["edge"]}))
+    assert not unknown[:, :5].any()
+    assert not unknown[:, 8:].any()

@@ -27,7 +27,7 @@ ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one_of": ({"family": "convnet", "convnet_num_blocks": 3, "convnet_exits": 2}, IMAGE),
 }
 """What a model that is trained by steps is built with, and for which data."""
-FITTED = {"boosted_trees", "forest"}
+FITTED = {"boosted_trees", "forest", "lightgbm", "xgboost", "catboost"}
 WITHOUT = {"forecaster": "numbers", "unet": "each pixel", "detector": "boxes"}
 
 

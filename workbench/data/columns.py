@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from workbench.data.category_targets import cross_fitted_means, target_means
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.splits import divisor
@@ -19,11 +20,13 @@ from workbench.foundation.errors import DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-ColumnKind = Literal["number", "time", "category", "frequency"]
+ColumnKind = Literal["number", "time", "category", "frequency", "lookup"]
 TextForm = str | NumberText
 """How a column writes its values as text: the format of dates, or how numbers are written."""
 
 _MAX_ROWS = 5
+# A category with fewer values needs no other numbers than a column for each of them.
+_MIN_CATEGORIES_FOR_TARGETS = 5
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Column:
         name: Its name in the table.
         kind: Numbers and times are standardised, and times have their place in `cycles`. A
             category has a column for each value. A frequency is the rank of how often a value
-            occurs.
+            occurs. A lookup has the numbers that `table` lists.
         mean: Mean of the known values, or ranks, of the train rows.
         deviation: The divisor of the difference from the mean.
         marks_missing: Whether an extra column marks missing values.
@@ -42,6 +45,10 @@ class Column:
         date_format: The format of times in text.
         cycles: The cycles in which a time also has its place, as two numbers each.
         number_text: How numbers are written where they come as text.
+        table: The numbers of each category, in the order of `ranks`, and at last those of an
+            unknown one.
+        target_scales: Mean and divisor of the last numbers of the table, which are the mean targets
+            of the category.
     """
 
     name: str
@@ -53,12 +60,16 @@ class Column:
     date_format: str = ISO
     cycles: tuple[Cycle, ...] = ()
     number_text: NumberText = PLAIN_NUMBERS
+    table: np.ndarray | None = field(default=None, repr=False, compare=False)
+    target_scales: tuple[tuple[float, float], ...] = ()
 
     @property
     def width(self) -> int:
         """The number of encoded numbers per value."""
         if self.kind == "category":
             return len(self.ranks)
+        if self.table is not None:
+            return self.table.shape[1]
         # A place in a cycle is a sine and a cosine.
         return 1 + self.marks_missing + 2 * len(self.cycles)
 
@@ -75,6 +86,8 @@ class Column:
         numbers = self._numbers(values)
         if self.kind == "category":
             return (numbers[:, None] == np.arange(len(self.ranks))).astype(np.float64)
+        if self.table is not None:
+            return self.table[np.where(np.isnan(numbers), len(self.ranks), numbers).astype(int)]
         missing = np.isnan(numbers)
         columns = [np.where(missing, 0.0, (numbers - self.mean) / self.deviation)]
         if self.marks_missing:
@@ -82,6 +95,24 @@ class Column:
         for cycle in self.cycles:
             columns += [np.where(missing, 0.0, place) for place in place_in(cycle, numbers)]
         return np.stack(columns, axis=1)
+
+    def encode_train(self, values: pd.Series, targets: np.ndarray | None) -> np.ndarray:
+        """Return the train rows as numbers that do not show a row its own target.
+
+        Args:
+            values: The rows that the column was learnt from.
+            targets: Their targets, as `category_targets.target_numbers` returns them.
+
+        Raises:
+            DataError: As `encode`.
+        """
+        encoded = self.encode(values)
+        if self.target_scales and targets is not None:
+            categories = self._numbers(values).astype(int)
+            means = cross_fitted_means(categories, targets, len(self.ranks))
+            mean, scale = np.array(self.target_scales).T
+            encoded[:, -len(self.target_scales) :] = (means - mean) / scale
+        return encoded
 
     def _numbers(self, values: pd.Series) -> np.ndarray:
         """Return the numbers, or the rank of each category with NaN for unknown ones."""
@@ -128,15 +159,67 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
         )
     if types.is_numeric_dtype(values) or types.is_timedelta64_dtype(values):
         return _standardised(name, "number", _as_numbers(values), {})
+    learnt = _learn_ranks(values)
+    if len(learnt.ranks) <= max_categories:
+        return learnt
+    return _standardised(name, "frequency", learnt._numbers(values), learnt.ranks)
+
+
+def _learn_ranks(values: pd.Series) -> Column:
     counts: dict[str | None, int] = {}
-    texts = _as_texts(values)
-    for text in texts:
+    for text in _as_texts(values):
         counts[text] = counts.get(text, 0) + 1
     ordered = sorted(counts, key=lambda text: (-counts[text], text is None, text or ""))
-    ranks = {text: number for number, text in enumerate(ordered)}
-    if len(ranks) <= max_categories:
-        return Column(name, "category", ranks=ranks)
-    return _standardised(name, "frequency", np.array([float(ranks[text]) for text in texts]), ranks)
+    return Column(
+        str(values.name), "category", ranks={text: rank for rank, text in enumerate(ordered)}
+    )
+
+
+def learn_categories(values: pd.Series, targets: np.ndarray, *, max_categories: int) -> Column:
+    """Learn a column of categories from the train rows and their targets.
+
+    Few categories get a column each. Others are encoded by how often they occur. All but very few
+    are also encoded by the mean of their targets.
+
+    Args:
+        values: The train rows.
+        targets: Their targets, as `category_targets.target_numbers` returns them.
+        max_categories: Maximum number of categories that get a column each, at least 1.
+    """
+    plain = _learn_ranks(values)
+    num_categories = len(plain.ranks)
+    if num_categories < _MIN_CATEGORIES_FOR_TARGETS:
+        return replace(plain, kind="category")
+    categories = plain._numbers(values).astype(int)
+    means = target_means(categories, targets, num_categories)
+    fitted = cross_fitted_means(categories, targets, num_categories)
+    mean = fitted.mean(axis=0)
+    scale = divisor(mean, fitted.std(axis=0))
+    if num_categories <= max_categories:
+        own = np.eye(num_categories + 1, num_categories)
+    else:
+        counts = np.append(np.bincount(categories, minlength=num_categories), 0)
+        own = np.log1p(counts)[:, None]
+        own = (own - own[categories].mean()) / divisor(own.mean(), own[categories].std())
+    table = np.concatenate([own, (means - mean) / scale], axis=1)
+    scales = tuple(zip(mean.tolist(), np.broadcast_to(scale, mean.shape).tolist(), strict=True))
+    return replace(plain, kind="lookup", table=table, target_scales=scales)
+
+
+def is_category(values: pd.Series, form: TextForm | None) -> bool:
+    """Return whether a column holds categories rather than numbers or times.
+
+    Args:
+        values: The column.
+        form: How it writes dates or numbers as text, as `text_form_of` returns it.
+    """
+    from pandas.api import types
+
+    return form is None and not (
+        types.is_numeric_dtype(values)
+        or types.is_datetime64_any_dtype(values)
+        or types.is_timedelta64_dtype(values)
+    )
 
 
 def _standardised(

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from workbench.data.columns import Column, TextForm, learn_column
+from workbench.data.columns import (
+    Column,
+    TextForm,
+    is_category,
+    learn_categories,
+    learn_column,
+)
 from workbench.data.splits import divisor
 from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
@@ -57,6 +63,20 @@ class TableEncoder:
         if missing:
             raise absent_columns(missing, [column.name for column in self.columns])
         parts = [column.encode(column_of(samples, known[column.name])) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def encode_train(self, samples: pd.DataFrame, targets: np.ndarray | None) -> np.ndarray:
+        """Return the rows that the encoder was learnt from, without showing a row its own target.
+
+        Args:
+            samples: The rows.
+            targets: Their targets, as they were given to `learn_encoder`.
+        """
+        known = {str(name): name for name in samples.columns}
+        parts = [
+            column.encode_train(column_of(samples, known[column.name]), targets)
+            for column in self.columns
+        ]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
 
@@ -116,7 +136,11 @@ class TextEncoder:
 
 
 def learn_encoder(
-    kind: SampleKind, train: Any, *, text_forms: Mapping[str, TextForm] | None = None
+    kind: SampleKind,
+    train: Any,
+    *,
+    text_forms: Mapping[str, TextForm] | None = None,
+    targets: np.ndarray | None = None,
 ) -> Encoder:
     """Learn how to encode samples from the train part.
 
@@ -124,18 +148,15 @@ def learn_encoder(
         kind: The kind of the samples.
         train: The train part alone: a DataFrame, an array of images, or texts.
         text_forms: How columns write dates or numbers as text, by name.
+        targets: Targets of the train part, as `category_targets.target_numbers` returns them. With
+            them, categories of a table are also encoded by their mean target.
 
     Raises:
         DataError: If nothing can be learnt from it.
     """
     if kind == "table":
         forms = text_forms or {}
-        columns = [
-            learn_column(
-                column_of(train, name), max_categories=MAX_CATEGORIES, form=forms.get(str(name))
-            )
-            for name in train
-        ]
+        columns = [_learn(column_of(train, name), forms.get(str(name)), targets) for name in train]
         # A constant column carries no information.
         kept = tuple(
             column for column in columns if not _is_constant(column, column_of(train, column.name))
@@ -151,6 +172,25 @@ def learn_encoder(
         scale = divisor(mean, pixels.std(axis=(0, 2, 3), dtype=np.float64))
         return ImageEncoder(train.shape[1:], mean[:, None, None], scale[:, None, None])
     return _learn_texts(train)
+
+
+def _learn(values: pd.Series, form: TextForm | None, targets: np.ndarray | None) -> Column:
+    if targets is not None and is_category(values, form):
+        return learn_categories(values, targets, max_categories=MAX_CATEGORIES)
+    return learn_column(values, max_categories=MAX_CATEGORIES, form=form)
+
+
+def encode_train(encoder: Encoder, train: Any, targets: np.ndarray | None) -> np.ndarray:
+    """Return the train part as models learn from it.
+
+    Args:
+        encoder: What was learnt from it.
+        train: The train part.
+        targets: Its targets, as they were given to `learn_encoder`.
+    """
+    if isinstance(encoder, TableEncoder):
+        return encoder.encode_train(train, targets)
+    return encoder.encode(train)
 
 
 def _is_constant(column: Column, values: pd.Series) -> bool:

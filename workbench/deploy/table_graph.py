@@ -208,8 +208,12 @@ def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
         domain=ML,
         keys_strings=list(ranks),
         values_int64s=list(ranks.values()),
-        default_int64=-1,
+        default_int64=-1 if column.table is None else len(column.ranks),
     )
+    if column.table is not None:
+        flat = graph.add("Reshape", rank, graph.constant(np.array([-1], dtype=np.int64)))
+        value = graph.add("Gather", graph.constant(column.table), flat, axis=0)
+        return _Part(value, [(column.name, place) for place in range(column.width)])
     if column.kind == "category":
         numbers = graph.constant(np.arange(len(column.ranks), dtype=np.int64))
         columns = [(column.name, place) for place in range(len(column.ranks))]

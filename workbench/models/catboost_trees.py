@@ -81,24 +81,26 @@ class Grower:
 def _tree(
     stored: dict[str, Any], features: list[dict[str, Any]], num_scores: int, scale: float
 ) -> dict[str, np.ndarray]:
-    splits = stored.get("splits") or []
     leaves = np.asarray(stored["leaf_values"], dtype=np.float64).reshape(-1, num_scores) * scale
     num_inner = len(leaves) - 1
     nodes = np.arange(2 * len(leaves) - 1)
-    # Nodes are numbered level by level. The first split decides the last bit of the leaf.
-    level = np.floor(np.log2(nodes[:num_inner] + 1)).astype(int)
-    of_node = [splits[len(splits) - 1 - number] for number in level]
-    described = [features[split["float_feature_index"]] for split in of_node]
-    no_leaf = [0] * len(leaves)
-    missing_left = [feature.get("nan_value_treatment") != "AsTrue" for feature in described]
-    borders = [np.float32(split["border"]) for split in of_node]
     is_inner = nodes < num_inner
+    # The first split decides the last bit of the number of the leaf.
+    splits = list(reversed(stored.get("splits") or []))
+    described = [features[split["float_feature_index"]] for split in splits]
+    borders = [np.float32(split["border"]) for split in splits]
+    missing_left = [feature.get("nan_value_treatment") != "AsTrue" for feature in described]
+    level = np.floor(np.log2(nodes[:num_inner] + 1)).astype(int)
+
+    def at_nodes(values: list[Any], dtype: Any) -> np.ndarray:
+        spread = np.zeros(len(nodes), dtype=dtype)
+        spread[:num_inner] = np.array(values, dtype=dtype)[level]
+        return spread
+
     return {
-        "feature": np.array(
-            [feature["flat_feature_index"] for feature in described] + no_leaf, dtype=np.int64
-        ),
-        "threshold": np.array(borders + no_leaf, dtype=np.float64),
-        "missing_left": np.array(missing_left + no_leaf, dtype=bool),
+        "feature": at_nodes([feature["flat_feature_index"] for feature in described], np.int64),
+        "threshold": at_nodes(borders, np.float64),
+        "missing_left": at_nodes(missing_left, bool),
         "left": np.where(is_inner, 2 * nodes + 1, -1),
         "right": np.where(is_inner, 2 * nodes + 2, -1),
         "value": np.concatenate([np.zeros((num_inner, num_scores)), leaves]),

@@ -8,6 +8,7 @@ An interrupted attempt starts again.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
@@ -113,7 +114,6 @@ class _Fitting:
         self._metrics = metrics_of(task.experiment, datasets, pairing=self._pairing)
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
-        self._outputs: list[Tensor] = []
         self._began_s = perf_counter()
         self._events = AttemptEvents(task, report, self._worker, started_s=self._began_s)
         self._value = TrialValue(task.experiment)
@@ -124,8 +124,7 @@ class _Fitting:
         inputs, targets = _all_of(self._datasets.train)
         targets = self._fitted_to(targets)
         values: dict[str, float] = {}
-        kept: nn.Module | None = None
-        model: nn.Module | None = None
+        kept: _Kept | None = None
         rounds = min(self._epochs, _MAX_ROUNDS)
         step = 0
         stops = self._events.send(
@@ -144,22 +143,25 @@ class _Fitting:
         patience, without_gain = self._configuration.patience, 0
         for number, model in enumerate(() if stops else grown, start=1):
             step = self._epochs * number // rounds
-            values = self._evaluate(model)
+            values, outputs = self._evaluate(model)
             stops = self._report_round(step, values, num_train)
             name = find_divergence(task.experiment, values)
             if name is not None:
+                if kept is not None:
+                    self._save(kept)
                 return diverged(name, values[name], step, values)
             self._check_measured(values)
             is_best = self._value.report(values, step=step)
-            if is_best and self._value.follows_best:
-                stops, kept = self._save(model, step, values) or stops, model
+            if is_best or not self._value.follows_best:
+                kept = _Kept(model, step, values, outputs)
             without_gain = 0 if is_best else without_gain + 1
             if stops or (self._value.follows_best and without_gain == patience):
                 break
-        if model is not None and not self._value.follows_best:
-            stops, kept = self._save(model, step, values) or stops, model
+        # Written once: to convert and write thousands of trees takes longer than to grow them.
+        if kept is not None:
+            stops = self._save(kept) or stops
         if kept is not None and not stops:
-            self._test(kept)
+            self._test(kept.model)
         return Outcome("stopped" if stops else "complete", step, self._value.result())
 
     def _fitted_to(self, targets: np.ndarray) -> np.ndarray:
@@ -174,7 +176,8 @@ class _Fitting:
         self._pairing.check_fitted(targets, are_shares=are_shares(targets, num_classes))
         return numbers
 
-    def _evaluate(self, model: nn.Module) -> dict[str, float]:
+    def _evaluate(self, model: nn.Module) -> tuple[dict[str, float], Tensor]:
+        """Return metrics and outputs on the validation samples."""
         fitted = _Fitted(model)
         measured = evaluate(
             fitted,
@@ -183,8 +186,8 @@ class _Fitting:
             batch=_EVALUATED_AT_ONCE,
             worker=self._worker,
         )
-        self._outputs = fitted.outputs
-        return {f"val_{name}": value for name, value in measured.items()}
+        values = {f"val_{name}": value for name, value in measured.items()}
+        return values, torch.cat(fitted.outputs)
 
     def _test(self, model: nn.Module) -> None:
         """Measure the model that is kept on the test samples. See `evaluation.measure_kept`."""
@@ -216,12 +219,26 @@ class _Fitting:
             self._events.reported(step, values, epoch=float(step), samples_per_s=samples_per_s)
         )
 
-    def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
-        content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
-        # Ensembles need these outputs, and computing them again takes long.
-        content[checkpoint.VALIDATION_OUTPUTS] = torch.cat(self._outputs)
+    def _save(self, kept: _Kept) -> bool:
+        content = {
+            "strategy": {"model": kept.model.state_dict()},
+            "step": kept.step,
+            "values": kept.values,
+            # Ensembles need these outputs, and computing them again takes long.
+            checkpoint.VALIDATION_OUTPUTS: kept.outputs,
+        }
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
-        return self._events.send(self._events.saved(step, path, best=True))
+        return self._events.send(self._events.saved(kept.step, path, best=True))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The model of the round that counts, and what was measured of it."""
+
+    model: nn.Module
+    step: int
+    values: dict[str, float]
+    outputs: Tensor
 
 
 class _Fitted(Predictor):

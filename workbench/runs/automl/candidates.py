@@ -13,7 +13,7 @@ from typing import Any
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
 from workbench.experiment.automl import STANDARDISES_TARGET
-from workbench.experiment.domain import Int
+from workbench.experiment.domain import Float, Int
 from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import install_command
 from workbench.models.zoo import Family
@@ -51,6 +51,14 @@ _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
     "texts": (600, 40),
 }
 
+# The time of a boosted tree on one core, and of each number of its samples, in seconds.
+_TREE_S = 3e-4
+_NUMBER_S: dict[Family, float] = {"lightgbm": 1.2e-8, "xgboost": 1.5e-8, "catboost": 2.5e-8}
+# The part of the time of a run that training a boosted model on all folds may take.
+_FIT_PART = 0.08
+_MIN_TREES, _MAX_TREES = 60, 1000
+# Shrinkage times trees: with less, boosting has not converged.
+_MIN_SHRINKAGE_SUM = 8.0
 # Trees are grown in at most as many rounds, after each of which they may be set aside.
 _MIN_EPOCHS = 10
 
@@ -318,7 +326,12 @@ def experiment_for(
         data={"name": learning, **data_options},
         metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
         objectives=[objective],
-        search=_search_for(kind, families, _min_samples_leaf(num_train)),
+        search=_search_for(
+            kind,
+            families,
+            _min_samples_leaf(num_train),
+            {family: _num_trees(family, learning, time_s) for family in families},
+        ),
         training={
             "epochs": epochs,
             "global_batch": batch,
@@ -350,6 +363,15 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
         assert isinstance(least, Int)
         for params in listed[families.index("forest")]:
             params["forest_min_samples_leaf"] *= least.low
+    for family, configurations in zip(families, listed, strict=True):
+        if family in LIBRARIES:
+            (num_trees,) = experiment.search.root[f"{family}_num_trees"].values()
+            range_ = experiment.search.root[f"{family}_shrinkage"]
+            assert isinstance(range_, Float)
+            for params in configurations:
+                params[f"{family}_num_trees"] = num_trees
+                shrinkage = max(params[f"{family}_shrinkage"], 2 * _MIN_SHRINKAGE_SUM / num_trees)
+                params[f"{family}_shrinkage"] = min(shrinkage, range_.high)
     longest = max(len(configurations) for configurations in listed)
     # Families take turns, so that the first few configurations differ in kind.
     return [
@@ -379,14 +401,36 @@ def _min_samples_leaf(num_train: int) -> int:
     return -(-num_train // _MAX_LEAVES)
 
 
+def _num_trees(family: Family, learning: LearningData, time_s: float) -> int:
+    """Return the most trees of a boosted model, so that a run has time for several models."""
+    if family not in LIBRARIES:
+        return _MAX_TREES
+    numbers = learning.folds[0].train_inputs.size
+    if learning.num_outputs > 2:
+        numbers *= learning.num_outputs
+    tree_s = _TREE_S + _NUMBER_S[family] * numbers
+    fit_s = _FIT_PART * time_s / len(learning.folds)
+    return int(min(_MAX_TREES, max(_MIN_TREES, fit_s / tree_s)))
+
+
 def _search_for(
-    kind: SampleKind, families: tuple[Family, ...], min_samples_leaf: int
+    kind: SampleKind,
+    families: tuple[Family, ...],
+    min_samples_leaf: int,
+    num_trees: dict[Family, int],
 ) -> dict[str, Any]:
     search: dict[str, Any] = {"family": {"choices": list(families)}}
     for family in families:
         search |= {
             name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()
         }
+    for family in LIBRARIES:
+        if family not in families:
+            continue
+        search[f"{family}_num_trees"] |= {"choices": [num_trees[family]]}
+        shrinkage = search[f"{family}_shrinkage"]
+        low = max(shrinkage["low"], _MIN_SHRINKAGE_SUM / num_trees[family])
+        search[f"{family}_shrinkage"] = shrinkage | {"low": low, "high": 5 * low}
     if "forest" in families:
         leaf = search["forest_min_samples_leaf"]
         search["forest_min_samples_leaf"] = leaf | {

@@ -16,7 +16,8 @@ import cloudpickle
 import numpy as np
 
 from workbench.data import Datasets
-from workbench.data.encoders import Encoder, SampleKind, learn_encoder
+from workbench.data.category_targets import target_numbers
+from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
 from workbench.data.row_splits import folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.foundation.errors import DataError, RunError
@@ -302,18 +303,22 @@ def _encode(
     validation: np.ndarray,
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what the train part tells."""
-    reader = Reader(
-        learn_encoder(problem.kind, take(samples, train), text_forms=problem.text_forms)
-    )
-    scaled = targets
+    mean, scale, scaled = 0.0, 1.0, targets
     if problem.task == "regression":
         mean = float(targets[train].mean())
         scale = float(divisor(np.asarray(mean), targets[train].std()))
-        reader = Reader(reader.encoder, mean, scale)
         scaled = ((targets - mean) / scale).astype(np.float32)
-    inputs = [reader.encoder.encode(take(samples, part)) for part in (train, validation)]
-    encoded = Fold(inputs[0], scaled[train], inputs[1], scaled[validation], reader.target_scale)
-    return encoded, reader
+    known = take(samples, train)
+    numbers = target_numbers(scaled[train], len(problem.class_names) or None)
+    encoder = learn_encoder(problem.kind, known, text_forms=problem.text_forms, targets=numbers)
+    encoded = Fold(
+        encode_train(encoder, known, numbers),
+        scaled[train],
+        encoder.encode(take(samples, validation)),
+        scaled[validation],
+        scale,
+    )
+    return encoded, Reader(encoder, mean, scale)
 
 
 def pack(held_out: HeldOut) -> tuple[str, bytes]:
