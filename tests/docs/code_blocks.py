@@ -40,6 +40,7 @@ OTHER_PROGRAMS = {
     "make",
     "pip",
     "python",
+    "python3",
     "ray",
     "torchrun",
 }
