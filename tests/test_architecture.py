@@ -147,7 +147,9 @@ def test_no_conditional_expression_is_inside_another() -> None:
 
 def test_the_tree_in_the_docs_is_the_tree_on_the_disk() -> None:
     block = re.search(
-        r"```text\n(workbench/\n.*?)```", (ROOT / "docs" / "how-it-is-built.md").read_text(), re.DOTALL
+        r"```text\n(workbench/\n.*?)```",
+        (ROOT / "docs" / "how-it-is-built.md").read_text(),
+        re.DOTALL,
     )
     assert block is not None
     lines = block[1].splitlines()
