@@ -175,7 +175,7 @@ def test_a_cut_is_only_where_the_rest_depends_on_one_tensor() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (WithSkip(), "depends on more than"),
+        (WithSkip(), "depend on more than"),
         (Shuffled(), "in their order"),
         (nn.Bilinear(2, 2, 2), "list or sequence"),
     ],

@@ -95,14 +95,14 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_images_however_it_is_cut():
 
 
 def test_answers_of_another_kind_are_refused():
-    with pytest.raises(ExperimentError, match="answers in the shape"):
+    with pytest.raises(ExperimentError, match="returns outputs of shape"):
         detection_loss(torch.zeros(2, 10), torch.zeros(2, 3, 5))
     shapes = {"input_shape": (1, 16, 16), "num_outputs": 10}
-    with pytest.raises(ExperimentError, match="answers with boxes, but the data has none"):
+    with pytest.raises(ExperimentError, match="predicts boxes, but the data has none"):
         build_model("detector", {}, **shapes)
-    with pytest.raises(ExperimentError, match="answers with boxes"):
+    with pytest.raises(ExperimentError, match="predicts boxes"):
         build_model("detector", {}, **shapes, target_shape=(16, 16))
-    with pytest.raises(ExperimentError, match="answers once for a sample"):
+    with pytest.raises(ExperimentError, match="makes one prediction for a sample"):
         build_model("convnet", {}, **shapes, target_shape=(3, 5))
 
 

@@ -1,7 +1,7 @@
-"""Other frameworks as trials: a callback for each that reports, stops, saves and resumes.
+"""Callbacks for other frameworks, which report, stop, save and resume a trial.
 
-A module is named after its library and imported only by those who use it. It offers
-`TrialCallback(report, folder)` for a function that trains with that library.
+Each module has the name of its library, and is only imported if you use it. Its class
+`TrialCallback(report, folder)` is for functions that train with that library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARTIAL = "partial-"
 
 
 class Bridge:
-    """The progress of a trial: its earlier checkpoint, and new reports and checkpoints."""
+    """The progress of a trial: its earlier checkpoint, new reports and new checkpoints."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class Bridge:
         every: int = 1,
         save_every: int = 1,
     ) -> None:
-        """Look for a checkpoint that an earlier attempt at the trial left.
+        """Look for a checkpoint of an earlier attempt at the trial.
 
         Args:
             report: The `report` that the function received.
             folder: The `folder` that the function received, or None to save nothing.
-            every: Report only at steps that this number divides.
-            save_every: Save only at steps that this number divides, and when the trial is stopped.
+            every: Only report at multiples of this step.
+            save_every: Only save at multiples of this step, and when the trial is stopped.
         """
         super().__init__()
         for name, number in (("every", every), ("save_every", save_every)):
@@ -60,7 +60,7 @@ class Bridge:
 
     @property
     def resume_from(self) -> str | None:
-        """The path of the checkpoint of an earlier attempt, or None without one."""
+        """The path of the checkpoint of an earlier attempt, or None if there is none."""
         if self._resume_from is None:
             return None
         return str(self._resume_from)
@@ -84,11 +84,11 @@ class Bridge:
         again.
 
         Args:
-            step: How many steps are done, including those of earlier attempts.
+            step: Number of steps so far, including earlier attempts.
             metrics: Values by name. Texts, arrays and similar values are dropped.
             save: Writes a checkpoint to the path that it receives.
-            suffix: How the name of the checkpoint ends, such as `.json`.
-            is_first: Whether this is rank 0 of several workers; `save` is called on all of them.
+            suffix: The end of the checkpoint's name, such as `.json`.
+            is_first: Whether this is rank 0 of several workers. `save` is called on all of them.
 
         Returns:
             Whether the training should stop now.
@@ -101,7 +101,7 @@ class Bridge:
         return stop
 
     def _save(self, step: int, save: Callable[[str], object], suffix: str, is_first: bool) -> None:
-        """Write a checkpoint under another name, move it into place, and remove the earlier one."""
+        """Write a checkpoint under a temporary name, move it into place, and remove the old one."""
         if self._folder is None:
             return
         partial = self._folder / f"{_PARTIAL}{step}{suffix}"
@@ -117,7 +117,7 @@ class Bridge:
 
 
 def _find_saved(folder: Path) -> tuple[int, Path | None]:
-    """Return the furthest checkpoint and its step, and remove half-written ones."""
+    """Return the checkpoint with the highest step, and remove incomplete ones."""
     for path in folder.glob(f"{_PARTIAL}*"):
         _remove(path)
     saved = [
@@ -134,9 +134,9 @@ def _remove(path: Path) -> None:
 
 
 def _single_values(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are single numbers, or replace one, such as None.
+    """Return the values that are single numbers, or that may replace one, such as None.
 
-    The receiver, which knows the objectives, decides about the latter.
+    Whether a value may replace a number is left to the receiver, which knows the objectives.
     """
     values: dict[str, Any] = {}
     for name, value in metrics.items():
@@ -152,7 +152,7 @@ def missing(library: str) -> MissingDependencyError:
     """Return the error of a bridge whose library is not installed.
 
     Args:
-        library: The name by which it is installed.
+        library: The name of its package.
     """
     return MissingDependencyError(
         f"this needs the package {library!r}, which is not installed",

@@ -1,4 +1,4 @@
-"""JAX, with optax, flax or alone: a function that reports a step and saves any tree of arrays."""
+"""JAX, with or without optax and flax: a function that reports steps and saves trees of arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from workbench.bridges import Bridge, missing
 from workbench.foundation.errors import RunError
 
-try:  # without the library, type checkers would take this file for it
+try:  # if the library is missing, type checkers would import this file instead
     jax: Any = importlib.import_module("jax")
 except ModuleNotFoundError as error:
     raise missing("jax") from error
@@ -21,13 +21,13 @@ Tree = TypeVar("Tree")
 
 
 class TrialCallback(Bridge):
-    """Reports a step when called, and saves what it is given, such as parameters."""
+    """Reports a step when it is called, and saves its arguments, such as parameters."""
 
     def restore(self, tree: Tree) -> Tree:
-        """Return the tree that an earlier attempt saved, or the given one.
+        """Return the tree that an earlier attempt has saved, or else the given tree.
 
         Args:
-            tree: The tree of arrays with which the training starts.
+            tree: The initial tree of arrays.
 
         Raises:
             RunError: If the saved tree has another structure.
@@ -39,8 +39,8 @@ class TrialCallback(Bridge):
             arrays = [saved[str(index)] for index in range(len(saved.files))]
         if [np.shape(leaf) for leaf in leaves] != [array.shape for array in arrays]:
             raise RunError(
-                f"{self.resume_from} holds arrays of other shapes than the training starts with",
-                next_step="Start a new trial, or restore the tree that was saved.",
+                f"{self.resume_from} has arrays of other shapes than the initial tree",
+                next_step="Start a new trial, or pass a tree like the saved one.",
             )
         restored = [jax.numpy.asarray(array) for array in arrays]
         return jax.tree_util.tree_unflatten(structure, restored)
@@ -49,7 +49,7 @@ class TrialCallback(Bridge):
         """Report a step and save a tree.
 
         Args:
-            step: How many steps are done, including those of earlier attempts.
+            step: Number of steps so far, including earlier attempts.
             tree: Everything that a resumed trial needs, as a tree of arrays.
             **metrics: Numbers by name.
 

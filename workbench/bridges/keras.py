@@ -14,13 +14,13 @@ except ModuleNotFoundError as error:
 
 
 class TrialCallback(Bridge, Callback):
-    """Reports each epoch as a step, with the metrics of Keras' history, such as `val_loss`.
+    """Reports each epoch as a step, with the metrics in Keras' history, such as `val_loss`.
 
     To resume, call `model.fit(..., initial_epoch=callback.num_done)`. The model must be built.
     """
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Load what an earlier attempt saved. See keras.callbacks.Callback."""
+        """Load the checkpoint of an earlier attempt. See keras.callbacks.Callback."""
         del logs
         model: Any = self.model
         if self.resume_from is None:

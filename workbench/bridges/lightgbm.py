@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 class TrialCallback(Bridge):
     """Reports each round as a step, with metrics named like `valid_0_l2`.
 
-    To resume, give `init_model=callback.resume_from` and `num_boost_round=callback.num_left(...)`.
+    To resume, pass `init_model=callback.resume_from` and `num_boost_round=callback.num_left(...)`.
     """
 
     order = 40  # after LightGBM's own early stopping
@@ -35,7 +35,7 @@ class TrialCallback(Bridge):
         super().__init__(report, folder, every=every, save_every=save_every)
 
     def __call__(self, env: Any) -> None:
-        """Report a round; called by LightGBM."""
+        """Report a round. LightGBM calls this."""
         results = env.evaluation_result_list or []
         metrics = {f"{data}_{metric}": value for data, metric, value, *_ in results}
         if self.advance(env.iteration + 1, metrics, env.model.save_model, suffix=".txt"):

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.bridges import Bridge, missing
 
 _NAMES = ("lightning.pytorch", "pytorch_lightning")
-"""The library has two packages. A class of one does not work with the other."""
+"""The library has two packages. Classes of one do not work with the other."""
 
 
 def _load_early_stopping() -> Any:
@@ -27,7 +27,7 @@ _EarlyStopping = _load_early_stopping()
 class _LastCallback(_EarlyStopping):
     """A callback that runs after the hooks of the module, when everything is logged.
 
-    Lightning runs callbacks of early stopping last.
+    It is a subclass of early stopping, because Lightning runs such callbacks late.
     """
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class _LastCallback(_EarlyStopping):
 
 
 class TrialCallback(Bridge, _LastCallback):
-    """Reports each epoch as a step, with every metric that the module logged by then.
+    """Reports each epoch as a step, with every metric that the module has logged.
 
-    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. Each of several workers has
-    its own.
+    To resume, call `trainer.fit(..., ckpt_path=callback.resume_from)`. With several workers, make
+    one on each of them.
     """
 
     def on_train_epoch_end(self, trainer: Any, *_: Any) -> None:

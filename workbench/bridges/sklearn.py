@@ -1,4 +1,4 @@
-"""scikit-learn, and everything with its `fit` and `predict`: stages, each reported and saved."""
+"""scikit-learn, and anything with `fit` and `predict`: stages that are reported and saved."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrialCallback(Bridge):
         measure: Callable[[Estimator], Mapping[str, Any]],
         num_stages: int = 10,
     ) -> Estimator:
-        """Fit an estimator, or continue with that of an earlier attempt.
+        """Fit an estimator, or continue with the estimator of an earlier attempt.
 
         Args:
             estimator: An object with `fit` and `predict`.
@@ -52,7 +52,7 @@ class TrialCallback(Bridge):
         """
         size = size_of(estimator)
         if self.resume_from is not None:
-            # The trial wrote it itself, into its own folder.
+            # Unpickling is safe: the trial has written the file itself, into its own folder.
             estimator = pickle.loads(Path(self.resume_from).read_bytes())
         for stage in fit_stages(
             estimator,

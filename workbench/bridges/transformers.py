@@ -1,4 +1,4 @@
-"""The Trainer of Hugging Face: a callback that reports evaluations and resumes checkpoints."""
+"""Hugging Face's Trainer: a callback that reports evaluations and resumes from checkpoints."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ except ModuleNotFoundError as error:
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
 _WHOLE = "whole"
-"""A file that is written into a checkpoint after the trainer has written all others."""
+"""A file in a checkpoint that is written last, so that it marks the checkpoint as complete."""
 
 
 class TrialCallback(Bridge, TrainerCallback):
     """Reports each evaluation as a step, or each logged loss if there are no evaluations.
 
     The trainer saves after each report, into the folder of the trial. To resume, call
-    `trainer.train(resume_from_checkpoint=callback.resume_from)`. Each of several workers has its
-    own.
+    `trainer.train(resume_from_checkpoint=callback.resume_from)`. With several workers, make one on
+    each of them.
     """
 
     def __init__(self, report: Callable[..., bool], folder: Path | str | None = None) -> None:
@@ -38,13 +38,13 @@ class TrialCallback(Bridge, TrainerCallback):
             self._num_done = 0 if self._resume_from is None else _step_of(self._resume_from)
 
     def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
-        """Direct the checkpoints to the folder of the trial; see TrainerCallback."""
+        """Let the trainer save checkpoints in the folder of the trial. See TrainerCallback."""
         if self._folder is not None:
             args.output_dir = str(self._folder)
             args.save_total_limit = args.save_total_limit or 1
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Report an evaluation; see TrainerCallback."""
+        """Report an evaluation. See TrainerCallback."""
         del args
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
         logged = {"loss": losses[-1]} if losses else {}
@@ -52,14 +52,14 @@ class TrialCallback(Bridge, TrainerCallback):
         self._report_step(control, count, {**logged, **given["metrics"]})
 
     def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Report a loss, if nothing is evaluated; see TrainerCallback."""
+        """Report a loss if there are no evaluations. See TrainerCallback."""
         if args.eval_strategy == "no" and "loss" in given["logs"]:
             self._report_step(
                 control, sum("loss" in entry for entry in state.log_history), given["logs"]
             )
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
-        """Mark a checkpoint as whole; see TrainerCallback."""
+        """Mark a checkpoint as complete. See TrainerCallback."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         if self._folder is not None and state.is_world_process_zero and folder.is_dir():
             (folder / _WHOLE).touch()

@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 class TrialCallback(Bridge, TrainingCallback):
     """Reports each round as a step, with metrics named like `validation_logloss`.
 
-    To resume, give `xgb_model=callback.resume_from` and `num_boost_round=callback.num_left(...)`.
+    To resume, pass `xgb_model=callback.resume_from` and `num_boost_round=callback.num_left(...)`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class TrialCallback(Bridge, TrainingCallback):
     def after_iteration(
         self, model: Any, epoch: int, evals_log: Mapping[str, Mapping[str, Any]]
     ) -> bool:
-        """Report a round; see TrainingCallback."""
+        """Report a round. See TrainingCallback."""
         metrics = {
             f"{data}_{metric}": values[-1]
             for data, of_metric in evals_log.items()

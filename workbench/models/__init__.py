@@ -1,10 +1,10 @@
-"""The model zoo, and what turns a name or your own code into a model, a loss or a metric.
+"""The model zoo, and how a name or your own code becomes a model, a loss or a metric.
 
 A model is built from a typed configuration (`zoo.py`, which needs no torch) or by your own
 function. Losses and metrics are small functions of (outputs, targets), found by name or by
 reference. Their directions, units and tasks are declared in
-`workbench.experiment.metric_declarations`. Optimizers, the training loop and devices belong to
-`workbench.training`, data to `workbench.data`.
+`workbench.experiment.metric_declarations`. Optimizers, the training loop and devices are left to
+`workbench.training`, and data to `workbench.data`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Turns a name, a reference or a Python object into a torch model, a loss or metrics.
 
-Everything ends as a `torch.nn.Module` or as a function of tensors. Training code that does not fit
-this is given as a function of (configuration, report) instead; see `workbench.training.functions`.
+The result is always a `torch.nn.Module` or a function of tensors. If training code has another
+form, write a function of (configuration, report) instead. See `workbench.training.functions`.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def build_model(
     Args:
         model: A zoo name, `package.module:function`, or a callable.
         configuration: For a zoo name, values of the model's own fields and nothing else. For a
-            function, the trial's whole configuration, passed as `construct` does.
+            function, the trial's whole configuration, which `construct` passes to it.
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids, if the inputs are token ids.
-        target_shape: Shape of a sample's targets, if it has several; see `Datasets`.
+        target_shape: Shape of a sample's targets, if it has several. See `Datasets`.
         field: The dotted path in which the user wrote the values.
 
     Returns:
@@ -100,7 +100,7 @@ def _call(model: ModelReference, configuration: Mapping[str, Any]) -> nn.Module:
 
 
 def num_parameters(model: nn.Module) -> int:
-    """Count the trainable parameters, shared ones once."""
+    """Return the number of trainable parameters. Shared parameters count once."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
@@ -108,10 +108,9 @@ def load_loss(loss: LossReference | None, task: Task, *, pairing: Pairing | None
     """Return the loss of a trial.
 
     Args:
-        loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the
-            default.
+        loss: A name in `LOSSES`, `package.module:function`, a callable, or None for the default.
         task: The task of the data.
-        pairing: How outputs meet targets; None returns the loss exactly as it is defined.
+        pairing: How outputs meet targets. None returns the loss exactly as it is defined.
 
     Returns:
         A function (outputs, targets) -> mean over the batch, a scalar tensor, or (total, count).
@@ -136,14 +135,14 @@ def load_metrics(
     """Return the metrics of a trial by name.
 
     Args:
-        metrics: Names that `METRICS` knows or `package.module:function` references (the metric is
-            then called like the function), or a mapping from names to these or to callables, or
-            None for the defaults. A function of (outputs, targets) returns a number or (total,
-            count). If the parts of an evaluation do not add up to the whole, it receives all
-            outputs at once. A class or object with `update` and `compute` sees the whole set.
+        metrics: Names in `METRICS` or references `package.module:function`, whose metric has the
+            name of the function. Or a mapping from names to these or to callables. None uses the
+            defaults. A function of (outputs, targets) returns a number or (total, count). If the
+            parts of an evaluation do not add up to the whole, it receives all outputs at once. A
+            class or object with `update` and `compute` receives all batches.
         task: The task of the data.
-        target_scale: What the data divided its targets by. Errors are multiplied by it, so that
-            they are in the unit of the target.
+        target_scale: The number by which the data divided its targets. Errors are multiplied by it,
+            so that they have the unit of the target.
         pairing: How outputs meet targets.
     """
     if metrics is None:
@@ -157,7 +156,7 @@ def load_metrics(
     for name, reference in chosen.items():
         loadable = _load(METRICS, reference, f"metrics.{name}")
         metric = with_pairing(_as_metric(loadable, name, pairing), pairing)
-        # Only a name belongs to a declaration. Your own object of the same name has its own unit.
+        # Only names have declarations. If your own object has the same name, it has its own unit.
         if isinstance(reference, str) and isinstance(metric, BatchMetric):
             declaration = declaration_of(reference)
             if declaration is not None:
@@ -167,7 +166,7 @@ def load_metrics(
 
 
 def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
-    """Return the directions that metrics declare themselves, by reported name.
+    """Return the directions that metrics declare by themselves, by reported name.
 
     Args:
         metrics: The metrics of the validation data, by name.
@@ -178,7 +177,7 @@ def declared_goals(metrics: Mapping[str, AnyMetric]) -> dict[str, Goal]:
 
 
 def name_of(loaded: Any) -> str:
-    """Return the name with which a loss or metric is defined."""
+    """Return the name in the definition of a loss or metric."""
     function = without_options(loaded)
     return getattr(function, "__name__", type(function).__name__)
 

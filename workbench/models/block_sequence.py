@@ -1,8 +1,8 @@
 """Finds the blocks that a model computes one after another, and verifies them by running it.
 
-The forward pass itself stays unchanged. A stage starts by overwriting the input of one block and
-ends by reading the input of another. So it does not matter what the model does between its blocks,
-as long as that depends only on what a block was given.
+The forward pass itself stays unchanged. A stage starts by overwriting the input of one block, and
+ends by reading the input of another one. So the model may do anything between its blocks, as long
+as that only depends on the input of the last block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONTAINERS = (nn.ModuleList, nn.Sequential)
 
 @dataclass(frozen=True)
 class BlockSequence:
-    """The blocks of one model. The model computes on the first argument of each.
+    """The blocks of one model. Each block computes on its first argument.
 
     Attributes:
         names: The path of each block in the model, such as `encoder.layers.0`.
@@ -68,7 +68,7 @@ class BlockSequence:
         ]
         if not called_in_order:
             raise _refusal(
-                model, "it computes the members of no list or sequence of modules in their order"
+                model, "it does not compute the members of any module list in their order"
             )
 
         def size(blocks: list[str]) -> int:
@@ -78,7 +78,7 @@ class BlockSequence:
         return cls(tuple(max(called_in_order, key=size)), input_shape, vocabulary_size)
 
     def zeros(self, number: Any) -> Tensor:
-        """Return that many samples of zeros."""
+        """Return `number` samples of zeros."""
         dtype = torch.int64
         if self.vocabulary_size is None:
             dtype = torch.float32
@@ -87,15 +87,15 @@ class BlockSequence:
     def places(self, model: nn.Module) -> list[int]:
         """Return the numbers of the blocks before which the model can be cut.
 
-        Such a block has weights, and the model's answer follows from the block's input alone. Two
-        random samples show this: the block receives what it received from them, while the model
-        itself receives zeros.
+        Such a block has weights, and its input alone determines the model's output. This is tested
+        with two random samples. The block receives the input that it had for them, while the model
+        receives zeros. The output must stay the same.
 
         Args:
             model: The model, in evaluation mode.
 
         Raises:
-            ExperimentError: If there are none.
+            ExperimentError: If there are no such blocks.
         """
         from torch._subclasses.fake_tensor import FakeTensor
 
@@ -114,8 +114,8 @@ class BlockSequence:
             number for number in weighted[1:] if isinstance(seen[self.names[number]], Tensor)
         ]
         if possible and self._is_output(model, drawn, answered, possible[-1]):
-            possible.pop()  # an exit before the last block would compute the model's own answer
-        if isinstance(answered, FakeTensor):  # without values nothing can be compared
+            possible.pop()  # an exit before the last block would compute the model's own output
+        if isinstance(answered, FakeTensor):  # no values, so nothing can be compared
             return possible
         places = [
             number
@@ -125,8 +125,8 @@ class BlockSequence:
         if not places:
             raise _refusal(
                 model,
-                "the computation after its blocks depends on more than the first argument of each"
-                " block, such as a mask or a value that was computed before them",
+                "its blocks depend on more than their first argument, such as a mask or an earlier"
+                " value",
             )
         return places
 
@@ -135,8 +135,8 @@ class BlockSequence:
 
         Args:
             model: The model.
-            first: The first block; 0 starts with the input of the model.
-            end: The block before which the stage ends; the number of blocks for the model's end.
+            first: The first block. 0 starts with the input of the model.
+            end: The stage ends before this block. The number of blocks means the model's end.
             values: The input of the first block, or of the model.
         """
         seen: dict[str, Any] = {}
@@ -145,7 +145,7 @@ class BlockSequence:
             with _hooked(model, watched, seen, {}):
                 answered = model(values)
         else:
-            # The blocks before the first one compute on zeros: their results are overwritten.
+            # The blocks before the first one compute on zeros. Their results are overwritten.
             unused = self.zeros(values.shape[0]).to(values.device)
             with _hooked(model, watched, seen, {self.names[first]: values}):
                 answered = model(unused)
@@ -156,7 +156,7 @@ class BlockSequence:
     def pass_through(
         self, model: nn.Module, places: Sequence[int], inputs: Any
     ) -> tuple[list[Any], Any]:
-        """Return the inputs of some blocks, and the answer of the model.
+        """Return the inputs of some blocks, and the output of the model.
 
         Args:
             model: The model.
@@ -188,7 +188,7 @@ class BlockSequence:
         )
 
     def _is_output(self, model: nn.Module, drawn: Tensor, answered: Tensor, number: int) -> bool:
-        """Return whether the model returns exactly what a block returns."""
+        """Return whether the output of the model is the output of a block."""
         returned: list[Any] = []
         handle = model.get_submodule(self.names[number]).register_forward_hook(
             lambda _module, _inputs, output: returned.append(output)
@@ -208,7 +208,7 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
             first: Any = None
             if given:
                 first = given[0]
-            # The model may change the tensor later.
+            # Copy it, because the model may change the tensor later.
             if isinstance(first, Tensor):
                 first = first.clone()
             calls.append((name, first))
@@ -229,7 +229,7 @@ def _calls(model: nn.Module, names: Sequence[str], inputs: Tensor) -> list[tuple
 def _hooked(
     model: nn.Module, watched: Sequence[str], seen: dict[str, Any], replaced: Mapping[str, Tensor]
 ) -> Iterator[None]:
-    """Keep the first argument of some modules, and overwrite others, in one forward pass."""
+    """Record the first arguments of some modules, and overwrite others, in one forward pass."""
 
     def hook(name: str) -> Any:
         def enter(_module: nn.Module, given: tuple[Any, ...]) -> None:
@@ -254,7 +254,7 @@ def _hooked(
 
 def _refusal(model: nn.Module, why: str) -> ExperimentError:
     return ExperimentError(
-        f"{type(model).__name__} has no known sequence of parts with places for early exits: {why}",
+        f"{type(model).__name__} has no places for early exits: {why}",
         field="exits",
         allowed=(
             "a torch.nn.Sequential, a model with a method `pieces`, or one that computes the"
@@ -262,7 +262,7 @@ def _refusal(model: nn.Module, why: str) -> ExperimentError:
         ),
         next_step=(
             "Add a method `pieces` that returns the parts of the model in order. A part is a"
-            " module, or a function followed by the modules that it uses. Each part takes what the"
-            " part before it returns."
+            " module, or a function followed by the modules that it uses. Each part receives the"
+            " output of the previous part."
         ),
     )

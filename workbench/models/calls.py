@@ -1,7 +1,7 @@
-"""How a model is called with a batch, and how its output and its loss are found in the result.
+"""Calls a model with a batch, and finds the output and the loss in its result.
 
-A batch is a tensor, a tuple of several inputs, or a mapping of named ones. A model may return a
-tensor, a tuple, a mapping or a dataclass. `workbench.data` turns samples into batches.
+A batch is a tensor, a tuple of several inputs, or a mapping of named inputs. A model may return a
+tensor, a tuple, a mapping or a dataclass. Making batches of samples is left to `workbench.data`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUTPUTS = (
 )
 """Names that mark the output among other results, such as auxiliary outputs or hidden states."""
 Inputs = Any
-"""A tensor, a tuple of inputs, or a mapping of named ones."""
+"""A tensor, a tuple of inputs, or a mapping of named inputs."""
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
@@ -52,10 +52,10 @@ def call_model(model: nn.Module, inputs: Inputs) -> Any:
 
 
 def loss_in(outputs: Any) -> Tensor | None:
-    """Return the loss that a model returned, or None.
+    """Return the loss in a model's result, or None.
 
-    It is the entry or attribute `loss`, the only scalar of a tuple, or a scalar that is the whole
-    result.
+    It is the entry or attribute `loss`, the only scalar of a tuple, or the whole result if that is
+    a scalar.
     """
     if isinstance(outputs, Tensor):
         scalars = [outputs] if outputs.ndim == 0 else []
@@ -71,8 +71,8 @@ def loss_in(outputs: Any) -> Tensor | None:
 def output_in(outputs: Any) -> Any:
     """Return the part of a model's result that is compared with targets.
 
-    It is the entry `logits`, `out` or `pred`, otherwise the first tensor that is not a scalar.
-    A result without such a tensor is returned unchanged.
+    It is the entry `logits`, `out` or `pred`, or else the first tensor that is not a scalar. A
+    result without such a tensor is returned unchanged.
     """
     if isinstance(outputs, Tensor):
         return outputs

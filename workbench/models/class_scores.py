@@ -1,7 +1,7 @@
-"""Scores of each class, and their mean over the classes, computed from numpy arrays.
+"""Scores of each class, and their mean over the classes, from numpy arrays.
 
-Most scores follow from counts. The area under the ROC curve needs probabilities. The callers
-collect the counts, over batches or at once.
+Most scores are computed from counts. The area under the ROC curve needs probabilities. Collecting
+the counts is left to the callers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 ClassScore = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""(right, predicted, wanted), counts of each class -> the score of each class, NaN for none."""
+"""(right, predicted, wanted), the counts of each class -> the score of each class, or NaN."""
 
 
 def intersection_over_union(
@@ -36,7 +36,7 @@ def mean_score(score: ClassScore, counts: np.ndarray) -> float:
 
     Args:
         score: The score of a class.
-        counts: (3, classes): how often each class was right, predicted, and wanted.
+        counts: (3, classes): how often each class was predicted correctly, predicted, and wanted.
 
     Example:
         >>> import numpy as np
@@ -51,14 +51,15 @@ def mean_score(score: ClassScore, counts: np.ndarray) -> float:
 
 
 def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
-    """Return the mean area under the ROC curve of each class against the rest; ties count half.
+    """Return the mean area under the ROC curve of each class against the rest. Ties count half.
 
     Args:
         scores: (samples, classes) probabilities.
         classes: The true class of each sample.
 
     Returns:
-        From 0 to 1, or NaN if all samples are of one class. Classes without a sample do not count.
+        From 0 to 1, or NaN if all samples have the same class. Classes without samples do not
+        count.
 
     Source: Mann-Whitney U, as in Hanley and McNeil (1982).
     """

@@ -1,8 +1,8 @@
 """The configuration of a model: typed, bounded, documented, and without torch.
 
-It builds its model for the shape of the data, and torch is imported only then. The models of the
-workbench are in `zoo`; other packages add theirs by entry point. An early exit is an answer that a
-model gives before its end, for samples that are easy.
+It builds its model for the shape of the data. Only then torch is imported. The models of the
+workbench are in `zoo`. Other packages add theirs by entry point. An early exit is a prediction that
+a model makes before its end, for samples that are easy.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ Normalisation = Annotated[
 
 
 class ModelConfiguration(BaseModel, ABC):
-    """What every configuration of the zoo shares."""
+    """The base of every configuration of the zoo."""
 
-    # Strict, because "128" and true are more likely a slip than a width.
+    # Strict, because "128" or true as a width is probably a mistake.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     name: ClassVar[str]
     why_no_exits: ClassVar[str] = ""
-    """Why it has no early exits; empty if it can have some."""
+    """Why the model cannot have early exits. Empty if it can."""
     convolves_images: ClassVar[bool] = False
-    """Whether most of its steps are convolutions of images."""
+    """Whether the model mostly computes convolutions of images."""
 
     @property
     def fitted(self) -> FittedConfiguration | None:
-        """What is fitted to all samples at once, or None if optimizer steps train the model."""
+        """This configuration, if it is fitted to all samples at once. None if steps train it."""
         return None
 
     def module_settings(self) -> dict[str, Any]:
-        """Return the arguments of its module. Early exits are added around it."""
+        """Return the arguments of the module, without the options for early exits."""
         return self.model_dump(exclude={"exits", "exit_weight"})
 
     @abstractmethod
@@ -70,7 +70,7 @@ class ModelConfiguration(BaseModel, ABC):
                 width), (time, features), or (context,) for token ids.
             num_outputs: Classes, regression targets, or the vocabulary size for a language model.
             vocabulary_size: Number of token ids, if the inputs are token ids. If it equals
-                `num_outputs`, the model is a language model and answers at every position.
+                `num_outputs`, the model is a language model and predicts at every position.
 
         Returns:
             The model, on the CPU, in float32.
@@ -93,16 +93,16 @@ class ModelConfiguration(BaseModel, ABC):
             input_shape: Shape of one sample, as for `build`.
             num_outputs: Classes, or numbers to predict.
             vocabulary_size: Number of token ids.
-            target_shape: (height, width) or (context,) if each pixel or token has a class;
-                (horizon, series) for a forecast, whose `num_outputs` numbers are flat; (boxes, 5)
+            target_shape: (height, width) or (context,) if each pixel or token has a class.
+                (horizon, series) for a forecast, whose `num_outputs` numbers are flat. (boxes, 5)
                 for boxes.
 
         Raises:
-            ExperimentError: If the model cannot answer in this shape.
+            ExperimentError: If the model cannot predict targets of this shape.
         """
         if math.prod(target_shape) != num_outputs:
             raise ExperimentError(
-                f"{self.name} answers once for a sample, but the targets of a sample have the shape"
+                f"{self.name} makes one prediction for a sample, but its targets have the shape"
                 f" {target_shape}",
                 field="model",
                 next_step=(
@@ -116,7 +116,7 @@ class ModelConfiguration(BaseModel, ABC):
     def refuse(
         self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str
     ) -> NoReturn:
-        """Raise the error that this model cannot take such inputs.
+        """Raise an error, because this model cannot take such inputs.
 
         Args:
             input_shape: Shape of one sample.
@@ -133,7 +133,7 @@ class ModelConfiguration(BaseModel, ABC):
 
 
 class SequenceConfiguration(ModelConfiguration):
-    """A model that is a sequence of pieces, between which early exits may be added."""
+    """A model that is a sequence of pieces. Early exits can be added between them."""
 
     exits: NumExits = 0
     exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
@@ -154,17 +154,17 @@ class SequenceConfiguration(ModelConfiguration):
             input_shape: Shape of one sample, as for `build`.
             num_outputs: Number of outputs of every exit.
             vocabulary_size: Number of token ids, if the inputs are token ids.
-            at_every_position: Whether the model answers at every position of its input.
+            at_every_position: Whether the model predicts at every position of its input.
 
         Raises:
-            ExperimentError: If it answers at every position, or is too short.
+            ExperimentError: If it predicts at every position, or is too short.
         """
         if not self.exits:
             return model
         if at_every_position:
             raise ExperimentError(
-                f"{self.name} answers at every position of this data, but a sample leaves at an"
-                " exit with one answer",
+                f"{self.name} predicts at every position of this data, but an early exit needs one"
+                " prediction for each sample",
                 field="exits",
                 allowed="0",
                 next_step="Choose data with one class for each sample.",
@@ -185,7 +185,7 @@ class FittedConfiguration(ModelConfiguration):
     """A model that is fitted to all samples at once, in rounds, instead of by optimizer steps."""
 
     patience: ClassVar[int | None] = None
-    """After how many rounds without improvement the rest is not worth its time; None for never."""
+    """Stop after this many rounds without improvement. None never stops early."""
 
     @property
     def fitted(self) -> FittedConfiguration:
@@ -194,7 +194,7 @@ class FittedConfiguration(ModelConfiguration):
 
     @abstractmethod
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown, as a phrase for messages.
+        """Return a description of the fitted model, as a phrase for messages.
 
         Args:
             num_classes: Number of classes, or None for a regression.
@@ -214,10 +214,10 @@ class FittedConfiguration(ModelConfiguration):
         """Fit the model to samples.
 
         Args:
-            inputs: Train samples as (samples, features).
+            inputs: Training samples as (samples, features).
             targets: Class numbers, or numbers to predict.
             num_classes: Number of classes, or None for a regression.
-            num_rounds: Number of parts into which the work is divided, at most.
+            num_rounds: Maximum number of parts of the work.
             seed: Seed of everything random.
             num_threads: Threads for a library that ignores the limit of the process.
 
@@ -230,10 +230,10 @@ def configuration_type(model: str) -> type[ModelConfiguration]:
     """Return the type of the configuration of a zoo model.
 
     Args:
-        model: A name that `MODELS` knows.
+        model: A name in `MODELS`.
 
     Raises:
-        UnknownNameError: If it does not.
+        UnknownNameError: If there is no such name.
     """
     return MODELS.load(model, field="model")
 
@@ -244,12 +244,12 @@ def configure(
     """Return the configuration of a zoo model with these values and the defaults for the rest.
 
     Args:
-        model: A name that `MODELS` knows.
-        values: Values by field; every key must be a field of the model's configuration.
+        model: A name in `MODELS`.
+        values: Values by field. Every key must be a field of the model's configuration.
         field: The dotted path in which the user wrote the values.
 
     Raises:
-        ExperimentError: If a key is unknown or a value is not allowed; its field is
+        ExperimentError: If a key is unknown, or a value is not allowed. Its field is
             `<field>.<key>`.
     """
     kind = configuration_type(model)
@@ -259,8 +259,7 @@ def configure(
                 f"{model} has no early exits: {kind.why_no_exits}",
                 field=f"{field}.{key}",
                 next_step=(
-                    "Remove the parameter, or choose a model that answers with one class of a"
-                    " sample."
+                    "Remove the parameter, or choose a model that predicts one class for a sample."
                 ),
             )
         if key not in kind.model_fields:
@@ -276,10 +275,10 @@ def configure(
 
 
 def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
-    """Reject a value that a parameter of a zoo model can never have.
+    """Check that a parameter of a zoo model can have a value.
 
     Args:
-        model: A name that `MODELS` knows.
+        model: A name in `MODELS`.
         parameter: A field of the model's configuration.
         value: The value.
         field: The dotted path in which the user wrote the value, such as `search.width.low`.
@@ -291,6 +290,6 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
     try:
         kind.model_validate({parameter: value})
     except ValidationError as error:
-        # An error about the whole configuration involves other parameters, which are unknown here.
+        # An error about the whole configuration depends on other parameters, unknown here.
         if any(details["loc"] for details in error.errors(include_url=False)):
             raise findings(error)[0].about(field) from error

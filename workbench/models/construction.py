@@ -1,8 +1,8 @@
-"""How your own model is made from a configuration: from the mapping as a whole, or by name.
+"""Makes your own model from a configuration: with the whole mapping, or with values by name.
 
 A function such as `build(config)` receives the configuration as its only argument. A constructor
 such as `__init__(self, hidden=64)` receives the values that have the names of its parameters.
-`adapters` checks the result.
+Checking the result is left to `adapters`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workbench.foundation.errors import ExperimentError
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _SINGLE_VALUES = (bool, int, float, str, "bool", "int", "float", "str")
-"""Annotations of a parameter that takes a single value instead of the configuration."""
+"""Annotations that mean that a parameter takes a single value, not the configuration."""
 
 
 def construct(
@@ -25,12 +25,12 @@ def construct(
     """Call a function or a class with a configuration.
 
     The first parameter receives the whole configuration as a mapping. It receives a single value
-    instead if the configuration has a value of its name, or if its default or annotation shows a
-    single value. All other parameters receive the values of their names. Settings of the training
-    that match no parameter are not passed.
+    instead if the configuration has its name, or if its default or annotation is a single value.
+    All other parameters receive the values with their names. Settings of the training that match no
+    parameter are not passed.
 
     Args:
-        function: What makes the model.
+        function: The function or class that makes the model.
         configuration: The fixed options and the searched parameters.
         field: The dotted path of the function, for messages.
 
@@ -42,8 +42,8 @@ def construct(
     """
     parameters = _parameters_of(function)
     if parameters is None or _takes_mapping(parameters, configuration):
-        # A later parameter of a known name gets its value too. With its default, the function would
-        # build another model than the configuration says.
+        # Later parameters also get the values with their names. With their defaults, the function
+        # would build another model than the configuration says.
         _, *others = parameters or [None]
         named = {item.name for item in others if item is not None and item.kind in _BY_NAME}
         return function(
@@ -83,7 +83,7 @@ def construct(
 
 
 def _parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters, or None if Python does not know them."""
+    """Return the parameters, or None if Python cannot determine them."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -1,10 +1,11 @@
-"""Networks of convolutions for images: a plain one, a residual one, and one for each pixel.
+"""Convolutional networks for images: a plain one, a residual one, and a U-Net.
 
-A plain network takes images from 8x8 upwards. The residual one is in the style for CIFAR: three
-stages of basic blocks, and shortcuts without parameters. A U-Net joins what its convolutions see in
-small images with what they see at full size. It uses padding and batch normalisation.
+The plain network takes images of at least 8x8 pixels. The residual network is the variant for
+CIFAR: three stages of basic blocks, and shortcuts without parameters. The U-Net predicts a class
+for each pixel. It combines features of smaller and smaller images with features at full size, with
+padding and batch normalisation.
 
-Sources: He et al., Deep Residual Learning for Image Recognition (2016), section 4.2, option A;
+Sources: He et al., Deep Residual Learning for Image Recognition (2016), section 4.2, option A.
 Ronneberger et al., U-Net: Convolutional Networks for Biomedical Image Segmentation (2015).
 """
 
@@ -28,7 +29,7 @@ class ConvNet(nn.Module):
     def __init__(
         self, *, input_shape: tuple[int, ...], num_outputs: int, dropout: float, **blocks: Any
     ) -> None:
-        """Build it.
+        """Build the network.
 
         Args:
             input_shape: (channels, height, width).
@@ -43,7 +44,7 @@ class ConvNet(nn.Module):
         self.output = nn.Linear(channels, num_outputs)
 
     def pieces(self) -> list[Any]:
-        """Return the layers and the output; the model can be cut into stages between them."""
+        """Return the layers and the output. The model can be cut into stages between them."""
         return [*self.features, (self._predict, self.dropout, self.output)]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions, added to a shortcut that skips pixels and pads channels as needed."""
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
-        """Build it. It starts as the identity, because its last batch norm starts at zero."""
+        """Build the block. It starts as the identity: its last batch norm starts at zero."""
         super().__init__()
         self.conv1 = nn.Conv2d(
             in_channels, channels, kernel_size=3, stride=stride, padding=1, bias=False
@@ -129,7 +130,7 @@ class ResNet(nn.Module):
     def __init__(
         self, *, num_channels: int, num_outputs: int, depth: int, width: int, dropout: float
     ) -> None:
-        """Build it with He initialisation of the convolutions."""
+        """Build the network with He initialisation of the convolutions."""
         super().__init__()
         self.conv = nn.Conv2d(num_channels, width, kernel_size=3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
@@ -148,7 +149,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def pieces(self) -> list[Any]:
-        """Return stem, blocks and output; the model can be cut into stages between them."""
+        """Return stem, blocks and output. The model can be cut into stages between them."""
         stem = (self._begin, self.conv, self.norm)
         return [stem, *self.blocks, (self._predict, self.dropout, self.output)]
 
@@ -176,7 +177,7 @@ class UNet(nn.Module):
         dropout: float,
         activation: str,
     ) -> None:
-        """Build it with PyTorch's default initialisation."""
+        """Build the network with PyTorch's default initialisation."""
         super().__init__()
         widths = [width * 2**level for level in range(num_halvings + 1)]
         activation_type = ACTIVATIONS[activation]

@@ -1,9 +1,9 @@
-"""A small detector: every cell of a coarse grid answers with a box and a score of each class.
+"""A small detector: every cell of a coarse grid predicts a box and a score of each class.
 
-It has no anchors, and one size of cells. `found_boxes` turns its answers into boxes.
+It has no anchors, and one size of cells. Selecting boxes is left to `found_boxes`.
 
-Sources: Tian et al., FCOS (2019), for the cells that learn a box; Lin et al., Focal Loss for Dense
-Object Detection (2017); Rezatofighi et al., Generalized Intersection over Union (2019).
+Sources: Tian et al., FCOS (2019), for the cells that learn a box. Lin et al., Focal Loss for Dense
+Object Detection (2017). Rezatofighi et al., Generalized Intersection over Union (2019).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes, mean_a
 from workbench.models.metrics import WholeMetric
 
 _FIRST_SCORE = 0.01
-"""Score of every class before training, so that the many empty cells do not dominate the start."""
+"""Score of every class before training. It is low, because most cells are empty."""
 _NEAR = 1.0
-"""How far from the centre of a box the cells that learn it may be, in cells."""
+"""The cells that learn a box are at most this far from its centre, in cells."""
 _ALPHA, _GAMMA = 0.25, 2.0
-"""Weight of a box against an empty cell, and how much less an easy cell counts, as in the paper."""
+"""Weight of a box against an empty cell, and how much less easy cells count. From the paper."""
 
 
 class Detector(nn.Module):
-    """Convolutions as in a convnet, then one that gives each cell four edges and the classes."""
+    """The convolutions of a convnet, then one that predicts four edges and the classes per cell."""
 
     def __init__(
         self, *, input_shape: tuple[int, ...], num_outputs: int, dropout: float, **blocks: Any
     ) -> None:
-        """Build it with PyTorch's default initialisation, and low scores.
+        """Build the detector with PyTorch's default initialisation, and low scores.
 
         Args:
             input_shape: (channels, height, width).
@@ -55,8 +55,8 @@ class Detector(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, rows, columns, 4 + num_outputs).
 
-        A cell holds the left, top, right and bottom edge of its box, as shares of the image, and a
-        score of each class before the logistic function. A box may reach outside the image.
+        A cell has the left, top, right and bottom edge of its box, as shares of the image, and a
+        score of each class before the logistic function. A box may extend beyond the image.
         """
         answers = self.layers(inputs).permute(0, 2, 3, 1)
         rows, columns = answers.shape[1:3]
@@ -76,7 +76,7 @@ def centres(rows: int, columns: int) -> Tensor:
 
 
 def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean over the images of the focal loss of the scores and the loss of the boxes.
+    """Return the focal loss of the scores plus the loss of the boxes, averaged over the images.
 
     Args:
         outputs: (batch, rows, columns, 4 + classes), from a Detector.
@@ -88,7 +88,7 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """
     if outputs.ndim != 4 or outputs.shape[-1] <= NUM_EDGES:
         raise ExperimentError(
-            f"the model answers in the shape {tuple(outputs.shape)}",
+            f"the model returns outputs of shape {tuple(outputs.shape)}",
             field="model",
             allowed="(batch, rows, columns, 4 + classes)",
             next_step="Choose detector for boxes.",
@@ -108,8 +108,8 @@ def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
     """Return the box that each cell learns, (batch, cells), or -1 for none.
 
-    A box is learned by the cell that holds its centre, and by cells near that one whose centres lie
-    in the box. If a cell has several boxes, it learns the smallest.
+    A box is learned by the cell that contains its centre, and by nearby cells whose centres are in
+    the box. If a cell has several boxes, it learns the smallest one.
     """
     size = targets.new_tensor([1 / columns, 1 / rows])
     places = centres(rows, columns).to(targets).flatten(0, 1)
@@ -124,7 +124,7 @@ def assign(targets: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def focal_loss(scores: Tensor, wanted: Tensor) -> Tensor:
-    """Return the focal loss of each score before the logistic function; `wanted` is 0 or 1."""
+    """Return the focal loss of each score before the logistic function. `wanted` is 0 or 1."""
     cross_entropy = functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none")
     chance = scores.sigmoid()
     missed = wanted * (1 - chance) + (1 - wanted) * chance
@@ -154,7 +154,7 @@ def _area(low: Tensor, high: Tensor) -> Tensor:
 
 
 class MeanAveragePrecision:
-    """Collects the boxes that were found in each image, and the true ones."""
+    """Collects the predicted and the true boxes of each image."""
 
     def __init__(self) -> None:
         """Start without images."""
@@ -162,7 +162,7 @@ class MeanAveragePrecision:
         self._wanted: list[np.ndarray] = []
 
     def update(self, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch; the arguments are those of `detection_loss`."""
+        """Add a batch. See `detection_loss` for the arguments."""
         edges = outputs[..., :NUM_EDGES].float()
         scores = outputs[..., NUM_EDGES:].float().sigmoid()
         self._found += [find_boxes(cells) for cells in torch.cat([edges, scores], dim=-1).numpy()]

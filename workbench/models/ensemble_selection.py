@@ -1,8 +1,9 @@
-"""Greedy ensemble selection: combine the models whose mean prediction has the least loss.
+"""Greedy ensemble selection: averages the predictions of the models that together lose least.
 
-Source: Caruana et al., Ensemble Selection from Libraries of Models (2004): with replacement,
-starting from the best few; the step with the least loss is kept. Only numpy arrays go in: callers
-make the predictions.
+It works on numpy arrays. Making the predictions is left to the callers.
+
+Source: Caruana et al., Ensemble Selection from Libraries of Models (2004). Models are picked with
+replacement, starting from the best few. The weights after the best step are kept.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def select(
 
     Args:
         predictions: Predictions of each model for the same samples, all of one shape.
-        loss: The loss of a prediction; less is better, and NaN is the worst.
-        max_steps: Maximum number of picks; a model may be picked again.
+        loss: The loss of a prediction. Less is better, and NaN is the worst.
+        max_steps: Maximum number of picks. A model may be picked again.
         max_members: Maximum number of models with a weight, from 1, or None for any number.
-        min_gain: By which share of its loss the mean must be better than the best model, from 0 to
-            1. A value above 0 needs a loss that is not negative.
+        min_gain: The relative improvement over the best model that the mean needs, from 0 to 1. A
+            value above 0 needs a loss that is not negative.
 
     Returns:
         Weights that are not negative and sum to 1. The weighted mean is never worse on these
@@ -82,6 +83,6 @@ def weighted_mean(predictions: Sequence[np.ndarray], weights: Sequence[float]) -
 
     Args:
         predictions: Predictions of each model, all of one shape.
-        weights: The weight of each model; they sum to 1.
+        weights: The weight of each model. They sum to 1.
     """
     return np.tensordot(np.asarray(weights), np.stack(predictions), axes=1)

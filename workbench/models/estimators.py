@@ -46,13 +46,13 @@ class EstimatorConfiguration(FittedConfiguration):
 
     model: Component
     values: dict[str, Any]
-    """Its own options and all searched parameters, even those of the training."""
+    """Its own options and all searched parameters, including parameters of the training."""
     training_names: frozenset[str]
 
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the model as it is before it is fitted. See ModelConfiguration.build."""
+        """Build the model before it is fitted. See ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.fitted_estimator import FittedEstimator
@@ -60,7 +60,7 @@ class EstimatorConfiguration(FittedConfiguration):
         return FittedEstimator()
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be fitted. See FittedConfiguration.describe."""
+        """Return a description of the estimator. See FittedConfiguration.describe."""
         how = "in stages"
         if stage_method_of(self._make(0, num_classes)) == "at once":
             how = "at once"
@@ -104,7 +104,7 @@ class EstimatorConfiguration(FittedConfiguration):
 def _arguments_of(
     kind: type, values: Mapping[str, Any], training_names: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the arguments of a class; an unknown one is an error."""
+    """Return the arguments of a class. An unknown argument is an error."""
     parameters = inspect.signature(kind).parameters
     takes_any = any(
         parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()

@@ -1,9 +1,9 @@
-"""Early exits: a model that is a sequence also answers after some of its pieces.
+"""Early exits: a model that is a sequence also predicts after some of its pieces.
 
-All exits are trained jointly. In training the model returns the outputs of every exit, and `joint`
-weighs their losses; otherwise it is the model that it holds. `block_sequence` finds the pieces of
-your own model. `workbench.tiers.placement` calibrates exits and sets their thresholds. Exits of
-trees are in `trees`.
+All exits are trained jointly. In training, the model returns the outputs of every exit, and `joint`
+weighs their losses. Otherwise it behaves like the original model. Finding the pieces of your own
+model is left to `block_sequence`, calibrating exits and their thresholds to
+`workbench.tiers.placement`, and exits of trees to `trees`.
 
 Source: Teerapittayanon et al., BranchyNet (2016).
 """
@@ -31,10 +31,10 @@ class EarlyExits(nn.Module):
     """A model with outputs after some of its pieces.
 
     Attributes:
-        model: The model as it is without exits.
-        heads: The output of each early exit, in their order.
+        model: The model without exits.
+        heads: The output layer of each early exit, in order.
         begins: The number of the first piece of each stage, and the number of pieces.
-        weight: Factor of the loss of each early exit; the loss of the last exit has 1.
+        weight: Factor of the loss of each early exit. The loss of the last exit has the factor 1.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class EarlyExits(nn.Module):
     ) -> None:
         """Add exits before pieces with weights, spread evenly over them.
 
-        A model may define its outputs at an exit with a method `exit_head`, which takes their
-        number and returns a module. Otherwise they are linear. For images and series they follow a
-        mean over parts of the sample.
+        A model may define the output layer of an exit with a method `exit_head`, which receives the
+        number of outputs and returns a module. Otherwise it is linear. For images and series, it
+        follows a mean over parts of the sample.
 
         Args:
             model: A `torch.nn.Sequential`, a model with a method `pieces`, as for a pipeline, or
@@ -94,7 +94,7 @@ class EarlyExits(nn.Module):
         return len(self.begins) - 1
 
     def stage(self, number: int, values: Any) -> Any:
-        """Compute the pieces of one stage from the result of the stage before it."""
+        """Compute the pieces of one stage from the output of the previous stage."""
         first, end = self.begins[number], self.begins[number + 1]
         if self._blocks is not None:
             return self._blocks.compute(self.model, first, end, values)
@@ -103,7 +103,7 @@ class EarlyExits(nn.Module):
         return values
 
     def exit_outputs(self, inputs: Any) -> list[Tensor]:
-        """Return the answer of each exit, including the last one."""
+        """Return the outputs of each exit, including the last one."""
         if self._blocks is not None:
             early, last = self._blocks.pass_through(self.model, self.begins[1:-1], inputs)
             return [*(head(state) for head, state in zip(self.heads, early, strict=True)), last]
@@ -115,7 +115,7 @@ class EarlyExits(nn.Module):
         return [*outputs, self.stage(self.num_stages - 1, values)]
 
     def forward(self, inputs: Any) -> Any:
-        """Return the outputs of the last exit; in training, those of all exits."""
+        """Return the outputs of the last exit, or of all exits in training."""
         if not self.training:
             return self.model(inputs)
         *early, last = self.exit_outputs(inputs)
@@ -123,7 +123,7 @@ class EarlyExits(nn.Module):
 
 
 class LastPosition(nn.Module):
-    """The state at the last position, from which an exit of a sequence model answers."""
+    """Takes the state at the last position, from which an exit of a sequence model predicts."""
 
     def forward(self, states: Tensor) -> Tensor:
         """Map (batch, time, width) to (batch, width)."""
@@ -131,7 +131,7 @@ class LastPosition(nn.Module):
 
 
 def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> None:
-    """Reject early exits if the samples of the data do not have exactly one class each.
+    """Check that each sample of the data has exactly one class, as early exits need.
 
     Args:
         model: The model.
@@ -139,21 +139,21 @@ def check_task(model: nn.Module, task: Task, target_shape: tuple[int, ...]) -> N
         target_shape: The shape of the targets of a sample, if it has several.
 
     Raises:
-        ExperimentError: If the model has exits that no sample could leave by a probability.
+        ExperimentError: If the model has exits, and the samples do not have one class each.
     """
     has_exits = isinstance(model, EarlyExits) or getattr(model, "num_exits", 0) > 0
     if has_exits and (task != "classification" or target_shape):
         raise ExperimentError(
-            "a sample leaves at an early exit by the probability of its class, but the samples of"
-            " this data do not have one class each",
+            "early exits depend on the probability of a class, but the samples of this data do not"
+            " have one class each",
             field="exits",
             allowed="0",
-            next_step="Remove the exits, or choose data for a classification.",
+            next_step="Remove the exits, or choose data for classification.",
         )
 
 
 def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a loss that adds the losses of early exits, if a model returned them.
+    """Return a loss that adds the losses of early exits, if a model returns them.
 
     Args:
         loss: The loss of one exit: a mean, or a total and a count.
@@ -166,7 +166,7 @@ def joint(loss: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         last = loss(outputs["logits"], targets)
         early = [loss(output, targets) for output in outputs[_EXITS]]
         weight = outputs[_WEIGHT]
-        if isinstance(last, tuple):  # a total and a count; the count is that of every exit
+        if isinstance(last, tuple):  # a total and a count. All exits have the same count.
             return last[0] + weight * _sum(part for part, _ in early), last[1]
         return last + weight * _sum(early)
 
@@ -185,10 +185,10 @@ def _example(input_shape: tuple[int, ...], vocabulary_size: int | None) -> Tenso
 
 
 def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[int]:
-    """Return the pieces before which exits are, spread evenly over the possible ones."""
+    """Return the pieces that exits come before, spread evenly over the possible ones."""
     if num_exits > len(possible):
         raise ExperimentError(
-            f"{type(model).__name__} has no places for {num_exits} early exits",
+            f"{type(model).__name__} has too few places for {num_exits} early exits",
             field="exits",
             allowed=f"at most {len(possible)}",
             next_step="Use fewer exits or a deeper model.",
@@ -199,10 +199,10 @@ def _chosen(model: nn.Module, possible: Sequence[int], num_exits: int) -> list[i
 
 
 def _places(model: nn.Module) -> list[int]:
-    """Return the pieces that may start a stage: those with weights, but the first and the last.
+    """Return the pieces that may start a stage: all with weights, except the first and the last.
 
     The first one starts the model, and an exit before the last one would compute the model's own
-    answer. An embedding does not count, because a single token shows nothing of a text.
+    output. Embeddings do not count, because a single token says nothing about a text.
     """
     weighted = [
         number
@@ -240,7 +240,7 @@ def _calls(model: nn.Module) -> list[Callable[[Any], Any]]:
 
 
 def _head(model: nn.Module, shape: tuple[int, ...], num_outputs: int) -> nn.Module:
-    """Return the output of an exit: the model's own, or a linear one after a mean over parts."""
+    """Return the output layer of an exit: the model's own, or a linear one after a mean."""
     if callable(getattr(model, "exit_head", None)):
         return model.exit_head(num_outputs)  # type: ignore[operator]
     layers: list[nn.Module] = []

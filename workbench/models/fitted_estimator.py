@@ -1,4 +1,4 @@
-"""A fitted estimator as a torch module: its bytes are the weights, its predictions the outputs."""
+"""A fitted estimator as a torch module. Its bytes are the weights, and predictions the outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FittedEstimator(nn.Module):
     pickled: Tensor
 
     def __init__(self) -> None:
-        """Build one that is not fitted; loading a state gives it an estimator."""
+        """Build a module without an estimator. Loading a state adds one."""
         super().__init__()
         self.register_buffer("pickled", torch.zeros(0, dtype=torch.uint8))
         self._fitted: tuple[Any, int | None] | None = None
@@ -30,7 +30,7 @@ class FittedEstimator(nn.Module):
 
     @classmethod
     def of(cls, estimator: Any, num_classes: int | None) -> FittedEstimator:
-        """Hold an estimator.
+        """Make a module of an estimator.
 
         Args:
             estimator: An object with `predict`.
@@ -57,7 +57,7 @@ def _numbers(estimator: Any, rows: np.ndarray) -> np.ndarray:
 
 
 def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return logarithms of probabilities, also of classes that the estimator has never seen."""
+    """Return logarithms of probabilities, including classes that the estimator has never seen."""
     shares = np.zeros((len(rows), num_classes))
     if hasattr(estimator, "predict_proba"):
         probabilities = np.asarray(estimator.predict_proba(rows))

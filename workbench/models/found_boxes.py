@@ -1,6 +1,7 @@
-"""The boxes that a detector found: the best ones, selected from its scores for every cell.
+"""Selects the boxes that a detector has found, from its scores for every cell.
 
-Needs only numpy, because exported models run without torch. `detector` computes the scores.
+It only needs numpy, because exported models run without torch. Computing the scores is left to
+`detector`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_EDGES = 4
-"""Numbers before the scores of a cell: the edges of its box."""
+"""Number of values before the scores of a cell: the edges of its box."""
 MIN_SCORE = 0.05
 """Boxes with a lower score are dropped."""
 MAX_OVERLAP = 0.5
@@ -21,7 +22,7 @@ MAX_BOXES = 100
 
 
 class FoundBox(NamedTuple):
-    """A box that was found; its edges are shares of the width and the height of the image."""
+    """A box that was found. Its edges are shares of the width and the height of the image."""
 
     number: int
     score: float
@@ -35,8 +36,8 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
     """Return the boxes that were found in one image, the best first.
 
     Args:
-        cells: For every cell the left, top, right and bottom edge of a box, and the score of each
-            class from 0 to 1. These are the last dimension, and there may be any others.
+        cells: For every cell, the left, top, right and bottom edge of a box, and the score of each
+            class from 0 to 1. These are the last dimension. There may be any others before it.
 
     Example:
         >>> cells = [[0.1, 0.1, 0.4, 0.4, 0.9, 0.01], [0.1, 0.1, 0.5, 0.4, 0.7, 0.2]]
@@ -50,7 +51,8 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
     kept: list[int] = []
     places, numbers = np.divmod(order, scores.shape[1])
     is_left = np.ones(len(order), dtype=bool)
-    # Non-maximum suppression: the best box that is left drops those of its class that overlap it.
+    # Non-maximum suppression: keep the best remaining box, and drop boxes of its class that overlap
+    # it.
     while len(kept) < MAX_BOXES and is_left.any():
         best = int(is_left.argmax())
         kept.append(best)
@@ -68,7 +70,7 @@ def find_boxes(cells: np.ndarray) -> list[FoundBox]:
 
 
 def overlaps(edges: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return the intersection over union of a box with each of some others, or 0 for empty ones.
+    """Return the intersection over union of a box with other boxes. It is 0 for empty boxes.
 
     Args:
         edges: Left, top, right and bottom.
@@ -135,6 +137,6 @@ def _average_precision(
             is_right[rank] = 1.0
     right = is_right.cumsum()
     precision = right / np.arange(1, len(ranked) + 1)
-    # At each recall the best precision at that recall or a higher one counts.
+    # At each recall, the best precision at that recall or a higher one counts.
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     return float((envelope * is_right).sum() / sum(map(len, of_class)))

@@ -1,11 +1,10 @@
-"""How the weights of a model start, before its parameters are counted, shared or trained.
+"""Initialises the weights of a model, before its parameters are counted, shared or trained.
 
 Lazy modules, such as `torch.nn.LazyLinear`, get their shapes from the first input that they
-receive. Weights are drawn again if an experiment chooses how they start. The training supplies the
-input.
+receive. If an experiment sets an initialisation, weights are drawn again.
 
-Sources: He et al., Delving Deep into Rectifiers (2015); Glorot and Bengio, Understanding the
-Difficulty of Training Deep Feedforward Neural Networks (2010); Saxe et al., Exact Solutions to the
+Sources: He et al., Delving Deep into Rectifiers (2015). Glorot and Bengio, Understanding the
+Difficulty of Training Deep Feedforward Neural Networks (2010). Saxe et al., Exact Solutions to the
 Nonlinear Dynamics of Learning in Deep Linear Neural Networks (2014).
 """
 
@@ -42,15 +41,15 @@ def set_up_lazy(
 
     Args:
         model: The model.
-        inputs: A batch that it takes, samples first.
-        call: How it is called with the batch.
+        inputs: A batch for the model, samples first.
+        call: How the model is called with the batch.
 
     Raises:
         ExperimentError: If the model cannot take the batch, or does not use all of its modules.
     """
     modes = {module: module.training for module in model.modules()}
     try:
-        for is_training in (False, True):  # some modules are used in training only
+        for is_training in (False, True):  # some modules are only used in training
             model.train(is_training)
             with torch.no_grad():
                 call(model, inputs)
@@ -76,10 +75,10 @@ def set_up_lazy(
 
 
 def make_fake(model: nn.Module, mode: FakeTensorMode) -> dict[Tensor, Tensor]:
-    """Replace the parameters and buffers of a model by fake ones of the same shape.
+    """Replace the parameters and buffers of a model with fake tensors of the same shape.
 
     Returns:
-        The fake tensors, by the tensors that they replace. A shared tensor has one.
+        The fake tensors, by the tensors that they replace. A shared tensor has a single one.
     """
     known: dict[Tensor, Tensor] = {}
     for module in model.modules():
@@ -103,12 +102,12 @@ _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 def initialise(model: nn.Module, way: str) -> None:
     """Draw the weights of all linear and convolutional layers again, in place.
 
-    Biases, normalisations and embeddings stay, and so do weights that a layer shares with another
-    module.
+    Biases, normalisations and embeddings do not change, and neither do weights that a layer shares
+    with another module.
 
     Args:
         model: Any model.
-        way: `he`, `xavier` or `orthogonal`; `default` changes nothing.
+        way: `he`, `xavier` or `orthogonal`. `default` changes nothing.
     """
     if way == "default":
         return

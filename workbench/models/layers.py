@@ -1,6 +1,6 @@
 """The layers of a model in the order of a forward pass, with output shapes and parameters.
 
-Works on any `torch.nn.Module` and on torch's fake tensors. The training supplies the inputs.
+It works on any `torch.nn.Module`, and with torch's fake tensors.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Layer:
     """One module of a model.
 
     Attributes:
-        name: Its path, such as `blocks.0.attention`.
+        name: The path of the module, such as `blocks.0.attention`.
         kind: The name of its class.
         depth: How many modules contain it, not counting the model itself.
-        output_shape: Shape of its result for one sample. If the samples do not come first, the
+        output_shape: Shape of its output for one sample. If the samples do not come first, the
             shape for all of them. None if it returns no tensor, or is never called itself.
-        num_parameters: Parameters of the module and of all modules in it. Shared parameters count
-            only at their first place.
-        shares: The module that owns the parameters that it uses, or "" if they are its own.
+        num_parameters: Parameters of the module and of all modules in it. Shared parameters only
+            count at their first place.
+        shares: The module that owns the parameters of this one, or "" if they are its own.
     """
 
     name: str
@@ -46,11 +46,11 @@ def describe_layers(
 
     Args:
         model: The model.
-        inputs: A batch that it takes, samples first.
-        call: How it is called with the batch.
+        inputs: A batch for the model, samples first.
+        call: How the model is called with the batch.
 
     Raises:
-        ExperimentError: If the model cannot take the batch; the message says which module failed.
+        ExperimentError: If the model cannot take the batch. The message says which module failed.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     inside: list[str] = []
@@ -91,7 +91,7 @@ def needs_values() -> tuple[type[Exception], ...]:
 def refuse_inputs(error: Exception, inputs: Inputs, where: str) -> ExperimentError:
     """Return an ExperimentError for inputs that a model cannot take."""
     return ExperimentError(
-        f"cannot take the data: {where}{type(error).__name__}: {first_line_of(error)}",
+        f"the model cannot take the data: {where}{type(error).__name__}: {first_line_of(error)}",
         field="model",
         allowed=describe_inputs(inputs),
         next_step="Change the model, or choose data that it can take.",

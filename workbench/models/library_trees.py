@@ -129,7 +129,7 @@ def grow_with_library(
         library: lightgbm, xgboost or catboost.
         inputs: See FittedConfiguration.grow.
         targets: A class number, or a number to predict, for each sample.
-        num_classes: Number of classes; None for a regression.
+        num_classes: Number of classes, or None for a regression.
         num_trees: Number of trees, for each class if there are many.
         num_rounds: Number of parts into which the work is divided, at most.
         options: Options of the library.

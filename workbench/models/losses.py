@@ -1,6 +1,6 @@
-"""Losses: the mean over the predictions of a batch, as a function of (outputs, targets).
+"""Losses: functions of (outputs, targets) that return the mean over the predictions of a batch.
 
-`pairing` decides how outputs and targets of different shapes belong together. If a model returns
+How outputs and targets of different shapes belong together is left to `pairing`. If a model returns
 more than one tensor, `calls.output_in` chooses the one to compare.
 """
 
@@ -38,7 +38,7 @@ def cross_entropy_in_parts(
 
 @contextlib.contextmanager
 def _naming_classes(pairing: Pairing, targets: Any) -> Iterator[None]:
-    """Explain which class has no score in the model, when torch raises only its number."""
+    """Explain which class has no score in the model. Torch's error only has its number."""
     try:
         yield
     except IndexError:
@@ -66,15 +66,15 @@ def huber(outputs: Any, targets: Any, pairing: Pairing = UNKNOWN) -> Tensor:
 
 
 def of_model(outputs: Any, targets: Any) -> Tensor:
-    """Return the loss that the model computed itself.
+    """Return the loss that the model has computed.
 
     Raises:
-        ExperimentError: If the model returned no loss.
+        ExperimentError: If the model has not returned a loss.
     """
     loss = loss_in(outputs)
     if loss is None:
         raise ExperimentError(
-            "the model returns no loss",
+            "the model does not return a loss",
             field="loss",
             allowed=(
                 "a model that returns `loss` as an attribute, as an entry, or as the only scalar"

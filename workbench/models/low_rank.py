@@ -1,7 +1,7 @@
-"""Low-rank additions to the linear layers of a model (LoRA), made by peft.
+"""Adds low-rank matrices to the linear layers of a model (LoRA), with peft.
 
-The model itself stays frozen. peft is an optional package, loaded only if an experiment has an
-adapter.
+The model itself stays frozen. peft is an optional package. It is only loaded if an experiment has
+an adapter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
     trained = [name for name, _ in model.named_parameters() if _fits(name, adapter.unfrozen)]
     if adapter.unfrozen and not trained:
         raise ExperimentError(
-            "matches no parameter of the model",
+            "a pattern matches no parameter of the model",
             field=f"{field}.unfrozen",
             allowed=_first([name for name, _ in model.named_parameters()]),
         )
@@ -56,10 +56,10 @@ def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD
         chosen = [name for name in linear if f"{name}.weight" not in trained]
         targets = "|".join(map(re.escape, chosen))
         if not chosen:
-            raise ExperimentError("the model has no linear layer to add to", field=field)
+            raise ExperimentError("the model has no linear layer to adapt", field=field)
     if "" in linear:
-        raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
-    # peft declares a whole number, but only divides by the rank.
+        raise ExperimentError("the model is a single layer, which cannot be adapted", field=field)
+    # peft declares a whole number, but it only divides it by the rank.
     alpha: Any = adapter.alpha or 2 * adapter.rank
     config = LoraConfig(
         r=adapter.rank,

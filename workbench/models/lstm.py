@@ -11,9 +11,9 @@ from workbench.models.exits import LastPosition
 
 
 class LSTM(nn.Module):
-    """An embedding for tokens, LSTM layers, and a linear output of every position or the last.
+    """An embedding for tokens, LSTM layers, and a linear output at every or only the last position.
 
-    With one output for each token id it is a language model, which answers at every position.
+    With one output for each token id, it is a language model, which predicts at every position.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class LSTM(nn.Module):
         dropout: float,
         has_exits: bool,
     ) -> None:
-        """Build it. Forget gates start half open, because remembering would be hard to learn."""
+        """Build the network. Forget gates start open, because remembering is hard to learn."""
         super().__init__()
         self.embedding: nn.Module = nn.Identity()
         num_features = input_shape[-1]
@@ -37,7 +37,7 @@ class LSTM(nn.Module):
             self.embedding = nn.Embedding(vocabulary_size, num_features)
         self.layers: nn.Module
         if has_exits:
-            # PyTorch computes several layers as one, without a place for an exit between them.
+            # PyTorch computes several layers as one module, so an exit could not be between them.
             layers: list[nn.Module] = []
             for _ in range(num_layers):
                 layers.append(nn.LSTM(num_features, hidden_width, batch_first=True))
@@ -60,7 +60,7 @@ class LSTM(nn.Module):
         self.output = nn.Linear(hidden_width, num_outputs)
         self.at_every_position = num_outputs == vocabulary_size
         for name, parameter in self.layers.named_parameters():
-            # PyTorch adds two biases, so a one in the first of them opens the forget gate.
+            # PyTorch adds two biases. A 1 in the first of them opens the forget gate.
             if "bias_ih" in name:
                 forget = slice(hidden_width, 2 * hidden_width)
                 nn.init.ones_(parameter.data[forget])
@@ -73,7 +73,7 @@ class LSTM(nn.Module):
         return states
 
     def pieces(self) -> list[Any]:
-        """Return embedding, layers and output; the model can be cut into stages between them."""
+        """Return embedding, layers and output. The model can be cut into stages between them."""
         layers: list[nn.Module] = [self.layers]
         if isinstance(self.layers, nn.ModuleList):
             layers = list(self.layers)
@@ -88,7 +88,7 @@ class LSTM(nn.Module):
         ]
 
     def exit_head(self, num_outputs: int) -> nn.Module:
-        """Return the output of an early exit, which takes the states of a layer."""
+        """Return the output layer of an early exit, which receives the output of a layer."""
         return nn.Sequential(LastPosition(), nn.Linear(self.output.in_features, num_outputs))
 
     def _compute(self, layer: nn.Module, states: Tensor, *, drops: bool) -> Tensor:

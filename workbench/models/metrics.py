@@ -1,9 +1,9 @@
 """Metrics that are exact over an evaluation set, however it is cut into batches and workers.
 
-A metric measures a batch as (total, count): the sum over its predictions, and how many there were.
-Totals and counts are added over batches and workers. Only their quotient is finished, by a root or
-an exponential for example. So a smaller last batch has its true weight, and workers may hold
-different numbers of samples.
+A metric measures a batch as (total, count): the sum over its predictions, and their number. Totals
+and counts are added over batches and workers, and divided at the end. Only then a root or an
+exponential is taken, if the metric has one. So a smaller last batch has its true weight, and
+workers may have different numbers of samples.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ def _same(mean: float) -> float:
 def _exponential(mean: float) -> float:
     try:
         return math.exp(mean)
-    except OverflowError:  # a model that has diverged has a perplexity of infinity
+    except OverflowError:  # if a model has diverged, its perplexity is infinite
         return math.inf
 
 
 @dataclass(frozen=True)
 class BatchMetric:
-    """A quantity to measure on an evaluation set.
+    """A metric whose parts add up over batches.
 
     Attributes:
         measure: (outputs, targets) -> (total, count) of one batch. The total is a scalar tensor
-            that stays on the device, so that an evaluation waits for the device only once. The
-            count may be such a tensor too.
+            that stays on the device, so that an evaluation only waits for the device once. The
+            count may also be such a tensor.
         finish: Turns the mean over all predictions into the metric.
         goal: Which direction is better, for a metric of another package. The workbench's own are
             declared in `experiment.metric_declarations`.
-        adds_up: Whether totals and counts of the parts of an evaluation add up to those of the
-            whole, or None if unknown. If they do not, the metric receives all outputs at once.
+        adds_up: Whether totals and counts of the parts of an evaluation add up to the whole, or
+            None if unknown. If they do not, the metric receives all outputs at once.
     """
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
@@ -77,14 +77,14 @@ class BatchMetric:
 
 @dataclass(frozen=True)
 class WholeMetric:
-    """A quantity of an evaluation set as a whole, such as an area under a curve.
+    """A metric of an evaluation set as a whole, such as an area under a curve.
 
     Attributes:
         make: Makes an object with `update(outputs, targets)`, called for each batch, and
             `compute()`.
         reads_classes: Whether the predicted classes are enough. Outputs are much larger.
         goal: Which direction is better, as for `BatchMetric`.
-        reads: What it takes outputs and targets for, if `make` has a parameter `pairing`; otherwise
+        reads: How it reads outputs and targets, if `make` has a parameter `pairing`. Otherwise
             None.
         pairing: How outputs meet targets.
     """
@@ -96,7 +96,7 @@ class WholeMetric:
     pairing: Pairing = UNKNOWN
 
     def begin(self) -> Any:
-        """Return an object that has seen no batch yet."""
+        """Return a new object, before the first batch."""
         if self.reads is None:
             return self.make()
         return self.make(pairing=self.pairing)
@@ -109,7 +109,7 @@ class WholeMetric:
         """
         made = self.begin()
         if hasattr(made, "sync_on_compute"):
-            # torchmetrics would gather the values of all workers, but they are gathered already.
+            # Otherwise torchmetrics would gather the values of all workers a second time.
             made.sync_on_compute = False
         for outputs, targets in batches:
             made.update(outputs, targets)
@@ -129,7 +129,7 @@ AnyMetric = BatchMetric | WholeMetric
 
 
 def mean_over_samples(function: Loss) -> BatchMetric:
-    """Make a metric of a function that returns the mean over a batch, such as a loss.
+    """Return a metric for a function that returns the mean over a batch, such as a loss.
 
     Args:
         function: (outputs, targets) -> mean over the samples of the batch, a scalar tensor.
@@ -146,12 +146,12 @@ def mean_over_samples(function: Loss) -> BatchMetric:
 
 
 def as_measured(value: Any, name: str) -> Tensor:
-    """Return a value that your code measured as a tensor; a boolean is a share of 0 or 1.
+    """Return a value that your code has measured as a tensor. A boolean counts as 0 or 1.
 
     Args:
-        value: A number of any library, or a tensor of one number. A tensor stays on its device, so
-            that nothing waits for it.
-        name: The function that measured it.
+        value: A number of any library, or a tensor with one number. A tensor stays on its device,
+            so that nothing waits for it.
+        name: The function that has measured it.
 
     Raises:
         ExperimentError: If it is not a single number, or is masked or complex.
@@ -212,7 +212,7 @@ def _negative_log_likelihood(
 def predicted_classes(
     outputs: Any, targets: Any, pairing: Pairing, reader: str
 ) -> tuple[Tensor, Tensor]:
-    """Return the predicted and the right class of each prediction, in one dimension.
+    """Return the predicted and the true class of each prediction, in one dimension.
 
     Args:
         outputs: The result of a model.
@@ -225,7 +225,7 @@ def predicted_classes(
 
 
 class ClassCounts:
-    """Counts over a whole set how often each class is right, predicted and wanted.
+    """Counts how often each class is predicted correctly, predicted, and wanted, over a whole set.
 
     Example:
         >>> import torch
@@ -247,7 +247,7 @@ class ClassCounts:
         self._counts = torch.zeros(3, 0, dtype=torch.float64)
 
     def update(self, outputs: Any, targets: Any) -> None:
-        """Add a batch of outputs, or of whole numbers, which are the predicted classes.
+        """Add a batch of outputs, or of predicted classes if they are whole numbers.
 
         The target -100 does not count.
         """
@@ -270,12 +270,12 @@ class ClassCounts:
         self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
 
     def compute(self) -> float:
-        """Return the mean score of the classes that occur or are predicted, or NaN for none."""
+        """Return the mean score of the classes that occur or are predicted, or NaN without any."""
         return class_scores.mean_score(self._score, self._counts.numpy())
 
 
 class RocAuc:
-    """Keeps the probabilities of a whole set, to measure how well they separate the classes.
+    """Collects the probabilities of a whole set, to measure how well they separate the classes.
 
     Example:
         >>> import torch
@@ -296,7 +296,7 @@ class RocAuc:
         self._classes: list[Tensor] = []
 
     def update(self, outputs: Any, targets: Any) -> None:
-        """Add a batch of outputs and the true classes; the target -100 does not count."""
+        """Add a batch of outputs and the true classes. The target -100 does not count."""
         scores, wanted = self._pairing.classes(outputs, targets, reader="roc_auc")
         numbers = class_numbers(wanted)
         is_counted = numbers != IGNORED
@@ -319,7 +319,7 @@ def with_pairing(metric: AnyMetric, pairing: Pairing) -> AnyMetric:
 
     Args:
         metric: The metric.
-        pairing: How they meet.
+        pairing: How outputs meet targets.
     """
     if isinstance(metric, WholeMetric):
         return replace(metric, pairing=pairing)
@@ -340,14 +340,14 @@ def kind_read_by(loss_or_metric: Any) -> Kind | None:
 
 
 def without_options(function: Any) -> Any:
-    """Return the function or class to which `functools.partial` added options."""
+    """Return the function or class inside a `functools.partial`."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
 def _root(mean: float) -> float:
-    if mean < 0:  # a metric of a user's may be negative; it is shown as it is
+    if mean < 0:  # only your own metric can be negative. It is shown as it is.
         return mean
     return math.sqrt(mean)
 

@@ -1,6 +1,6 @@
-"""Perceptrons, for any numbers and for forecasts of series, and the zoo's activation functions.
+"""Perceptrons for any numbers and for forecasts, and the activation functions of the zoo.
 
-A forecast is linear, corrected by a perceptron, and relative to the last values.
+A forecast is the sum of a linear model and a perceptron. Both see values relative to the last ones.
 
 Source: Zeng et al., Are Transformers Effective for Time Series Forecasting? (2023), for the linear
 model and for subtracting the last value (NLinear).
@@ -34,7 +34,7 @@ class MLP(nn.Module):
         activation: str,
         dropout: float = 0.0,
     ) -> None:
-        """Build it with PyTorch's default initialisation."""
+        """Build the network with PyTorch's default initialisation."""
         super().__init__()
         layers: list[nn.Module] = [nn.Flatten()]
         width = math.prod(input_shape)
@@ -47,11 +47,11 @@ class MLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def pieces(self) -> list[nn.Module]:
-        """Return the layers; the model can be cut into stages between them."""
+        """Return the layers. The model can be cut into stages between them."""
         return list(self.layers)
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return pairs of layers that workers can divide, and the blocks in rows of the first."""
+        """Return pairs of layers that workers can divide, and the row blocks of the first."""
         linear = [
             f"layers.{name}"
             for name, layer in self.layers.named_children()
@@ -67,7 +67,7 @@ class MLP(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """Maps a window to the next values of the features that come first in it."""
+    """Maps a window to the next values of its first features."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Forecaster(nn.Module):
         dropout: float,
         activation: str,
     ) -> None:
-        """Build it. It starts as the linear forecast, which starts as the mean of the window."""
+        """Build the model. It starts as a linear forecast, the mean of the window."""
         super().__init__()
         time, num_features = input_shape
         self.num_series = num_series

@@ -1,8 +1,8 @@
-"""Checks what your own loss or metric returns, and that it compares outputs of the same samples.
+"""Checks the result of your own loss or metric, and that it compares outputs of the same samples.
 
 Such a function receives outputs and targets unchanged. It may return a number, or a total and a
-count. If the shapes of its arguments make it broadcast every sample against every other, that is an
-error.
+count. It is an error if the shapes of its arguments make it broadcast every sample against every
+other one.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def instance_of(function: Any) -> Any:
 
 
 def single_scores_of(function: Any) -> SingleScores:
-    """Return whether a loss takes single scores of two classes for logits or for probabilities.
+    """Return how a loss reads single scores of two classes: as logits or as probabilities.
 
-    The answer is known only for losses of torch.
+    This is only known for losses of torch.
 
     Args:
         function: A function, a class or a module, perhaps with options.
@@ -59,7 +59,7 @@ def single_scores_of(function: Any) -> SingleScores:
 
 
 def as_loss(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, Any], Any]:
-    """Return a loss whose results are checked: the mean over the batch, or a total and a count.
+    """Return a loss that checks its results: the mean over the batch, or a total and a count.
 
     Args:
         function: A function of (outputs, targets).
@@ -81,7 +81,7 @@ def as_loss(function: Callable[[Any, Any], Any], name: str) -> Callable[[Any, An
                 f"{name} returns a number that does not depend on the outputs, so nothing can be"
                 " learned",
                 field="loss",
-                allowed="a tensor that was computed from the outputs",
+                allowed="a tensor that is computed from the outputs",
                 next_step="Remove detach, item, argmax and rounding.",
             )
         return value
@@ -93,7 +93,7 @@ def as_total(value: Any, outputs: Any, targets: Any, name: str) -> tuple[Tensor,
     """Return the result of a metric for a batch as a total and a count.
 
     Args:
-        value: The mean over the samples, or (total, count); tensors or numbers.
+        value: The mean over the samples, or (total, count). Each may be a tensor or a number.
         outputs: The result of a model.
         targets: The targets of the same samples.
         name: Name of the metric.
@@ -111,10 +111,11 @@ def as_total(value: Any, outputs: Any, targets: Any, name: str) -> tuple[Tensor,
 def check_function(
     function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
 ) -> None:
-    """Reject your own loss or metric if it fails for a batch, or broadcasts its samples.
+    """Check that your own loss or metric does not fail for a batch, or broadcast its samples.
 
-    A column and a row of as many samples make a table that compares each sample with each other.
-    Its mean is a number, so nothing fails. But it changes once both arguments have one shape.
+    A column and a row of the same length broadcast to a table that compares every sample with every
+    other one. The mean of the table is a number, so nothing fails. But the number changes if both
+    arguments get the same shape.
 
     Args:
         function: A function of (outputs, targets) that returns a number, or a total and a count.
@@ -140,7 +141,7 @@ def check_function(
             field=field,
             allowed="a function that accepts both",
             next_step=(
-                "Bring them into one shape and type in this function, in the model or in the data."
+                "Give them the same shape and type in this function, in the model or in the data."
             ),
         ) from error
     check_pairs(function, outputs, targets, name=name, field=field)
@@ -149,9 +150,9 @@ def check_function(
 def check_pairs(
     function: Callable[[Any, Any], Any], outputs: Any, targets: Any, *, name: str, field: str
 ) -> None:
-    """Reject a function that compares each sample with each other.
+    """Check that a function does not compare every sample with every other one.
 
-    The arguments are those of `check_function`.
+    See `check_function` for the arguments.
     """
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return
@@ -163,15 +164,16 @@ def check_pairs(
         with torch.no_grad():
             as_given = _mean_of(function(drawn, wanted))
             as_one = _mean_of(function(drawn.reshape(aligned[0]), wanted.reshape(aligned[1])))
-    except Exception:  # it accepts only one of the two forms, so it does not broadcast
+    except Exception:  # it only accepts one of the two forms, so it does not broadcast
         return
     if not math.isclose(as_given, as_one, rel_tol=_TOLERANCE, abs_tol=1e-7) and as_one == as_one:
         step = "targets.squeeze(1)"
         if aligned[0] != tuple(outputs.shape):
             step = "outputs.squeeze(1)"
         raise ExperimentError(
-            f"{name} compares each sample with each other: outputs of shape {tuple(outputs.shape)}"
-            f" and targets of shape {tuple(targets.shape)} broadcast to one number for each pair",
+            f"{name} compares every sample with every other one: outputs of shape"
+            f" {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)} broadcast to one"
+            " number for each pair",
             field=field,
             allowed="a function that compares outputs with the targets of the same samples",
             next_step=f"Compare {step} in this function.",
@@ -181,7 +183,7 @@ def check_pairs(
 def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return shapes in which samples cannot broadcast against each other.
 
-    None if they do not broadcast as they are.
+    None if they do not broadcast anyway.
     """
     shape, wanted = tuple(outputs.shape), tuple(targets.shape)
     if len(shape) < 1 or len(wanted) < 1 or shape[0] != wanted[0]:
@@ -190,7 +192,7 @@ def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[i
         return wanted, wanted
     if len(wanted) < 2 or wanted[-1] != 1:
         return None
-    # The targets are a column. Outputs of the same number of dimensions may be scores of classes.
+    # The targets are a column. If outputs have as many dimensions, they may be scores of classes.
     is_row = wanted[:-1] == shape
     are_scores = len(shape) == len(wanted) and shape != wanted and shape[-1] > 1
     if is_row or are_scores:
@@ -201,7 +203,7 @@ def _aligned(outputs: Tensor, targets: Tensor) -> tuple[tuple[int, ...], tuple[i
 def _drawn(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return random outputs and targets of these shapes.
 
-    An untrained model may give all samples the same answer, which would hide a wrong comparison.
+    An untrained model may give all samples the same output, which would hide a wrong comparison.
     """
     generator = torch.Generator().manual_seed(0)
     drawn = torch.rand(tuple(outputs.shape), generator=generator).to(outputs)
@@ -227,7 +229,7 @@ def _mean_of(value: Any) -> float:
 def _as_loss_value(value: Any, name: str) -> Tensor:
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
         return value.reshape(())
-    step = "Return a tensor that was computed from the outputs."
+    step = "Return a tensor that is computed from the outputs."
     if getattr(value, "ndim", 0) > 0:
         step = "Return its mean over the samples: .mean()."
     what = f"an object of type {type(value).__name__}"

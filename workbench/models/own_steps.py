@@ -1,9 +1,8 @@
 """Your own class with training steps, such as a GAN with two optimizers, as a module for the loop.
 
 The class is called with the configuration. `configure` makes modules and optimizers, `step` returns
-the loss of a micro batch for one of the optimizers, and `evaluate` the metrics of a batch.
-Strategies do the backward passes, accumulation, exchange, clipping and updates. The training loop
-decides when.
+the loss of a micro batch for one optimizer, and `evaluate` returns the metrics of a batch. Backward
+passes, accumulation, exchange, clipping and updates are left to the strategies.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ONLY = "optimizer"
 
 
 class OwnSteps(nn.Module):
-    """The modules and optimizers of your object. A module has the name of its attribute.
+    """The modules and optimizers of your object. Modules have the names of their attributes.
 
     Attributes:
         optimizers: The optimizers by name, in the order of their steps.
@@ -35,11 +34,11 @@ class OwnSteps(nn.Module):
     takes_lr: bool
 
     def __init__(self, owner: Any, lr: float) -> None:
-        """Let the user's object make its modules and optimizers.
+        """Let your object make its modules and optimizers.
 
         Args:
-            owner: Has `configure` and `step`, and may have `evaluate`.
-            lr: Learning rate at the global batch in use; passed to `configure` if it has a
+            owner: Your object. It has `configure` and `step`, and may have `evaluate`.
+            lr: Learning rate at the global batch in use. `configure` receives it if it has a
                 parameter `lr`.
 
         Raises:
@@ -51,7 +50,7 @@ class OwnSteps(nn.Module):
                 raise ExperimentError(
                     f"{type(owner).__name__} has no method {name}",
                     field="train",
-                    allowed="a class with configure, step and evaluate, or without data a function",
+                    allowed="a class with configure, step and evaluate. Without data: a function",
                 )
         self.takes_lr = "lr" in inspect.signature(owner.configure).parameters
         if self.takes_lr:
@@ -63,13 +62,13 @@ class OwnSteps(nn.Module):
             if isinstance(value, nn.Module):
                 self.add_module(name, value)
         self._takes_name = len(inspect.signature(owner.step).parameters) > 1
-        self._owner: tuple[Any, ...] = (owner,)  # in a tuple, as a module would be registered here
+        self._owner: tuple[Any, ...] = (owner,)  # in a tuple, or a module would be registered here
         if isinstance(owner, nn.Module):
             self.add_module("steps", owner)
 
     @property
     def owner(self) -> Any:
-        """The user's object."""
+        """Your object."""
         return self._owner[0]
 
     def loss(self, batch: Any, name: str) -> Tensor | tuple[Tensor, Tensor | int | float] | None:
@@ -87,7 +86,7 @@ class OwnSteps(nn.Module):
         raise ExperimentError(
             f"step returned an object of type {type(loss).__name__}",
             field="train",
-            allowed="the loss as a scalar tensor, (total, count), or None for no step now",
+            allowed="the loss as a scalar tensor, (total, count), or None to make no step now",
         )
 
     def replace(self, parameters: Mapping[Tensor, Tensor]) -> None:

@@ -1,8 +1,8 @@
-"""How the outputs of a model meet their targets, for losses, metrics and exports.
+"""Brings outputs of a model and targets into one form, for losses, metrics and exports.
 
-Every pair with a single meaning is brought into one form: scores with the classes last and class
-numbers, or two tensors of numbers of one shape. Nothing else is reshaped or broadcast; any other
-pair is an error that shows both shapes. `losses` and `metrics` compute with the pairs.
+If a pair has a single meaning, it becomes scores with the classes last and class numbers, or two
+tensors of numbers with the same shape. Nothing else is reshaped or broadcast. Any other pair is an
+error that shows both shapes. Computing with the pairs is left to `losses` and `metrics`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.foundation.errors import DataError, ExperimentError
 from workbench.models.calls import output_in
 
 Kind = Literal["classes", "numbers"]
-"""How a loss or a metric understands outputs and targets."""
+"""How a loss or a metric reads outputs and targets."""
 Form = Literal["numbers", "shares", "binary"]
 """The form of targets: class numbers, a share for each class (such as one-hot), or 0 and 1 for a
 single score.
@@ -31,16 +31,16 @@ single score.
 SingleScores = Literal["logits", "probabilities", "unknown"]
 """The meaning of the outputs if a model has one number for two classes."""
 IGNORED = -100
-"""The class that torch's losses ignore, used for padding for example."""
+"""The class that torch's losses ignore. It is used for padding, for example."""
 MIN_PROBABILITY = 1e-6
-"""Smallest probability that has a finite logit here; 0 and 1 are moved to the range inside."""
+"""The smallest probability. 0 and 1 are moved by this much, so that their logits are finite."""
 _SHARE_TOLERANCE = 1e-3
 _DECLARATION = "class_dim"
 _RESHAPES = re.compile(
     r"(?:Unsafe)?(?:View|Reshape|Squeeze|Unsqueeze|Select|Slice|T|Transpose|Permute|Alias|ToCopy|Clone|Clamp\w*)"
     r"Backward"
 )
-"""Names in autograd of the steps that keep values, or only bound them."""
+"""Autograd's names of operations that do not change values, or only limit them."""
 _MAX_RESHAPED = 8
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -49,7 +49,7 @@ def reads(kind: Kind) -> Callable[[_Function], _Function]:
     """Mark a function of (outputs, targets, pairing) so that it receives the pairing.
 
     Args:
-        kind: How it understands outputs and targets.
+        kind: How it reads outputs and targets.
     """
 
     def mark(function: _Function) -> _Function:
@@ -70,11 +70,11 @@ class Pairing:
     Attributes:
         task: The task of the data.
         num_outputs: Classes or numbers to predict, according to the data, or None if unknown.
-        target_shape: Shape of one sample's targets, if the data has one; see `Datasets`.
+        target_shape: Shape of one sample's targets, if the data has one. See `Datasets`.
         model: The model, in words.
         data: The data, in words.
         single_scores: The meaning of single numbers for two classes, according to the loss.
-        declared: Returns the dimension of outputs that holds the classes, if the model declares it.
+        declared: Returns the dimension of the classes in outputs, if the model declares it.
         remembers: Whether to remember that dimension, for batches that do not show it.
     """
 
@@ -89,12 +89,12 @@ class Pairing:
     form: Form | None = field(default=None, init=False)
     """The form of the targets when they were last read."""
     num_scores: int | None = field(default=None, init=False)
-    """Number of scores of the model when it was last read."""
+    """Number of scores of the model when they were last read."""
     _target_ndim: int | None = field(default=None, init=False, repr=False)
     returns_outputs: bool = field(default=False, init=False)
     """Whether the model has returned more than a loss."""
     class_dim: int | None = field(default=None, init=False)
-    """The dimension of the outputs that held the classes when they were last read, or None."""
+    """The dimension of the classes when outputs were last read, or None."""
     _remembered: int | None = field(default=None, init=False, repr=False)
     _has_soft_labels: bool = field(default=False, init=False, repr=False)
 
@@ -103,9 +103,10 @@ class Pairing:
     ) -> tuple[Tensor, Tensor]:
         """Return scores of classes, and the true classes.
 
-        Outputs may be (batch, classes), have more dimensions with the classes second or last, or
-        hold one score for each prediction, which separates two classes. Targets are class numbers
-        of any type, in the shape of the predictions or as a column, or a share for each class.
+        Outputs may be (batch, classes). They may have more dimensions, with the classes second or
+        last. Or they are one score for each prediction, which separates two classes. Targets are
+        class numbers of any type, in the shape of the predictions or as a column. Or they are
+        shares of the classes.
 
         Args:
             outputs: The result of a model.
@@ -118,15 +119,15 @@ class Pairing:
             classes).
 
         Raises:
-            ExperimentError: If they do not fit together, or could be understood in two ways.
-            DataError: If targets are not classes; checked on the CPU only.
+            ExperimentError: If they do not fit together, or could be read in two ways.
+            DataError: If targets are not classes. This is only checked on the CPU.
         """
         scores, wanted = self._output(outputs, reader), self._target(targets, reader)
         if scores.ndim == 0 and wanted.numel() == 1:
             scores = scores.reshape(1)
         shape, target_shape = tuple(scores.shape), tuple(wanted.shape)
         reading = self._reading(shape, target_shape, reader)
-        if reading is None and target_shape[:1] == (1,):  # `squeeze` removed the batch as well
+        if reading is None and target_shape[:1] == (1,):  # the model has also squeezed the batch
             scores = scores.unsqueeze(0)
             reading = self._reading(tuple(scores.shape), target_shape, reader)
         if reading is None:
@@ -164,7 +165,7 @@ class Pairing:
     def numbers(
         self, outputs: Any, targets: Any, *, reader: str = "the loss"
     ) -> tuple[Tensor, Tensor]:
-        """Return outputs and targets of a regression in one shape and type.
+        """Return outputs and targets of a regression with the same shape and type.
 
         The two may differ by dimensions of length 1, and one of them may be flat if the data has a
         `target_shape`. Nothing broadcasts.
@@ -181,7 +182,7 @@ class Pairing:
         shape, target_shape = tuple(predicted.shape), tuple(wanted.shape)
         if shape != target_shape:
             fits = _bare(shape) == _bare(target_shape) or self._is_flattened(shape, target_shape)
-            # `squeeze` also removes the dimension of the samples if there is only one.
+            # `squeeze` also removes the dimension of the samples, if there is only one sample.
             lost = target_shape[:1] == (1,) and _bare((1, *shape)) == _bare(target_shape)
             if not fits and not lost:
                 self._refuse_numbers(shape, target_shape, reader)
@@ -189,9 +190,9 @@ class Pairing:
         return predicted, wanted.to(predicted.dtype)
 
     def scores(self, outputs: Any) -> Any:
-        """Return outputs as an exported model answers: a score for each class, the classes last.
+        """Return outputs in the form of an exported model: scores with the classes last.
 
-        Outputs are unchanged if `classes` has read no pair before.
+        If `classes` has not read a pair before, outputs are returned unchanged.
 
         Args:
             outputs: The result of a model.
@@ -204,11 +205,11 @@ class Pairing:
         return _with_classes_last(output, self.class_dim)
 
     def check_fitted(self, targets: np.ndarray, *, are_shares: bool = False) -> None:
-        """Reject targets that a model cannot use if it is fitted to all samples at once.
+        """Check the targets for a model that is fitted to all samples at once.
 
         Args:
-            targets: The targets of all samples of train.
-            are_shares: Whether they are shares of the classes rather than class numbers.
+            targets: The targets of all training samples.
+            are_shares: Whether they are shares of the classes, not class numbers.
 
         Raises:
             DataError: If targets are not classes, or not finite numbers.
@@ -223,7 +224,7 @@ class Pairing:
         self.check_targets(targets, kind="classes", where="train")
         if not are_shares and (targets == IGNORED).any():
             raise DataError(
-                f"the train targets of {self.data} mark samples to ignore by {IGNORED}, but"
+                f"the train targets of {self.data} use {IGNORED} for samples to ignore, but"
                 f" {self.model} cannot ignore samples",
                 field="data",
                 allowed=f"from 0 to {self.num_outputs - 1}",
@@ -231,14 +232,14 @@ class Pairing:
             )
 
     def check_targets(self, targets: Any, *, kind: Kind, where: str | None = None) -> None:
-        """Reject targets whose values mean nothing.
+        """Check that the values of targets are valid.
 
         For classes, `classes` must have read a pair before.
 
         Args:
             targets: A tensor on the CPU or an array, samples first.
-            kind: How a loss or metric understands them.
-            where: Which part of the data, for messages, or None for a batch.
+            kind: How a loss or metric reads them.
+            where: The part of the data, for messages, or None for a batch.
 
         Raises:
             DataError: If a number is not finite, or the model has no score for a class.
@@ -250,12 +251,12 @@ class Pairing:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             place = _first_place(~np.isfinite(values))
             raise DataError(
-                f"{whose} hold {values[place]} ({_named(place, where)})",
+                f"{whose} contain {values[place]} ({_named(place, where)})",
                 field="data",
                 allowed="finite numbers",
                 next_step="Remove these samples, or fill in their targets.",
             )
-        # A batch may mix classes into shares; these are checked when outputs meet them.
+        # A batch may mix classes into shares. These are checked together with outputs.
         if kind == "numbers" or self.form is None or values.ndim != self._target_ndim:
             return
         if self.form == "shares":
@@ -264,7 +265,7 @@ class Pairing:
             self._check_numbers(values, whose, where)
 
     def _check_numbers(self, values: np.ndarray, whose: str, where: str | None) -> None:
-        """Reject class numbers for which the model has no score."""
+        """Check that the model has a score for each class number."""
         num_classes = self.num_scores or self.num_outputs or 2
         if values.dtype.kind == "f" and (fractions := values != np.rint(values)).any():
             if self.form == "binary" and values.min() >= 0 and values.max() <= 1:
@@ -277,7 +278,7 @@ class Pairing:
                 allowed=f"whole numbers from 0 to {num_classes - 1}",
                 next_step="Number the classes from 0, or choose the task regression.",
             )
-        # Nearly always all are right. Minimum and maximum show that without a copy.
+        # Almost always, all are valid. Minimum and maximum show that without a copy.
         if not values.size or (values.min() >= 0 and values.max() < num_classes):
             return
         known = values[values != IGNORED]
@@ -286,8 +287,8 @@ class Pairing:
         low, high = int(known.min()), int(known.max())
         wrong = ((values < 0) & (values != IGNORED)) | (values >= num_classes)
         place = _first_place(wrong)
-        if low >= 1 and high == num_classes:  # a batch may lack the first class
-            step = "Subtract 1 if your first class has the number 1: here it has the number 0."
+        if low >= 1 and high == num_classes:  # the batch may have no sample of the first class
+            step = "If your first class has the number 1, subtract 1: here it has the number 0."
         elif num_classes == 2 and set(np.unique(known).tolist()) <= {-1, 1}:
             step = "Write 0 for -1: (labels + 1) // 2."
         elif low < 0:
@@ -316,11 +317,11 @@ class Pairing:
         if bool(np.isin(values, (0, 1)).all()):
             place = _first_place(wrong)
             raise DataError(
-                f"{whose} mark {int(sums[place])} classes of one sample ({_named(place, where)})",
+                f"{whose} have {int(sums[place])} classes for one sample ({_named(place, where)})",
                 field="data",
                 allowed="one class for each prediction",
                 next_step=(
-                    "For several classes at once set your own loss and metrics, such as"
+                    "For several classes at once, set your own loss and metrics, such as"
                     " torch.nn.functional:binary_cross_entropy_with_logits with float targets."
                 ),
             )
@@ -356,7 +357,7 @@ class Pairing:
         readings = _readings(shape, target_shape)
         if self.num_outputs in (1, 2) and len(shape) > 1 and has_single_scores:
             is_class_dim = shape[-1] == self.num_outputs or shape[1] == 1
-            if not is_class_dim:  # one score for each of several predictions of a sample
+            if not is_class_dim:  # a sample has several predictions with one score each
                 return None, "binary"
         if len(readings) < 2:
             return next(iter(readings), None)
@@ -364,21 +365,21 @@ class Pairing:
         if reading is not None:
             return reading
         raise ExperimentError(
-            f"{reader} can understand outputs of shape {shape} from {self.model} and targets of"
-            f" shape {target_shape} in two ways: the classes may be in dimension 1 or in dimension"
+            f"{reader} can read outputs of shape {shape} from {self.model} and targets of shape"
+            f" {target_shape} in two ways: the classes may be in dimension 1 or in dimension"
             f" {len(shape) - 1}",
             field="model",
-            allowed="shapes in which only one dimension can hold the classes",
+            allowed="shapes in which only one dimension can be the classes",
             next_step=(
-                f"Declare it as an attribute of the model's class or function: {_DECLARATION} = 1,"
-                f" or {_DECLARATION} = -1 if the classes come last."
+                f"Set an attribute of the model's class or function: {_DECLARATION} = 1, or"
+                f" {_DECLARATION} = -1 if the classes come last."
             ),
         )
 
     def _preferred(
         self, readings: list[tuple[int, Form]], shape: tuple[int, ...]
     ) -> tuple[int, Form] | None:
-        """Return the reading that fits the number of classes, or the dimension that is known."""
+        """Return the reading that fits the number of classes or the known dimension."""
         if self.num_outputs is not None:
             # A single score separates two classes.
             sizes = {self.num_outputs, 1} if self.num_outputs == 2 else {self.num_outputs}
@@ -395,7 +396,7 @@ class Pairing:
 
     def _logits(self, scores: Tensor, reader: str) -> Tensor:
         """Return single scores of two classes as logits."""
-        # Checked only once, because reading the values waits for the device.
+        # Only checked once, because reading values waits for the device.
         if self.single_scores == "unknown" and has_values(scores):
             if bool(((scores >= 0) & (scores <= 1)).all()):
                 raise ExperimentError(
@@ -411,8 +412,8 @@ class Pairing:
             self.single_scores = "logits"
         if self.single_scores == "logits" and scores.requires_grad and _are_of_sigmoid(scores):
             raise ExperimentError(
-                f"{self.model} ends with a sigmoid, but {reader} takes its answers for logits: it"
-                " would apply another one, and every sample would count as class 1",
+                f"{self.model} ends with a sigmoid, but {reader} expects logits: it would apply a"
+                " second sigmoid, and every sample would count as class 1",
                 field="model",
                 allowed=(
                     "logits, or probabilities if the loss is binary_cross_entropy of"
@@ -438,7 +439,7 @@ class Pairing:
         self.num_scores = num_scores
         self._target_ndim = target_ndim
         self.class_dim = class_dim
-        if class_dim == len(shape) - 1:  # still the last one if a batch has more dimensions
+        if class_dim == len(shape) - 1:  # remember "last": another batch may have more dimensions
             self.class_dim = -1
         if self.remembers and class_dim is not None and len(shape) > 2:
             self._remembered = self.class_dim
@@ -453,10 +454,10 @@ class Pairing:
         output = output_in(outputs)
         if not isinstance(output, Tensor):
             raise ExperimentError(
-                f"{self.model} returns an object of type {type(outputs).__name__}, in which"
-                f" {reader} finds no tensor",
+                f"{self.model} returns an object of type {type(outputs).__name__}, and"
+                f" {reader} finds no tensor in it",
                 field="model",
-                allowed="a tensor, or a tuple, mapping or dataclass that holds one",
+                allowed="a tensor, or a tuple, mapping or dataclass with a tensor",
                 next_step=(
                     "Return the tensor to compare with the targets. In a mapping, call it `logits`."
                 ),
@@ -512,9 +513,7 @@ class Pairing:
         elif len(shape) == 1:
             step = "Let the model return a score for each class: (batch, classes)."
         else:
-            step = (
-                "Let the outputs have the dimensions of the targets, and one more for the classes."
-            )
+            step = "Give the outputs the dimensions of the targets, and one more for the classes."
         self._refuse(shape, target_shape, reader, allowed, step)
 
     def _refuse_numbers(
@@ -528,8 +527,8 @@ class Pairing:
             )
         elif math.prod(shape) == math.prod(target_shape):
             step = (
-                "Bring them into one shape, in the model or in the data: outputs.flatten(1), for"
-                " example."
+                "Give them the same shape, in the model or in the data. For example:"
+                " outputs.flatten(1)."
             )
         elif len(target_shape) == 1:
             step = (
@@ -558,18 +557,18 @@ class Pairing:
 
 
 UNKNOWN = Pairing(remembers=False)
-"""Outputs and targets about which only the shapes are known."""
+"""A pairing that only knows the shapes of outputs and targets."""
 
 
 def class_numbers(wanted: Tensor) -> Tensor:
-    """Return the class of each prediction; for shares, the class with the largest share."""
+    """Return the class of each prediction. For shares, it is the class with the largest share."""
     if wanted.is_floating_point():
         return wanted.argmax(dim=-1)
     return wanted
 
 
 def num_predictions(wanted: Tensor) -> int | Tensor:
-    """Return how many targets count, on their device. Ignored ones do not."""
+    """Return how many targets count, on their device. Ignored targets do not."""
     if wanted.is_floating_point():
         return len(wanted)
     return (wanted != IGNORED).sum()
@@ -581,7 +580,7 @@ def is_readable(values: Tensor) -> bool:
 
 
 def has_values(values: Tensor) -> bool:
-    """Return whether a tensor has values that can be read, perhaps after waiting for a device."""
+    """Return whether a tensor has values that can be read, maybe after waiting for a device."""
     return (
         values.device.type != "meta"
         and not isinstance(values, FakeTensor)
@@ -608,7 +607,7 @@ def declared_class_dim(function: Any) -> int | None:
 
 
 def _readings(shape: tuple[int, ...], target_shape: tuple[int, ...]) -> list[tuple[int, Form]]:
-    """Return the ways to read such shapes: the dimension of the classes and the targets' form."""
+    """Return the ways to read such shapes: the dimension of the classes, and the targets' form."""
     readings: list[tuple[int, Form]] = []
     for dim in dict.fromkeys((len(shape) - 1, 1)) if shape else ():
         rest = (*shape[:dim], *shape[dim + 1 :])
@@ -626,7 +625,7 @@ def _logits_of(probabilities: Tensor) -> Tensor:
 
 
 def _are_of_sigmoid(scores: Tensor) -> bool:
-    """Return whether scores in training come from a sigmoid, perhaps in another shape."""
+    """Return whether scores in training come from a sigmoid, maybe in another shape."""
     made_by = scores.grad_fn
     for _ in range(_MAX_RESHAPED):
         if made_by is None or _RESHAPES.match(made_by.name()) is None:
@@ -638,9 +637,9 @@ def _are_of_sigmoid(scores: Tensor) -> bool:
 def _with_classes_last(scores: Tensor, class_dim: int | None) -> Tensor:
     """Return scores with the classes last.
 
-    A single score for two classes becomes the score of the second class, and the first one gets 0.
-    The softmax of (0, score) is the logistic function of the score, so loss and probabilities stay
-    equal.
+    A single score for two classes becomes the score of the second class, and the first class gets
+    0. The softmax of (0, score) is the logistic function of the score, so loss and probabilities do
+    not change.
     """
     if class_dim is None:
         return torch.stack([torch.zeros_like(scores), scores], dim=-1)
@@ -669,7 +668,7 @@ def _counted(shape: tuple[int, ...], class_dim: int | None) -> str:
 
 def _as_array(values: Any) -> np.ndarray:
     if isinstance(values, Tensor):
-        values = values.detach().cpu()  # your own data set may hold its samples on a GPU
+        values = values.detach().cpu()  # your own data set may have its samples on a GPU
         if values.dtype == torch.bfloat16:  # numpy has no such type
             values = values.float()
         return values.numpy()

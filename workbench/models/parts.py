@@ -1,7 +1,7 @@
-"""How the parts of a batch add up to the whole batch, for losses and metrics.
+"""Finds out how the parts of a batch add up to the whole batch, for losses and metrics.
 
-A step is divided into micro batches and among workers, and an evaluation into batches. Parts of a
-mean over the samples count by their samples; parts that return a total and a count add both.
+A step is divided into micro batches and among workers, and an evaluation into batches. For a mean
+over the samples, parts count by their samples. If parts return a total and a count, both are added.
 To find out which kind a function is, it is called with a few outputs as a whole and in parts.
 """
 
@@ -21,16 +21,19 @@ from workbench.models.pairing import IGNORED
 Division = Literal["samples", "targets", "next_targets", "counts", "none"]
 """How much each part of a batch counts.
 
-By its samples; by its targets that are not ignored; by these without the first of each sequence, as
-in models that predict the next token; or by the count that the function returns. "none" means that
-parts do not add up to the whole.
+- samples: by its number of samples
+- targets: by its number of targets that are not ignored
+- next_targets: the same without the first target of each sequence, for models that predict the next
+  token
+- counts: by the count that the function returns
+- none: parts do not add up to the whole
 """
 _TOLERANCE = 1e-4
 _SMALL = 1e-6
 _NUM_DRAWS = 12
-"""How often a function that draws at random is called, to compare means."""
+"""How often a random function is called, to compare means."""
 _MAX_ERRORS = 5.0
-"""Two means that differ by at most this many standard errors may differ by chance."""
+"""Up to this many standard errors, the difference of two means may be chance."""
 
 
 Counted = tuple[Tensor, Tensor | int]
@@ -43,7 +46,7 @@ class DividedLoss:
     Attributes:
         function: (outputs, targets) -> mean over the batch, or (total, count).
         division: How much parts count, as far as it is known.
-        takes_returned: Whether it is the loss that the model computed itself.
+        takes_returned: Whether it is the loss that the model has computed.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class DividedLoss:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the parts of a step count by anything but their samples."""
+        """Whether the parts of a step count by something other than their samples."""
         return self.division not in ("samples", "none")
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
@@ -80,8 +83,8 @@ class DividedLoss:
             # A mean over nothing is 0 / 0. Its gradient is NaN even if it counts 0 times.
             if not self.takes_returned:
                 return self.function(outputs, _with_one(targets, num)) * num, num
-            # The model has computed its loss already, so waiting for the device is the only way to
-            # know whether it is a mean over nothing.
+            # The model has already computed its loss. Whether it is a mean over nothing can only be
+            # found out by waiting for the device.
             if num.item():
                 return self.function(outputs, targets) * num, num
             return _nothing_of(outputs), num
@@ -101,17 +104,17 @@ def num_counted(targets: Tensor, division: Division) -> Tensor:
 
 
 def _with_one(targets: Tensor, num: Tensor) -> Tensor:
-    """Return targets of which at least one counts, so that their mean is a number."""
+    """Return targets with at least one that counts, so that their mean is a number."""
     if targets.numel() == 0:
         return targets
     changed = targets.clone(memory_format=torch.contiguous_format)
-    counted = changed.view(-1)[-1:]  # the last one: the first of a sequence may be no target
+    counted = changed.view(-1)[-1:]  # the last one, because the first of a sequence may not count
     counted.copy_(torch.where(num == 0, torch.zeros_like(counted), counted))
     return changed
 
 
 def _nothing_of(outputs: Any) -> Tensor:
-    """Return a loss of 0 that still depends on the outputs, as a backward pass needs."""
+    """Return a loss of 0 that still depends on the outputs, for the backward pass."""
     output = output_in(outputs)
     if not isinstance(output, Tensor):
         output = loss_in(outputs)
@@ -129,7 +132,7 @@ def sizes_of_parts(num: int) -> Iterator[tuple[int, ...]]:
 
 
 def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
-    """Return the parts of outputs or targets. Values without an entry for each sample stay whole.
+    """Cut outputs or targets into parts. Values without an entry for each sample stay whole.
 
     Args:
         batch: A tensor, or a tuple, list or mapping of tensors.
@@ -164,7 +167,7 @@ def cut(batch: Any, sizes: Sequence[int]) -> list[Any]:
 def joined(batches: Sequence[Any]) -> Any:
     """Return outputs or targets of several batches as one.
 
-    Values that cannot be joined are those of the first batch.
+    If values cannot be joined, the values of the first batch are used.
     """
     first = batches[0]
     if len(batches) == 1:
@@ -190,7 +193,7 @@ def joined(batches: Sequence[Any]) -> Any:
 
 
 def is_joinable(batches: Sequence[Any]) -> bool:
-    """Return whether `joined` loses nothing: all tensors have samples first and fit together."""
+    """Return whether `joined` loses nothing, because all tensors have samples first and fit."""
     num = [num_samples(member) for member in batches]
 
     def fits(parts: Sequence[Any]) -> bool:
@@ -217,7 +220,7 @@ class Evidence(NamedTuple):
     counts: dict[str, tuple[float, ...]]
     """The counts of the parts, for each division."""
     scale: float
-    """Size of the numbers behind the values; a smaller difference is a rounding error."""
+    """The magnitude of the numbers behind the values, which determines their rounding errors."""
 
     def supports(self, division: Division) -> bool:
         """Return whether parts that count like this add up to the whole."""
@@ -243,12 +246,12 @@ def evidence_on(
 
     Args:
         function: (outputs, targets) -> a number, or a total and a count.
-        outputs: Of a batch of at least 2 samples.
-        targets: Of the same samples.
+        outputs: The outputs of at least 2 samples.
+        targets: The targets of the same samples.
 
     Returns:
-        One piece of evidence for each way to cut the batch; a part that fails is NaN. None if the
-        batch as a whole shows nothing, because it fails or its value is not finite.
+        One piece of evidence for each way to cut the batch. A part that fails is NaN. None if the
+        whole batch shows nothing, because it fails or its value is not finite.
     """
     num = num_samples(targets) or num_samples(outputs)
     try:
@@ -307,9 +310,9 @@ def evidence_of(
 def evidence_of_means(
     function: Callable[[Any], Any], batch: Any, parts: Sequence[Any], targets: Sequence[Any]
 ) -> Evidence | None:
-    """Compare a function that draws at random by the means of many draws.
+    """Return the evidence of a random function, from the means of many draws.
 
-    Means that may differ by chance count as equal, so a small difference is not found.
+    If means may differ by chance, they count as equal. So a small difference is not found.
 
     Args:
         function: Takes a batch or a part of it, and returns a number, or a total and a count. Its
@@ -358,7 +361,7 @@ def division_shown_by(pieces: Sequence[Evidence]) -> Division:
 
 
 def value_of(returned: Any) -> tuple[float, float | None]:
-    """Return the value that a function returned, and its count if there is one."""
+    """Return the value from the result of a function, and its count if there is one."""
     if isinstance(returned, tuple):
         total, count = (float(number) for number in returned)
         return (total / count if count else math.nan), count
@@ -366,10 +369,10 @@ def value_of(returned: Any) -> tuple[float, float | None]:
 
 
 def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[Any, Any]]:
-    """Yield a batch, and the same with other outputs and targets, which show more.
+    """Yield a batch, and the same batch with other outputs and targets.
 
-    If a new model gives all samples the same answer, or a batch has only one class, many functions
-    look like means although they are not.
+    A new model may give all samples the same output, or a batch may have only one class. Then many
+    functions look like means although they are not.
 
     Args:
         outputs: The outputs for a batch.
@@ -387,7 +390,7 @@ def variants(outputs: Any, targets: Any, pool: Tensor | None) -> Iterator[tuple[
         return
     output = output_in(outputs).float()
     size = float(output.std(unbiased=False)) or 1.0
-    # A loss for probabilities rejects other numbers, and on a GPU its failure ends the process.
+    # A loss for probabilities fails for other numbers, and on a GPU that ends the process.
     are_shares = bool(((output >= 0) & (output <= 1)).all())
     makes = [_between_0_and_1] if are_shares else [_noisy, _between_0_and_1]
     for make in makes:
@@ -405,7 +408,7 @@ def _drawn(
     size: float,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return drawn values in place of scores; scalars and whole numbers stay."""
+    """Replace scores with drawn values. Scalars and whole numbers stay."""
     if not values.is_floating_point() or not values.ndim:
         return values
     return make(values, size, generator)
@@ -424,10 +427,10 @@ def _between_0_and_1(values: Tensor, _size: float, generator: torch.Generator) -
 
 
 def masked(targets: Tensor, *, seed: int = 0, has_empty: bool = True) -> Tensor:
-    """Return class numbers of which about half are ignored, at other places for each sample.
+    """Return class numbers of which about half are ignored, at different places in each sample.
 
-    The rest are drawn from the classes that the targets have. They may be at places where all
-    samples ignore their targets.
+    The others are drawn from the classes of the targets. They may be at places where all samples
+    ignore their targets.
 
     Args:
         targets: Class numbers of some samples.

@@ -1,6 +1,6 @@
-"""Loads weights from a local file into a model, and reports what fits and what does not.
+"""Loads weights from a local file into a model, and reports which of them fit.
 
-Reads files of safetensors and of torch.save, and executes nothing in them.
+It reads files from safetensors and torch.save, and never executes code in them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILES = (
     "weights.safetensors",
 )
 _NESTED = ("state_dict", "model_state_dict", "model", "module", "strategy")
-"""Names under which programs store the weights, next to other values."""
+"""Keys under which programs store the weights, together with other values."""
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 _COMPILED = "_orig_mod."
 _SHOWN = 5
@@ -38,11 +38,11 @@ _UNREADABLE = (AttributeError, EOFError, LookupError, OSError, RuntimeError, Typ
 
 @dataclass(frozen=True)
 class Loaded:
-    """What happened to the parameters and buffers of a model.
+    """The result of loading weights into a model.
 
     Attributes:
-        loaded: Names of those that were loaded.
-        kept: Names of those that keep their new values.
+        loaded: Names of parameters and buffers that were loaded.
+        kept: Names of parameters and buffers that keep their initial values.
         unused: Names in the file that the model does not have, or has in another shape.
     """
 
@@ -66,7 +66,7 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
 
     Args:
         model: The model, on the CPU.
-        weights: Which file, and what may differ.
+        weights: The file, and what may differ.
         field: The dotted path in which the user wrote them.
 
     Returns:
@@ -91,15 +91,15 @@ def load_pretrained(model: nn.Module, weights: PretrainedWeights, *, field: str 
         counted = {name for name in unused if not _is_skipped(name, weights)}
         if differ := _differences(own, wanted, stored, kept=kept, unused=counted):
             raise ExperimentError(
-                f"{weights.path} holds weights of another model: {'; '.join(differ)}",
+                f"{weights.path} has the weights of another model: {'; '.join(differ)}",
                 field=field,
                 next_step=_hint(stored, wanted.values())
-                or "List the parameters that should stay new in skip, such as [^head], or load only"
-                " what fits with strict: false.",
+                or "List the parameters that should not be loaded in skip, such as [^head]. Or load"
+                " everything that fits: strict: false.",
             )
     if not fitting:
         raise ExperimentError(
-            f"none of the {len(stored)} tensors of {weights.path} fits the model: it has"
+            f"none of the {len(stored)} tensors of {weights.path} fits the model. The file has"
             f" {_listed(stored)}, but the model has {_listed(map(_plain, own))}",
             field=field,
             next_step=_hint(stored, wanted.values()) or "Set strip or prefix.",
@@ -118,12 +118,12 @@ def _differences(
     kept: Collection[str],
     unused: Collection[str],
 ) -> list[str]:
-    """Return how stored weights differ from those of a model, in words."""
+    """Describe how stored weights differ from the weights of a model."""
     reshaped = {wanted[name] for name in kept if wanted.get(name) in stored}
     missing = [wanted[name] for name in kept if name in wanted and wanted[name] not in reshaped]
     unexpected = [name for name in sorted(unused) if name not in reshaped]
     shapes = [
-        f"{name} {tuple(stored[name].shape)} in place of {tuple(own[full].shape)}"
+        f"{name} {tuple(stored[name].shape)} instead of {tuple(own[full].shape)}"
         for full, name in wanted.items()
         if name in reshaped
     ]
@@ -184,7 +184,7 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
             f"the path {path} does not exist",
             field=field,
             next_step=(
-                f"Relative paths start in {Path.cwd()}. Write an absolute path for other folders."
+                f"Relative paths start in {Path.cwd()}. For other folders, write an absolute path."
             ),
         )
     files = [path]
@@ -204,7 +204,7 @@ def _read(path: Path, field: str) -> dict[str, Tensor]:
 
 
 def _files_in(folder: Path, field: str) -> list[Path]:
-    """Return the files of a folder that hold its weights, which may be cut into several."""
+    """Return the files with the weights of a folder. They may be split into several files."""
     complete_export(folder)
     usual = next((folder / name for name in _FILES if (folder / name).exists()), None)
     if usual is None:
@@ -212,7 +212,7 @@ def _files_in(folder: Path, field: str) -> list[Path]:
         if len(others) == 1:
             return others
         raise ExperimentError(
-            f"{folder} holds {'several files' if others else 'no file'} of weights",
+            f"{folder} has {'several files' if others else 'no file'} with weights",
             field=field,
             allowed=f"one *.safetensors, or {', '.join(_FILES)}",
             next_step="Write the path of the file.",
@@ -235,7 +235,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise ValueError(str(error)) from error
     content = torch.load(file, map_location="cpu", weights_only=True, mmap=False)
-    for _ in range(2):  # a checkpoint of the workbench holds the model of a strategy
+    for _ in range(2):  # in a checkpoint of the workbench, the model is inside the strategy
         if _are_weights(content) or not isinstance(content, Mapping):
             break
         nested = next((content[key] for key in _NESTED if key in content), None)
@@ -247,7 +247,7 @@ def _read_file(file: Path) -> dict[str, Tensor]:
     kinds = f"a {type(content).__name__}"
     if isinstance(content, Mapping):
         kinds = _listed(map(str, content)) or "nothing"
-    raise ValueError(f"it holds {kinds} instead of a mapping from names to tensors")
+    raise ValueError(f"it contains {kinds} instead of a mapping from names to tensors")
 
 
 def _are_weights(content: Any) -> bool:

@@ -1,7 +1,7 @@
 """Fits an estimator like scikit-learn's in stages, so that it can be evaluated before the end.
 
 An estimator is any object with `fit` and `predict`. This module finds out how its fit can be
-divided. The caller decides what happens between two stages.
+divided. What happens between two stages is left to the caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
 _EARLIER_MODEL = ("xgb_model", "init_model")
-"""Arguments of `fit` with which XGBoost and LightGBM extend an earlier model."""
+"""Arguments of `fit` through which XGBoost and LightGBM extend an earlier model."""
 
 
 def stage_method_of(estimator: Any) -> StageMethod:
@@ -51,13 +51,13 @@ def fit_stages(
 ) -> Iterator[int]:
     """Fit an estimator in stages.
 
-    With `partial_fit`, a stage is one pass over all samples. If trees can be added, it is an equal
-    part of them. Anything else is fitted in one stage.
+    With `partial_fit`, a stage is one pass over all samples. If trees can be added, a stage adds an
+    equal part of them. Any other estimator is fitted in one stage.
 
     Args:
-        estimator: An object with `fit` and `predict`; it is changed in place.
+        estimator: An object with `fit` and `predict`. It is changed in place.
         inputs: Samples as (samples, features).
-        targets: What is to be predicted.
+        targets: The targets to predict.
         num_stages: Maximum number of stages.
         num_done: Stages that the estimator has completed already.
         size: Final number of trees, or None for the number that the estimator has now.
@@ -85,7 +85,7 @@ def fit_stages(
 
 
 def size_of(estimator: Any) -> int:
-    """Return how many trees a fitted estimator has, or 1 for anything but trees."""
+    """Return how many trees a fitted estimator has, or 1 if it has no trees."""
     options = _options_of(estimator)
     name = _size_name(options)
     if name is None:
@@ -147,9 +147,9 @@ def _booster_of(estimator: Any) -> Any:
 
 
 def _size_name(options: dict[str, Any]) -> str | None:
-    """Return the parameter that holds the number of trees.
+    """Return the name of the parameter with the number of trees.
 
-    Linear models have a `max_iter` as well, which counts something else.
+    Linear models also have a `max_iter`, but it counts something else.
     """
     if "n_estimators" in options:
         return "n_estimators"

@@ -26,7 +26,7 @@ class Block(nn.Module):
     def __init__(
         self, *, width: int, num_heads: int, feedforward_ratio: int, dropout: float
     ) -> None:
-        """Build it with PyTorch's default initialisation. The transformer sets its own."""
+        """Build the block with PyTorch's default initialisation. The transformer changes it."""
         super().__init__()
         hidden = width * feedforward_ratio
         self.num_heads = num_heads
@@ -44,7 +44,7 @@ class Block(nn.Module):
 
         Args:
             stream: The residual stream.
-            is_read: (batch, 1, 1, time), the places that all others attend to, or None for causal
+            is_read: (batch, 1, 1, time), the positions that all others attend to. None means causal
                 attention.
         """
         attended = self._attend(self.attention_norm(stream), is_read)
@@ -64,10 +64,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Token and position embeddings, blocks, and an output at every position or at the last one.
+    """Token and position embeddings, blocks, and an output at every or only the last position.
 
-    With one output for each token id it is a language model: it answers at every position, and its
-    output layer shares the weights of the token embedding.
+    With one output for each token id, it is a language model: it predicts at every position, and
+    its output layer shares the weights of the token embedding.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Transformer(nn.Module):
         dropout: float,
         **block: Any,
     ) -> None:
-        """Build it. Weights are normal with deviation 0.02, less if they add to the stream.
+        """Build the model. Weights have a standard deviation of 0.02, or less if they add up.
 
         Args:
             context: Maximum number of tokens of a sample.
-            num_outputs: Number of outputs; as many as token ids for a language model.
+            num_outputs: Number of outputs. For a language model, the number of token ids.
             vocabulary_size: Number of token ids.
             width: Size of the residual stream.
             num_layers: Number of blocks.
@@ -108,24 +108,25 @@ class Transformer(nn.Module):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif parameter.dim() > 1:
-                # Each block adds twice to the stream, whose variance should not grow with depth.
+                # Each block adds to the stream twice. The variance of the sum must not grow with
+                # the depth.
                 deviation = 0.02
                 if name.endswith(("attention_output.weight", "feedforward_output.weight")):
                     deviation /= math.sqrt(2 * num_layers)
                 nn.init.normal_(parameter, std=deviation)
 
     def pieces(self) -> list[Any]:
-        """Return embedding, blocks and output; the model can be cut into stages between them."""
+        """Return embedding, blocks and output. The model can be cut into stages between them."""
         embedding = (self._embed, self.token_embedding, self.position_embedding, self.dropout)
         return [embedding, *self.blocks, (self._predict, self.norm, self.output)]
 
     def exit_head(self, num_outputs: int) -> nn.Module:
-        """Return the output of an early exit, which takes the residual stream."""
+        """Return the output layer of an early exit, which receives the residual stream."""
         width = self.output.in_features
         return nn.Sequential(LastPosition(), nn.LayerNorm(width), nn.Linear(width, num_outputs))
 
     def layer_pairs(self) -> list[tuple[str, str, int]]:
-        """Return pairs of layers that workers can divide, and the blocks in rows of the first."""
+        """Return pairs of layers that workers can divide, and the row blocks of the first."""
         attention = ("query_key_value", "attention_output", 3)
         feedforward = ("feedforward_input", "feedforward_output", 1)
         return [
@@ -135,7 +136,7 @@ class Transformer(nn.Module):
         ]
 
     def take_part(self, num_parts: int) -> None:
-        """Compute only a part of the heads, because the weights are cut into as many parts.
+        """Compute only a part of the heads, because the weights are cut into parts.
 
         Raises:
             ExperimentError: If the heads cannot be divided equally.
@@ -146,7 +147,7 @@ class Transformer(nn.Module):
                 raise ExperimentError(
                     f"{block.num_heads} heads cannot be divided among {num_parts} workers",
                     field="plan.tensor",
-                    allowed="divisors of the number of heads",
+                    allowed=f"a divisor of {block.num_heads}",
                 )
             block.num_heads //= num_parts
 
@@ -164,7 +165,9 @@ class Transformer(nn.Module):
     def _embed(self, tokens: Tensor) -> Tensor:
         time, context = tokens.shape[1], self.position_embedding.num_embeddings
         if time > context:
-            raise ExperimentError(f"{time} tokens exceed the context of {context}", field="model")
+            raise ExperimentError(
+                f"{time} tokens are more than the context of {context}", field="model"
+            )
         positions = torch.arange(time, device=tokens.device)
         return self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))
 
@@ -176,7 +179,7 @@ class Transformer(nn.Module):
 
 
 class TextEncoder(nn.Module):
-    """Token and position embeddings, blocks, and an output of each token or of their mean."""
+    """Token and position embeddings, blocks, and an output for each token or for their mean."""
 
     def __init__(
         self,
@@ -190,7 +193,7 @@ class TextEncoder(nn.Module):
         dropout: float,
         **block: Any,
     ) -> None:
-        """Build it. Weights are normal with deviation 0.02. For the arguments see `Transformer`."""
+        """Build the model. Weights have a standard deviation of 0.02. See `Transformer`."""
         super().__init__()
         self.token_embedding = nn.Embedding(vocabulary_size, width, padding_idx=0)
         self.position_embedding = nn.Embedding(context, width)
@@ -216,16 +219,17 @@ class TextEncoder(nn.Module):
         return self._predict(stream, is_read)
 
     def pieces(self) -> list[Any]:
-        """Return embedding, blocks and output; the model can be cut into stages between them.
+        """Return embedding, blocks and output. The model can be cut into stages between them.
 
-        They pass on the residual stream and an extra feature: 1 for a token, 0 for padding.
+        They pass on the residual stream and an extra feature, which is 1 for tokens and 0 for
+        padding.
         """
         embedding = (self._begin, self.token_embedding, self.position_embedding, self.dropout)
         blocks = [(functools.partial(_through, block), block) for block in self.blocks]
         return [embedding, *blocks, (self._end, self.norm, self.output)]
 
     def exit_head(self, num_outputs: int) -> nn.Module:
-        """Return the output of an early exit, which takes the values that pieces pass on."""
+        """Return the output layer of an early exit, which receives the values between pieces."""
         return _ExitHead(self.output.in_features, num_outputs)
 
     def _embed(self, tokens: Tensor) -> Tensor:
@@ -246,7 +250,7 @@ class TextEncoder(nn.Module):
 
 
 class _ExitHead(nn.Module):
-    """Answers from the mean over the tokens of a text."""
+    """Predicts from the mean over the tokens of a text."""
 
     def __init__(self, width: int, num_outputs: int) -> None:
         super().__init__()
@@ -259,7 +263,7 @@ class _ExitHead(nn.Module):
 
 
 def _is_read(tokens: Tensor) -> Tensor:
-    """Return the places that others attend to, (batch, time); the first one always counts."""
+    """Return the positions that others attend to, (batch, time). The first one always counts."""
     is_token = tokens != 0
     return torch.cat([torch.ones_like(is_token[:, :1]), is_token[:, 1:]], dim=1)
 

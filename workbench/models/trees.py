@@ -1,11 +1,10 @@
 """Trees that scikit-learn grew, as a torch module, whole or with early exits.
 
 Growing needs all samples at once, so it is not an optimizer step. The result is a module like any
-other, and gives the same answers as the estimator.
+other, and makes the same predictions as the estimator.
 
-Nothing is trained for an early exit: the first trees of a boosted model are a smaller model, and
-the first trees of a forest vote like all of them. A part passes on its input, followed by the sum
-so far.
+Early exits need no training. The first trees of a boosted model are a smaller model, and the first
+trees of a forest vote like all of them. Each part passes on its input and the sum so far.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
 
 class TreeEnsemble(nn.Module):
-    """The sum of the leaf values of all trees; for votes, the logarithm of their shares."""
+    """The sum of the leaf values of all trees. For votes, the logarithm of their shares."""
 
     feature: Tensor
     threshold: Tensor
@@ -45,7 +44,7 @@ class TreeEnsemble(nn.Module):
     votes: Tensor
 
     def __init__(self) -> None:
-        """Build one without trees; loading a state adds them."""
+        """Build a module without trees. Loading a state adds them."""
         super().__init__()
         self.num_exits = 0
         """Number of early exits in its export."""
@@ -64,7 +63,7 @@ class TreeEnsemble(nn.Module):
                 for each output. At a leaf, left is below 0. A missing input goes left at the nodes
                 where missing_left is true. Without it, a missing input goes right everywhere.
             start: Added to the sum of each output.
-            votes: Whether the sum is a share of votes rather than a score.
+            votes: Whether the sum is a share of votes, not a score.
         """
         listed = [
             {"missing_left": np.zeros(len(tree["feature"]), dtype=bool)} | tree for tree in trees
@@ -295,9 +294,9 @@ class TreeExits:
         return len(self.trees.roots) / self._ends[number]
 
     def stage(self, number: int, values: Tensor) -> Tensor:
-        """Return what a stage passes on, from the result of the stage before it.
+        """Compute a stage from the output of the previous stage.
 
-        The last one returns outputs.
+        The last stage returns the outputs of the model.
         """
         rows = values.flatten(1)
         total = torch.zeros(len(rows), self.num_outputs)
@@ -309,7 +308,7 @@ class TreeExits:
         return torch.cat([rows, total], 1)
 
     def exit_outputs(self, inputs: Tensor) -> list[Tensor]:
-        """Return the answer of each exit, including the last one."""
+        """Return the outputs of each exit, including the last one."""
         outputs = []
         values = inputs
         for number in range(self.num_stages - 1):
@@ -324,11 +323,11 @@ class TreeExits:
 
 
 def check_number(num_exits: int, num_rounds: int) -> None:
-    """Reject more exits than there are places between trees.
+    """Check that there are enough places between trees for the exits.
 
     Args:
         num_exits: Number of early exits.
-        num_rounds: Number of trees, or of rounds in which there is one for each class.
+        num_rounds: Number of trees, or number of rounds if each round has a tree for each class.
 
     Raises:
         ExperimentError: If there are too few.

@@ -31,7 +31,7 @@ class Grower:
         Args:
             rows: (samples, features) as float32.
             targets: Class numbers, or numbers.
-            num_classes: Number of classes, all of which occur; None for a regression.
+            num_classes: Number of classes, all of which occur, or None for a regression.
             options: Options of XGBoost.
         """
         self._num_scores = 1 if num_classes in (None, 2) else int(num_classes)

@@ -2,8 +2,7 @@
 
 A configuration needs neither torch nor scikit-learn until it builds its model. The modules are in
 `mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names of training or of the
-plan (lr, optimizer, epochs, ...) are not used here, because the configuration of a trial holds all
-of them together.
+plan (lr, optimizer, epochs, ...) are not used here, because a trial's configuration mixes them all.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _NUM_BOX_VALUES = 5
-"""What is known about a box: its class, and its left, top, right and bottom edge."""
+"""Values of a true box: its class, and its left, top, right and bottom edge."""
 
 
 class MLPConfiguration(SequenceConfiguration):
@@ -42,7 +41,7 @@ class MLPConfiguration(SequenceConfiguration):
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
     num_layers: int = Field(
-        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+        2, ge=0, le=64, description="Number of hidden layers. 0 is a linear model."
     )
     dropout: Dropout = Field(
         0.0, description="Probability that a hidden unit is dropped in training."
@@ -62,13 +61,16 @@ class MLPConfiguration(SequenceConfiguration):
 
 
 class ConvNetConfiguration(SequenceConfiguration):
-    """A small convolutional network: blocks of 3x3 convolutions, each at half the size before."""
+    """A small convolutional network: blocks of 3x3 convolutions, each at half the previous size."""
 
     name = "convnet"
     convolves_images = True
 
     width: int = Field(
-        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+        32,
+        ge=1,
+        le=4096,
+        description="Channels of the first block. Each next block has twice as many.",
     )
     num_blocks: int = Field(2, ge=1, le=8, description="Number of blocks.")
     convolutions_per_block: int = Field(
@@ -93,7 +95,7 @@ class ConvNetConfiguration(SequenceConfiguration):
 
 
 class ResNetConfiguration(SequenceConfiguration):
-    """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
+    """A residual network for CIFAR-like images: three stages of basic blocks, depth 6 n + 2."""
 
     name = "resnet"
     convolves_images = True
@@ -105,7 +107,10 @@ class ResNetConfiguration(SequenceConfiguration):
         description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ...",
     )
     width: int = Field(
-        16, ge=1, le=1024, description="Channels of the first stage; doubled in each next stage."
+        16,
+        ge=1,
+        le=1024,
+        description="Channels of the first stage. Each next stage has twice as many.",
     )
     dropout: Dropout = Field(
         0.0, description="Probability that a feature is dropped before the output layer."
@@ -140,13 +145,13 @@ class UNetConfiguration(ModelConfiguration):
 
     name = "unet"
     convolves_images = True
-    why_no_exits = "it answers for each pixel, but an exit needs one answer for a sample"
+    why_no_exits = "it predicts every pixel, but an exit needs one prediction for a sample"
 
     width: int = Field(
         16,
         ge=1,
         le=4096,
-        description="Channels at full size; doubled at each halving of the image.",
+        description="Channels at full size. Each halving of the image doubles them.",
     )
     num_halvings: int = Field(2, ge=1, le=6, description="How often the image is halved.")
     dropout: Dropout = Field(
@@ -159,7 +164,7 @@ class UNetConfiguration(ModelConfiguration):
     ) -> nn.Module:
         """Raise an error, because each pixel needs a target. See ModelConfiguration.build."""
         raise ExperimentError(
-            "unet answers for each pixel, but the data has one target for each image",
+            "unet predicts every pixel, but the data has one target for each image",
             field="model",
             allowed="data of masks",
             next_step="Choose convnet or resnet, or another data set.",
@@ -194,16 +199,19 @@ class DetectorConfiguration(ModelConfiguration):
 
     name = "detector"
     convolves_images = True
-    why_no_exits = "it answers with boxes, but an exit needs one answer for a sample"
+    why_no_exits = "it predicts boxes, but an exit needs one prediction for a sample"
 
     width: int = Field(
-        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+        32,
+        ge=1,
+        le=4096,
+        description="Channels of the first block. Each next block has twice as many.",
     )
     num_blocks: int = Field(
         2,
         ge=1,
         le=6,
-        description="Number of blocks, each at half the size: cells have 2 ** num_blocks pixels.",
+        description="Number of blocks. Each halves the image: cells have 2 ** num_blocks pixels.",
     )
     convolutions_per_block: int = Field(
         2, ge=1, le=8, description="Number of 3x3 convolutions in a block."
@@ -219,7 +227,7 @@ class DetectorConfiguration(ModelConfiguration):
     ) -> nn.Module:
         """Raise an error, because boxes are learned from boxes. See ModelConfiguration.build."""
         raise ExperimentError(
-            "detector answers with boxes, but the data has none",
+            "detector predicts boxes, but the data has none",
             field="model",
             allowed="data of boxes",
             next_step="Choose convnet or resnet, or another data set.",
@@ -290,12 +298,15 @@ class LSTMConfiguration(SequenceConfiguration):
 
 
 class TransformerConfiguration(SequenceConfiguration):
-    """A decoder-only transformer on token ids; its context is that of the data."""
+    """A decoder-only transformer on token ids, with the context of the data."""
 
     name = "transformer"
 
     width: int = Field(
-        128, ge=1, le=16384, description="Size of the residual stream; a multiple of num_heads."
+        128,
+        ge=1,
+        le=16384,
+        description="Size of the residual stream. It must be a multiple of num_heads.",
     )
     num_layers: int = Field(
         4, ge=1, le=128, description="Number of blocks of attention and feed-forward."
@@ -312,9 +323,9 @@ class TransformerConfiguration(SequenceConfiguration):
     def _check_heads(self) -> Self:
         if self.width % self.num_heads:
             raise ExperimentError(
-                f"{self.num_heads} heads do not divide the width {self.width}",
+                f"the width {self.width} is not a multiple of {self.num_heads} heads",
                 field="num_heads",
-                allowed=f"divisors of width = {self.width}",
+                allowed=f"a divisor of the width {self.width}",
             )
         return self
 
@@ -342,9 +353,9 @@ class TransformerConfiguration(SequenceConfiguration):
 
 
 class TextEncoderConfiguration(TransformerConfiguration):
-    """A transformer that reads a text as a whole, for a class of each text or of each token.
+    """A transformer that reads a text as a whole, for one class per text or per token.
 
-    Tokens with the number 0 are padding, which is not read.
+    Tokens with the number 0 are padding, which is ignored.
     """
 
     name = "text_encoder"
@@ -352,7 +363,7 @@ class TextEncoderConfiguration(TransformerConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build it for a class of each text. See ModelConfiguration.build."""
+        """Build it for one class per text. See ModelConfiguration.build."""
         return self.build_for_targets(
             input_shape=input_shape,
             num_outputs=num_outputs,
@@ -390,17 +401,17 @@ class TextEncoderConfiguration(TransformerConfiguration):
 
 
 class ForecasterConfiguration(ModelConfiguration):
-    """A linear forecast of each series from its own past, corrected by a perceptron on all of them.
+    """A linear forecast of each series from its own past, plus a perceptron on all series.
 
     Both see values relative to the last ones, so that a forecast starts at the current level.
     """
 
     name = "forecaster"
-    why_no_exits = "it answers with numbers, but an exit needs the probability of a class"
+    why_no_exits = "it predicts numbers, but an exit needs the probability of a class"
 
     hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
     num_layers: int = Field(
-        2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model."
+        2, ge=0, le=64, description="Number of hidden layers. 0 is a linear model."
     )
     dropout: Dropout = Field(
         0.0, description="Probability that a hidden unit is dropped in training."
@@ -453,7 +464,7 @@ class TreesConfiguration(FittedConfiguration):
     def build(
         self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
     ) -> nn.Module:
-        """Build the model as it is before it is fitted. See ModelConfiguration.build."""
+        """Build the model before it is fitted. See ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.trees import TreeEnsemble, check_number
@@ -475,7 +486,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
     l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown. See FittedConfiguration.describe."""
+        """Return a description of the trees. See FittedConfiguration.describe."""
         of_classes = ""
         if num_classes is not None and num_classes > 2:
             of_classes = (
@@ -524,9 +535,9 @@ class ForestConfiguration(TreesConfiguration):
     )
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown. See FittedConfiguration.describe."""
+        """Return a description of the trees. See FittedConfiguration.describe."""
         if num_classes is None:
-            return f"{self.num_trees:,} randomised trees whose mean is the answer"
+            return f"{self.num_trees:,} randomised trees, which are averaged"
         return f"{self.num_trees:,} randomised trees that vote"
 
     def grow(
@@ -578,7 +589,7 @@ class LibraryTreesConfiguration(TreesConfiguration):
         """
 
     def describe(self, num_classes: int | None) -> str:
-        """Return what will be grown; see FittedConfiguration.describe."""
+        """Return a description of the trees. See FittedConfiguration.describe."""
         return f"at most {self.num_trees:,} rounds of boosted trees, by {self.library}"
 
     def grow(
@@ -591,7 +602,7 @@ class LibraryTreesConfiguration(TreesConfiguration):
         seed: int,
         num_threads: int = 1,
     ) -> Iterator[nn.Module]:
-        """Fit the trees; see FittedConfiguration.grow."""
+        """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.library_trees import grow_with_library
 
         return grow_with_library(
@@ -625,7 +636,7 @@ class LightGBMConfiguration(LibraryTreesConfiguration):
     )
 
     def options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        """Return the options of LightGBM; see LibraryTreesConfiguration.options."""
+        """Return the options of LightGBM. See LibraryTreesConfiguration.options."""
         return {
             "learning_rate": self.shrinkage,
             "num_leaves": self.max_leaves,
@@ -659,7 +670,7 @@ class XGBoostConfiguration(LibraryTreesConfiguration):
     )
 
     def options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        """Return the options of XGBoost; see LibraryTreesConfiguration.options."""
+        """Return the options of XGBoost. See LibraryTreesConfiguration.options."""
         return {
             "learning_rate": self.shrinkage,
             "max_depth": self.max_depth,
@@ -688,7 +699,7 @@ class CatBoostConfiguration(LibraryTreesConfiguration):
     )
 
     def options(self, seed: int, num_threads: int) -> dict[str, Any]:
-        """Return the options of CatBoost; see LibraryTreesConfiguration.options."""
+        """Return the options of CatBoost. See LibraryTreesConfiguration.options."""
         return {
             "learning_rate": self.shrinkage,
             "depth": self.depth,

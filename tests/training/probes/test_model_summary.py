@@ -144,8 +144,8 @@ def test_an_optimizer_that_looks_at_values_is_no_problem_of_the_model(optimizer:
 @pytest.mark.parametrize(
     ("model", "field", "said"),
     [
-        ("own_pictured:wrong", "model", "cannot take the data: 1, RuntimeError"),
-        ("own_pictured:unwilling", "model", "could not be made: KeyError: 'absent'"),
+        ("own_pictured:wrong", "model", "the model cannot take the data: 1, RuntimeError"),
+        ("own_pictured:unwilling", "model", "the model could not be made: KeyError: 'absent'"),
         ({"name": "convnet", "width": 0}, "model.width", "0"),
         ("transformer", "model", "cannot take numbers of shape (1, 8, 8)"),
     ],

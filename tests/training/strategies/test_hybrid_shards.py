@@ -193,7 +193,10 @@ def test_shards_choose_their_strategy_and_their_workers() -> None:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"shard": 2, "workers": 2, "strategy": "ddp"}, r"plan\.shard: ddp divides no parameters"),
+        (
+            {"shard": 2, "workers": 2, "strategy": "ddp"},
+            r"plan\.shard: the strategy ddp cannot divide",
+        ),
         ({"shard": 2, "workers": 3}, r"plan\.shard: 3 workers cannot be grouped by 2"),
         (
             {"shard": 2, "workers": 6, "stages": 2},
