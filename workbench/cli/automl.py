@@ -15,11 +15,13 @@ from workbench.cli.parameters import (
     ADDRESS,
     DETACH,
     DROP,
+    FAMILIES,
     GROUP_COLUMN,
     JSON,
     LAUNCHER,
     METRIC,
     NAME,
+    PRESET,
     SEED,
     STORE,
     TABLE,
@@ -34,6 +36,7 @@ from workbench.cli.parameters import (
 if TYPE_CHECKING:
     from workbench.foundation.events import RunState
     from workbench.runs.automl import AutoML
+    from workbench.runs.automl.presets import PresetName
     from workbench.runs.automl.targets import Task
     from workbench.store.history import History
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     TIME_COLUMN,
     TEST,
     VALIDATION,
+    FAMILIES,
+    PRESET(default="good"),
     SEED(default=0),
     NAME,
     DETACH,
@@ -73,6 +78,8 @@ def automl(
     time_column: str | None,
     test: Path | None,
     validation: Path | None,
+    families: str | None,
+    preset: PresetName,
     seed: int,
     name: str | None,
     detach: bool,
@@ -110,6 +117,8 @@ def automl(
         time_column=time_column,
         test=test,
         validation=validation,
+        families=families or (),
+        preset=preset,
         seed=seed,
         name=name,
         store=open_store(),

@@ -244,6 +244,19 @@ TASK = _option(
     "classification|regression",
 )
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
+FAMILIES = _option(
+    "--families",
+    "Try only these model families, such as lightgbm,forest. --families=-mlp leaves one out.",
+    _TEXT,
+    "NAMES",
+)
+PRESET = _option(
+    "--preset",
+    "fast: one model that predicts quickly. good: the default. best: more folds and a larger"
+    " ensemble, which predicts more slowly.",
+    OneOf(("fast", "good", "best")),
+    "fast|good|best",
+)
 GROUP_COLUMN = _option(
     "--group-column",
     "Keep rows with the same value in this column together, such as the rows of one patient. By"

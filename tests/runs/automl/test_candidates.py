@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from workbench.foundation.errors import ArgumentError, MissingDependencyError
 from workbench.runs.automl import candidates
 from workbench.runs.automl.candidates import (
     LIBRARIES,
+    check_families,
     experiment_for,
     families_for,
     first_configurations,
@@ -67,3 +69,40 @@ def test_first_configurations_take_turns_and_are_in_the_search_space(
     for params in first:
         for name, value in params.items():
             assert made.search.root[name].contains(value), (name, value)
+
+
+def test_families_are_chosen_or_left_out_by_name(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, "lightgbm", "catboost")
+    assert check_families("table", "forest, lightgbm") == ("lightgbm", "forest")
+    assert check_families("table", ["-mlp", "-catboost"]) == ("lightgbm", "forest")
+    assert check_families("table", "-lightgbm") == ("catboost", "mlp", "forest", "boosted_trees")
+    assert check_families("images", ()) == ()
+    chosen = check_families("table", "boosted_trees")
+    assert experiment(learning, families=chosen).search.root["family"].values() == ["boosted_trees"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ("forrest", "table", r"'forrest' is not a family for tables.*Did you mean forest"),
+        ("-convnet,-resnet", "images", "no family is left to try"),
+        ("xgboost", "table", "XGBoost is not installed"),
+    ],
+)
+def test_families_that_cannot_be_tried_are_an_error(
+    given: str, kind: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, "lightgbm")
+    with pytest.raises((ArgumentError, MissingDependencyError), match=message):
+        check_families(kind, given)
+
+
+def test_boosted_trees_fit_into_the_time_of_a_run(learning: LearningData) -> None:
+    many = experiment(learning, time_s=3600.0).search.root
+    few = experiment(learning, time_s=10.0, families=("catboost",)).search.root
+    assert max(few["catboost_num_trees"].values()) < max(many["lightgbm_num_trees"].values())
+    # Fewer trees must be added with larger parts.
+    (num_trees,) = few["catboost_num_trees"].values()
+    assert few["catboost_shrinkage"].low * num_trees >= 8.0

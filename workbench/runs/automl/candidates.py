@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from workbench.data.encoders import SampleKind
@@ -15,9 +16,15 @@ from workbench.experiment import Experiment
 from workbench.experiment.automl import STANDARDISES_TARGET
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.metric_declarations import TASKS
-from workbench.foundation.errors import install_command
+from workbench.foundation.errors import (
+    ArgumentError,
+    MissingDependencyError,
+    install_command,
+)
+from workbench.foundation.refusals import closest
 from workbench.models.zoo import Family
 from workbench.runs.automl.preparation import LearningData
+from workbench.runs.automl.presets import DEFAULT, PRESET, PresetName
 from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
@@ -26,6 +33,7 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
 }
+_SAMPLES: dict[SampleKind, str] = {"table": "tables", "images": "images", "texts": "texts"}
 NUM_ENSEMBLED = 40
 METRIC = "metric"
 """The option of the data that holds the metric to optimise, if the user chose one."""
@@ -241,20 +249,75 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
 }
 
 
-def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]:
+def families_for(
+    kind: SampleKind, learning: LearningData, asked: Sequence[str] = ()
+) -> tuple[Family, ...]:
     """Return the model families to try.
 
     Args:
         kind: The kind of sample.
         learning: The data, for its size.
+        asked: As `check_families` returns them.
     """
-    left_out: set[Family] = {family for family in FAMILIES[kind] if _is_missing(family)}
-    if "lightgbm" not in left_out:
-        left_out.add("boosted_trees")  # scikit-learn's grow the same trees, only slower
+    if asked:
+        chosen: set[Any] = set(asked)
+        return tuple(family for family in FAMILIES[kind] if family in chosen)
+    left_out = set(FAMILIES[kind]) - _usual(kind, set())
     size = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs)
     if size > _MAX_TREE_NUMBERS:
         left_out |= {"boosted_trees", "forest"}
     return tuple(family for family in FAMILIES[kind] if family not in left_out)
+
+
+def check_families(kind: SampleKind, given: str | Sequence[str]) -> tuple[Family, ...]:
+    """Return the families that a user chose, or () if all are to be tried.
+
+    Args:
+        kind: The kind of sample.
+        given: Names as one text with commas or as a list. A minus before a name leaves it out.
+
+    Raises:
+        ArgumentError: If a name is unknown, or no family is left.
+        MissingDependencyError: If the package of a chosen family is not installed.
+    """
+    names = given.split(",") if isinstance(given, str) else list(given)
+    names = [name.strip() for name in names if name.strip()]
+    known = FAMILIES[kind]
+    for name in names:
+        if name.removeprefix("-") not in known:
+            allowed, meant = closest(name.removeprefix("-"), list(known))
+            raise ArgumentError(
+                f"{name.removeprefix('-')!r} is not a family for {_SAMPLES[kind]}",
+                field="families",
+                allowed=allowed,
+                next_step=meant,
+            )
+    left_out: set[Any] = {name.removeprefix("-") for name in names if name.startswith("-")}
+    chosen: set[Any] = {name for name in names if not name.startswith("-")}
+    if missing := next(
+        (family for family in LIBRARIES if family in chosen and _is_missing(family)), None
+    ):
+        raise MissingDependencyError(
+            f"{LIBRARIES[missing]} is not installed",
+            field="families",
+            next_step=f"Install it with: {install_command('tables')}",
+        )
+    if not chosen and left_out:
+        chosen = set(_usual(kind, left_out))
+    kept = tuple(family for family in known if family in chosen - left_out)
+    if names and not kept:
+        raise ArgumentError("no family is left to try", field="families", allowed=list(known))
+    return kept
+
+
+def _usual(kind: SampleKind, left_out: set[Any]) -> set[Family]:
+    """Return the families that are installed and not left out, none of them twice."""
+    usual = {
+        family for family in FAMILIES[kind] if family not in left_out and not _is_missing(family)
+    }
+    if "lightgbm" in usual:
+        usual.discard("boosted_trees")  # scikit-learn grows the same trees, but takes longer
+    return usual
 
 
 def missing_note(kind: SampleKind) -> str | None:
@@ -292,6 +355,8 @@ def experiment_for(
     name: str,
     task: Task = "classification",
     metric: str | None = None,
+    families: Sequence[str] = (),
+    preset: PresetName = DEFAULT,
 ) -> Experiment:
     """Create the experiment that tries the candidates.
 
@@ -304,6 +369,8 @@ def experiment_for(
         name: Name of the experiment.
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, or None for the loss.
+        families: The families to try, as `check_families` returns them.
+        preset: The preset of the run.
     """
     measure = None
     data_options: dict[str, Any] = {"held_out": held_out}
@@ -315,7 +382,9 @@ def experiment_for(
     objective = {"metric": "val_loss", "goal": "minimize"}
     if measure is not None:
         objective = {"metric": measure.objective, "goal": measure.objective_goal}
-    families = families_for(kind, learning)
+    if preset != DEFAULT:
+        data_options[PRESET] = preset
+    families = families_for(kind, learning, families)
     num_train = len(learning.folds[0].train_targets)
     num_folds = len(learning.folds)
     batch = _batch_for(num_train)
@@ -365,7 +434,8 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
             params["forest_min_samples_leaf"] *= least.low
     for family, configurations in zip(families, listed, strict=True):
         if family in LIBRARIES:
-            (num_trees,) = experiment.search.root[f"{family}_num_trees"].values()
+            choices: Any = experiment.search.root[f"{family}_num_trees"].values()
+            num_trees = choices[0]
             range_ = experiment.search.root[f"{family}_shrinkage"]
             assert isinstance(range_, Float)
             for params in configurations:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import duration_argument_s
+from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem, read_problem
 from workbench.runs.waiting import waiting_for
@@ -37,6 +38,8 @@ def automl(
     time_column: str | None = None,
     test: Any = None,
     validation: Any = None,
+    families: str | Sequence[str] = (),
+    preset: PresetName = DEFAULT,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -70,6 +73,10 @@ def automl(
             at random.
         test: Samples to test on, as `data` with targets. By default a fifth is held out.
         validation: Samples to choose by, as `data` with targets. By default some are held out.
+        families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"]. "-mlp"
+            leaves one out. Empty for all that suit the data and are installed.
+        preset: fast for one model that predicts quickly, good for the usual compromise, best for
+            more folds and a larger ensemble, which predicts more slowly.
         seed: Seed of the split into train, validation and test, and of everything random in the
             run.
         name: Name of the run, or None to name it after the data.
@@ -103,6 +110,8 @@ def automl(
         time_column=time_column,
         test=test,
         validation=validation,
+        families=families,
+        preset=preset,
         seed=seed,
         name=name,
         store=store,
@@ -131,6 +140,8 @@ def create(
     time_column: str | None = None,
     test: Any = None,
     validation: Any = None,
+    families: str | Sequence[str] = (),
+    preset: PresetName = DEFAULT,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -142,6 +153,7 @@ def create(
     Arguments and errors as in `automl`.
     """
     from workbench.runs.automl.candidates import (
+        check_families,
         experiment_for,
         first_configurations,
         missing_note,
@@ -159,6 +171,8 @@ def create(
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression"
         )
+    if preset not in PRESETS:
+        raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
     if isinstance(drop, str):
         drop = (drop,)
     problem = read_problem(
@@ -172,9 +186,10 @@ def create(
         validation=validation,
     )
     check_metric(metric, problem.task)
+    chosen = check_families(problem.kind, families)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
-    learning, held_out = prepare(problem, seed, seeds)
-    if note := missing_note(problem.kind):
+    learning, held_out = prepare(problem, seed, seeds, preset)
+    if not chosen and (note := missing_note(problem.kind)):
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
     sha256, payload = pack(held_out)
     experiment = experiment_for(
@@ -186,6 +201,8 @@ def create(
         name=name or _name_of(data, problem),
         task=problem.task,
         metric=metric,
+        families=chosen,
+        preset=preset,
     )
     opened = open_store(store)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)

@@ -27,6 +27,7 @@ from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
+from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset
 from workbench.runs.automl.scores import loss_of
 from workbench.store.database.run_files import find_moved
 from workbench.store.history import History, Trial
@@ -186,7 +187,9 @@ def choose(
     )
     weights = []
     if predictions:
-        weights = [float(weight) for weight in select(predictions, loss)]
+        preset = preset_of(run.experiment)
+        chosen = select(predictions, loss, max_members=preset.max_members, min_gain=preset.min_gain)
+        weights = [float(weight) for weight in chosen]
     candidates = []
     for (candidate, trials), weight in zip(pairs, weights, strict=True):
         if weight > 0.0:  # only what is used is kept in memory
@@ -300,6 +303,17 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
             input_shape=learning.folds[number].input_shape,
             num_outputs=learning.num_outputs,
         )
+
+
+def preset_of(experiment: Experiment) -> Preset:
+    """Return the preset of a run.
+
+    Args:
+        experiment: The experiment of an AutoML run.
+    """
+    options = {} if experiment.data is None else experiment.data.options
+    name = options.get(PRESET, DEFAULT)
+    return next(preset for known, preset in PRESETS.items() if known == name)
 
 
 def metric_of(experiment: Experiment) -> str | None:

@@ -21,18 +21,17 @@ from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_enc
 from workbench.data.row_splits import folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.foundation.errors import DataError, RunError
+from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import LEARNING, TEST, VALIDATION, Problem, take
 
 VALIDATION_FRACTION = 0.2
-# Maximum number of learning samples for a number of folds: with few samples the choice needs
-# several.
 MAX_FOLDS = 5
-_FOLDS = ((1_000, MAX_FOLDS), (5_000, 3))
-# Each fold is encoded and sent separately.
+# Each fold is encoded and sent separately. Many samples are worth folds only if each is small.
 _MAX_FOLDED_NUMBERS = 10_000_000
+_MANY_SAMPLES, _MAX_NUMBERS_OF_MANY = 5_000, 3_000_000
 
 
 @dataclass(frozen=True)
@@ -209,20 +208,24 @@ def _too_uniform(problem: Problem, when: str) -> DataError:
     )
 
 
-def num_folds_for(num_learning: int, num_numbers: int) -> int:
+def num_folds_for(num_learning: int, num_numbers: int, preset: PresetName = DEFAULT) -> int:
     """Return the number of folds for a data set.
 
     Args:
         num_learning: Samples to learn from.
         num_numbers: Numbers that the encoded samples consist of.
+        preset: The preset of the run.
     """
-    if num_numbers > _MAX_FOLDED_NUMBERS:
+    most_numbers = _MAX_FOLDED_NUMBERS
+    if num_learning > _MANY_SAMPLES:
+        most_numbers = _MAX_NUMBERS_OF_MANY
+    if num_numbers > most_numbers:
         return 1
-    return next((folds for most, folds in _FOLDS if num_learning <= most), 1)
+    return next((folds for most, folds in PRESETS[preset].folds if num_learning <= most), 1)
 
 
 def prepare(
-    problem: Problem, seed: int, training_seeds: Sequence[int]
+    problem: Problem, seed: int, training_seeds: Sequence[int], preset: PresetName = DEFAULT
 ) -> tuple[LearningData, HeldOut]:
     """Split and encode samples.
 
@@ -230,6 +233,7 @@ def prepare(
         problem: The samples.
         seed: Seed of the split.
         training_seeds: Seeds of the repeats of a training, at least as many as there may be folds.
+        preset: The preset of the run, which decides on the number of folds.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.
@@ -237,7 +241,9 @@ def prepare(
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
     made = _encode_folds(problem, learning, 1, seed)
-    num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))
+    num_folds = num_folds_for(
+        len(learning), made[0][0].train_inputs[0].size * len(learning), preset
+    )
     if num_folds > 1 and "validation" not in _own_parts(problem):
         made = _encode_folds(problem, learning, num_folds, seed)
     interpreter = Interpreter(
