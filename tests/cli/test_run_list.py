@@ -13,7 +13,7 @@ def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
     first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two")
     assert shell("tag", first, "baseline", "small")[1] == f"tag {first}: tags: baseline, small\n"
     assert shell.json("tag", first, "--remove", "small")["message"] == "tags: baseline"
-    assert shell("rename", first, "warm-up")[1] == f"rename {first}: its name is warm-up\n"
+    assert shell("rename", first, "warm-up")[1].endswith(": the run is now called warm-up\n")
     assert shell("note", first, "Before the fix.")[0] == 0
     assert shell("pin", first)[1] == f"pin {first}: pinned\n"
 

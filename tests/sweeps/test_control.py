@@ -71,7 +71,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     assert "the hardware has room for 2 (1 CPU each), so the others wait" in (
         run.set(concurrency=3) or ""
     )
-    assert "once 1 of the 2 running ones has ended" in (
+    assert "as soon as 1 of the 2 running trials has ended" in (
         run.set(concurrency=1, trials=4, plateau=9) or ""
     )
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)

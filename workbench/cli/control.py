@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.declarations import takes
-from workbench.cli.options import attach, example
+from workbench.cli.options import attach, command_line, example
 from workbench.cli.output import echo, print_json
 from workbench.cli.parameters import RUN, STORED, options_of
 from workbench.cli.remote import remote_capable
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 
 _UNANSWERED = "the driver has not answered yet. It will carry the command out when it can"
 _KEPT = "the driver is gone. The command is carried out when the run is resumed"
+_NEXT_STEPS = {
+    "choose": ("export", "To export it", {"to": "best"}),
+    "enqueue": ("attach", "To follow the run", {}),
+    "set": ("attach", "To follow the run", {}),
+    "stop": ("resume", "To continue it later", {}),
+}
+"""What a user may want next, by the kind of the action."""
 
 
 def names_of_commands() -> list[str]:
@@ -78,6 +85,9 @@ def print_answer(
     if not answer and run.state == "lost":
         answer = _KEPT
     echo(f"{action.command_name} {target}: {answer or _UNANSWERED}")
+    if answer and action.kind in _NEXT_STEPS:
+        verb, lead, arguments = _NEXT_STEPS[action.kind]
+        click.echo(f"{lead}: {command_line(verb, run.run_id, **arguments)}", err=True)
 
 
 def _is_made_here(action: Action) -> bool:

@@ -18,7 +18,7 @@ from workbench.cli.exit_codes import INTERRUPTED, MEANINGS
 from workbench.cli.lazy_groups import LazyGroup, typed_words
 from workbench.cli.options import example
 from workbench.cli.parameters import STORE
-from workbench.foundation.errors import WorkbenchError, missing_part
+from workbench.foundation.errors import ArgumentError, WorkbenchError, missing_part
 from workbench.version import VERSION
 
 MADE_FROM_ACTIONS = ""
@@ -120,12 +120,25 @@ class _Root(LazyGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except ArgumentError as error:
+            error = error.about(self._option_of(ctx, error.field))
+            return report(error, as_json=wants_json(typed_words(ctx)))
         except (WorkbenchError, click.UsageError) as error:
             return report(error, as_json=wants_json(typed_words(ctx)))
         except ModuleNotFoundError as error:
             if (part := missing_part(error)) is None:
                 raise
             return report(part, as_json=wants_json(typed_words(ctx)))
+
+    def _option_of(self, ctx: click.Context, field: str | None) -> str | None:
+        """Return the option for an argument of Python, such as `--trial` for `trial`."""
+        words = typed_words(ctx)
+        command = self.get_command(ctx, words[0]) if words else None
+        if command is not None:
+            for parameter in command.params:
+                if isinstance(parameter, click.Option) and parameter.name == field:
+                    return parameter.opts[-1]
+        return field
 
 
 @click.group(cls=_Root, table=_TABLE, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,7 @@ def measure(
     for timing in timings:
         table.add_row(*_cells_of(timing)[: len(headings)])
     make_console().print(table)
+    click.echo(f"To serve it: {shlex.join(['workbench', 'serve', str(bundle)])}", err=True)
 
 
 def _cells_of(timing: Timing) -> list[str]:

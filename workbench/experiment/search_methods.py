@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def _check_registered(registry: Registry) -> Callable[[str], str]:
     def check(name: str) -> str:
         if name not in registry:
-            raise ExperimentError(f"unknown {registry.kind} {name!r}", allowed=registry.names())
+            raise registry.unknown(name)
         return name
 
     return check

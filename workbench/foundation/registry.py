@@ -112,6 +112,20 @@ class Registry:
         """Return every known name, built-in ones first."""
         return list(self.references())
 
+    def unknown(self, name: str, *, field: str | None = None) -> UnknownNameError:
+        """Return the error for an unknown name.
+
+        Args:
+            name: The name.
+            field: The dotted field that has it.
+        """
+        return UnknownNameError(
+            f"unknown {self.kind} {name!r}",
+            field=field,
+            allowed=self.names(),
+            next_step=self._hints.get(name.lower()),
+        )
+
     def __contains__(self, name: object) -> bool:
         return name in self._table or name in self.references()
 
@@ -131,12 +145,7 @@ class Registry:
         """
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
-            raise UnknownNameError(
-                f"unknown {self.kind} {name!r}",
-                field=field,
-                allowed=self.names(),
-                next_step=self._hints.get(name.lower()),
-            )
+            raise self.unknown(name, field=field)
         loaded = load_object(reference, field=field)
         if name not in self._table:
             missing = {need for need in self._needs if not hasattr(loaded, need)}

@@ -298,11 +298,11 @@ class Run:
 
         Example:
             >>> run.rename("baseline")
-            'its name is baseline'
+            'the run is now called baseline'
             >>> run.name
             'baseline'
         """
-        return f"its name is {labels.rename(self.store, self.run_id, name)}"
+        return f"the run is now called {labels.rename(self.store, self.run_id, name)}"
 
     def tag(self, add: str | Sequence[str] = (), *, remove: str | Sequence[str] = ()) -> str:
         """Add tags to the run, or remove some.

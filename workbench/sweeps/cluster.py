@@ -67,7 +67,7 @@ class Share:
         if wanted < num_running:
             num_over = num_running - wanted
             have = "has" if num_over == 1 else "have"
-            text += f", once {num_over} of the {num_running} running ones {have} ended"
+            text += f" as soon as {num_over} of the {num_running} running trials {have} ended"
         if wanted > self.num_fitting:
             text += f", but the hardware has room for {self.describe_room()}, so the others wait"
         return text
