@@ -233,7 +233,7 @@ class _Fitting:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The model of the round that counts, and what was measured of it."""
+    """The model of the best round, with its measurements."""
 
     model: nn.Module
     step: int

@@ -1,9 +1,9 @@
-"""The reports of a trial, written next to its checkpoints, so that no checkpoint is ahead of them.
+"""Writes the reports of a trial next to its checkpoints, so that no checkpoint is ahead of them.
 
-A report on its way is lost if its driver dies, but the trial may continue and save a checkpoint
-after it. So the next attempt repeats the reports of earlier ones up to the step from which it
-continues. The driver skips those that it has stored. A trial without checkpoints starts from the
-beginning and needs no journal.
+If a driver dies, a report on its way to it is lost. But the trial may continue, and save a
+checkpoint after the report. So the next attempt repeats the reports of earlier attempts, up to the
+step where it continues. The driver skips the reports that it has already stored. A trial without
+checkpoints starts again, so it needs no journal.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from workbench.foundation.events import Event, TrialReported, from_json, to_json
 from workbench.training.task import TrialTask
 
 MAX_BYTES = 2**20
-"""A longer file is kept as the earlier one, and a new one is started."""
+"""If the file is longer, it is kept as the earlier file, and a new one is started."""
 _NAME, _EARLIER_NAME = "reports.jsonl", "reports.earlier.jsonl"
 
 
 class Journal:
-    """Passes a trial's events on, and writes its reports down before."""
+    """Writes a trial's reports to the file, and then passes its events on."""
 
     def __init__(self, task: TrialTask, report: Callable[[Event], bool]) -> None:
         """Read the reports of earlier attempts.
 
         Args:
             task: The order.
-            report: Takes events, and returns whether the trial should stop.
+            report: Receives events, and returns whether the trial should stop.
         """
         self._report = report
         self._folder = task.artifacts.working_folder
@@ -43,7 +43,7 @@ class Journal:
         self.values = {name: value for event in earlier for name, value in event.values.items()}
         """The last values that earlier attempts reported, by metric."""
         self.last_step = earlier[-1].step if earlier else 0
-        """The last step that they reported."""
+        """The last step that earlier attempts reported."""
 
     def __call__(self, event: Event) -> bool:
         """Pass an event on, after the reports of earlier attempts before its step."""
@@ -59,8 +59,8 @@ class Journal:
         """End the journal of this attempt.
 
         Args:
-            sends_all: Whether the trial is over, so that no report of earlier attempts will be
-                repeated.
+            sends_all: Whether to send all remaining reports of earlier attempts, because the trial
+                is over and will not repeat them.
         """
         if sends_all:
             self._send_again(self._unsent)
@@ -69,18 +69,18 @@ class Journal:
             self._file = None
 
     def _send_again(self, events: list[TrialReported]) -> bool:
-        """Repeat reports of earlier attempts. The training will make later ones again."""
+        """Repeat reports of earlier attempts. The training itself will repeat the later ones."""
         self._unsent = []
         stops = [self._report(event.model_copy(update={"told_again": True})) for event in events]
         return any(stops)
 
     def _read(self) -> list[TrialReported]:
-        """Return the reports of earlier attempts by step, the last one if a step was repeated."""
+        """Return the reports of earlier attempts by step. If a step was repeated, the last one."""
         events: dict[int, TrialReported] = {}
         for name in (_EARLIER_NAME, _NAME):
             with contextlib.suppress(OSError):
                 for line in (self._folder / name).read_bytes().splitlines():
-                    # The last line may be one that a killed process began.
+                    # The last line may be incomplete, if the process was killed while writing it.
                     with contextlib.suppress(StoreError):
                         event = from_json(line)
                         if isinstance(event, TrialReported):
@@ -92,7 +92,7 @@ class Journal:
         if not (self._is_first and self._has_checkpoints):
             return
         line = to_json(event).encode() + b"\n"
-        # A disk that takes no journal will take no checkpoint either.
+        # If the disk is full, the checkpoint will fail as well, and report it.
         with contextlib.suppress(OSError):
             if self._file is None or self._bytes > MAX_BYTES:
                 self._open()
@@ -109,4 +109,6 @@ class Journal:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self._bytes = os.fstat(self._file).st_size
         if self._bytes:
-            self._bytes += os.write(self._file, b"\n")  # ends a line that a killed process began
+            self._bytes += os.write(
+                self._file, b"\n"
+            )  # ends an incomplete line of a killed process

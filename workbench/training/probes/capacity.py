@@ -250,6 +250,7 @@ class _Search:
                 continue  # a model without blocks
             largest[way] = self._largest(way, size, now, limit_bytes)
         capacity = Capacity(limit_bytes, size, now, largest, values[-1])
+        # Positions in `values`, so that halfway is a value that the model may have.
         low, high = (bisect_right(values, largest.get(way, 0)) for way in ("none", "blocks"))
         if high - low < 2:
             return capacity
@@ -268,6 +269,8 @@ class _Search:
         if size == "batch":
             steps = {value: self._step(way, size, value) for value in (now, 2 * now)}
             return largest_on_lines(steps, limit_bytes, _MAX_SIZE)
+        # Not every depth may exist, so the search runs over positions in `values`. Sizes that were
+        # traced for another limit are known already.
         values = self._values(size)
         traced = {
             bisect_right(values, value): _peak_bytes(step)

@@ -278,6 +278,7 @@ class FakeTrial:
                     strategy.update(settings.lr)
                 parameters = list(model.parameters())
                 trained = [parameter for parameter in parameters if parameter.requires_grad]
+                # If you wrote the training steps, your class has made its own optimizers.
                 made = made or list(getattr(model, "optimizers", {}).values())
                 states = [state for optimizer in made for state in optimizer.state.values()]
                 remembered = [item for state in states for item in state.values()]

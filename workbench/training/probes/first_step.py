@@ -148,6 +148,7 @@ class _ReportedError(BaseException):
 def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
     """Make the steps in this process, which should be a child process."""
     began_s, limit_s = perf_counter(), question["limit_s"]
+    # The alarm interrupts Python code. If a library blocks, the parent kills this process later.
     signal.signal(signal.SIGALRM, _raise_out_of_time)
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     _limit_memory()
@@ -165,6 +166,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, 
             try:
                 findings = _try(_task(experiment, params, Path(name), trial=num_tried))
             except ExperimentError as error:
+                # Continue: the message is better if it says which configurations succeed.
                 failed.append(FirstStepFailure(which, params, error))
                 continue
             elapsed_s = perf_counter() - started_s

@@ -72,6 +72,7 @@ def sweep_links(worker: Worker, nodes: Sequence[str]) -> LinkSweeps:
     members: dict[str, list[int]] = {}
     for rank, node in enumerate(nodes):
         members.setdefault(node, []).append(rank)
+    # With one node, or with one worker on each node, there is only one kind of link.
     if not 1 < len(members) < len(nodes):
         return LinkSweeps(whole)
     sweeps: list[dict[int, float]] = []
@@ -117,12 +118,14 @@ def describe_exchanges(
         worker: Which worker this is.
         shapes: Shapes of the trained parameters.
     """
+    # Making a group is collective, so every worker makes the group of each single worker.
     alone = [worker.group.part([rank]) for rank in range(worker.num_workers)]
     handled, num_handled = [], 0
     for shape in shapes:
         if num_handled < _MAX_VALUES:
             handled.append(shape)
             num_handled += math.prod(shape)
+    # The time of the used part is scaled to the whole model.
     whole = sum(math.prod(shape) for shape in shapes) / max(1, num_handled)
     described: dict[str, dict[str, JsonValue]] = {}
     for name in EXCHANGES.names():

@@ -164,6 +164,8 @@ def _inspect(
 
     source = Source(datasets.train, torch.device("cpu"))
     samples = source.fetch(np.resize(np.arange(len(source)), NUM_SAMPLES))
+    # Fake samples need no memory, so the model may be larger than this machine. Models that read
+    # values raise an error then, and get real samples.
     for mode in (FakeTensorMode(), contextlib.nullcontext()):
         try:
             with mode as fake:

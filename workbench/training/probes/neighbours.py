@@ -64,6 +64,7 @@ def measure_neighbours(
     try:
         devices = group.gather((socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES")))
         copied = _Copy()
+        # Copies on different GPUs would not slow each other down, so that would measure nothing.
         misfit = None
         if len(set(devices)) > 1:
             misfit = "the copies got different GPUs"

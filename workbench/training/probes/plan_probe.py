@@ -133,6 +133,7 @@ class _Probe:
         datasets = load_trial_data(task.run_id, task.experiment)
         settings = trial_settings(task, self._worker.device, datasets)
         plan = settings.plan
+        # Accumulated gradients take memory. How often they are accumulated does not matter.
         kind = (PartialPlan.of_plan(plan).without(*SIZES), plan.accumulation > 1)
         micro_batch = plan.micro_batch
         measured = self._foreseen_misfit(kind, micro_batch) or self._try(task)
@@ -159,6 +160,7 @@ class _Probe:
                 return _Measured(
                     f"a micro batch of {tried.micro_batch} did not fit: {tried.misfit}"
                 )
+        # Two sizes give a line, by which memory grows with the micro batch.
         smaller = [
             tried for tried in similar if tried.misfit is None and tried.micro_batch <= micro_batch
         ]
@@ -210,23 +212,27 @@ class _Probe:
         refuse_division(parts)
         steps = TimedSteps(parts, peak, self._task.seed)
         strategy.train(True)
-        peak.pause()
+        peak.pause()  # a step alone may need more memory than the steps that count
         misfit = None
         if steps.can_step_alone:
             misfit = self._together(steps.try_alone)
         misfit = misfit or self._alone_or_fail(lambda: self._warm_up(steps))
         if misfit is not None:
             return _Measured(misfit)
+        # Memory that was allocated may still be above the limit that the advisor works with.
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
         times: list[StepTimes] = []
+        # Steps without exchanges would lower the measured power.
         compares = self._compares(parts, peak_bytes) and not order.measures_power
         before, began_s = self._counters(), perf_counter()
         misfit = self._alone_or_fail(lambda: times.append(self._time(steps, compares)))
         used_j, elapsed_s = energy_between_j(before, self._counters()), perf_counter() - began_s
         if misfit is None:
             strategy.train(False)
+            # With the whole model, a worker evaluates without the others. If it runs out of memory
+            # there, none of them is left waiting.
             may_fail_alone = strategy.capabilities.holds_whole_model
             run = self._together if may_fail_alone else self._alone_or_fail
             misfit = run(steps.evaluate)

@@ -86,6 +86,7 @@ def _test(task: TrialTask, test: RateTest, parts: Parts) -> RateRange:
     strategy.train(True)
     curves: list[list[float]] = []
     for seed in range(task.seed + 1, task.seed + 1 + test.num_seeds):
+        # Replicas must not drop the same units, but the parts of a replica must.
         torch.manual_seed(seed + worker.replica * test.num_seeds)
         curves.append(_run_through(parts, rates, seed))
         strategy.load(copy.deepcopy(start))

@@ -69,7 +69,7 @@ class TimedSteps:
         single micro batch, that is one copy of the gradients more than later steps need.
         """
         with self._alone():
-            self._step(next(self._batches), lr=0.0)
+            self._step(next(self._batches), lr=0.0)  # with rate 0, replicas stay equal
 
     def warm_up(self, num_steps: int, longest_s: float, *, shortest_s: float = 0.0) -> None:
         """Make the steps that are not timed, and record their peak memory.
@@ -109,6 +109,8 @@ class TimedSteps:
             steps.append(self._mean_step())
             if compares:
                 with self._alone():
+                    # In this step, nobody waits for the others. All start it together, so the wait
+                    # at its end shows how much slower the slowest worker is.
                     _meet(self._parts.worker, 0.0)
                     alone.append(self._step(next(self._batches), updates=False))
                     began_s = perf_counter()
@@ -176,6 +178,7 @@ class TimedSteps:
 
     def _mean_step(self) -> dict[str, float]:
         """Return the mean seconds of a step, over a whole period until replicas agree."""
+        # Steps within a period differ: only the last one exchanges parameters.
         period = max(1, self._parts.settings.plan.exchange_period)
         made = [self._step(next(self._batches)) for _ in range(period)]
         return {part: sum(step[part] for step in made) / period for part in made[0]}
@@ -190,7 +193,7 @@ class TimedSteps:
         if updates:
             parts.strategy.update(parts.settings.lr if lr is None else lr)
         times_s = parts.profiler.close_window()
-        if self.compile_s is None:
+        if self.compile_s is None:  # torch.compile works in the first step
             self.compile_s = perf_counter() - began_s
         return times_s
 

@@ -151,7 +151,7 @@ def _end_template() -> None:
 
 def _serve(control: socket.socket) -> None:
     """Fork a program for each request, until the other side is gone or idle for long."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children do not become zombies
     control.settimeout(IDLE_S)
     with contextlib.suppress(TimeoutError):
         while True:
@@ -161,6 +161,7 @@ def _serve(control: socket.socket) -> None:
             if not module:
                 return
             load_for(module.decode())
+            # The child supervises the program, so that this process can serve the next request.
             if os.fork() == 0:
                 control.close()
                 _supervise(streams)
@@ -187,6 +188,8 @@ def _supervise(streams: list[int]) -> NoReturn:
     status = streams[-1]
     program = os.fork()
     if program == 0:
+        # Only the supervisor writes the status. If the program kept the pipe open, the reader would
+        # not notice that the supervisor has ended.
         os.close(status)
         os.setsid()
         os._exit(_become_program(streams[0], streams[1:4]))

@@ -30,6 +30,7 @@ def defer_weights(modules: Iterable[nn.Module], waiting: Waiting) -> None:
     for module in {layer for outer in modules for layer in outer.modules()}:
         kind = _KINDS.get(type(module))
         if kind is not None and kind.can_wait(module):
+            # Changing the class keeps the module, its parameters and its hooks as they are.
             module.__class__ = kind
             cast(Any, module).waiting = waiting
 
@@ -48,6 +49,8 @@ class _Layer(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if not (torch.is_grad_enabled() and self.weight.requires_grad and self.is_batch(input)):
             return self.outputs(input)
+        # The weight is an argument only so that autograd calls the backward pass even if the
+        # inputs need no gradient.
         return _Later.apply(input, self.weight, self)
 
     def is_batch(self, inputs: Tensor) -> bool:

@@ -65,6 +65,7 @@ class FullySharded(DataParallel):
 
     def parts(self) -> StateParts:
         """Return the part of the state that this worker writes. See WritableInParts.parts."""
+        # Ranks that divide a copy follow each other: see `mesh_of`.
         copy, shard = divmod(self._worker.rank, self._worker.num_workers // self._num_holders)
         return parts_of(super().state(), lambda key: Place(copy, shard, 0))
 
@@ -283,6 +284,7 @@ def _blocks(model: nn.Module) -> Iterator[nn.Module]:
     owners = Counter(
         id(parameter) for module in model.modules() for parameter in module._parameters.values()
     )
+    # Outer modules come first in `modules`. FSDP must cut inner blocks before the outer ones.
     for module in reversed(list(model.modules())):
         if not isinstance(module, nn.ModuleList | nn.Sequential):
             continue

@@ -256,6 +256,7 @@ class Group:
         Returns:
             The transfer, to wait for.
         """
+        # The shape travels first, as a tensor of a fixed size, unless the receiver knows it.
         kept = values.detach().cpu().contiguous()
         if is_known:
             return Sent((dist.isend(kept, receiver),))

@@ -99,6 +99,7 @@ class Phased(DataParallel):
         """Make all phases of a step except the last update. See Strategy.forward_backward."""
         held: list[MicroBatch] = list(batch)  # each phase iterates over them
         total = torch.zeros((), device=self._worker.device)
+        # A phase starts with the update of the previous one. The last update is left to `update`.
         for name in self._optimizers:
             loss = self._phase(name, held, batch.num_samples)
             if loss is not None:
@@ -200,6 +201,8 @@ class Phased(DataParallel):
     @contextlib.contextmanager
     def _training_only(self, owned: Sequence[Tensor]) -> Iterator[None]:
         """Compute gradients of one optimizer's parameters only."""
+        # The loss of a generator flows through the discriminator, whose parameters would otherwise
+        # get gradients that belong to no optimizer in this phase.
         chosen = {id(parameter) for parameter in owned}
         others = [parameter for parameter in self._parameters if id(parameter) not in chosen]
         for parameter in others:

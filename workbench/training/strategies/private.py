@@ -88,7 +88,7 @@ class PrivateSteps(Single):
             factors = _clipping_factors(gradients, hiding.max_norm)
             for name, gradient in gradients.items():
                 sums[name] += torch.tensordot(factors, gradient, dims=1)  # clip, then add up
-            step_loss += losses.mean() * weight
+            step_loss += losses.mean() * weight  # only reported, so it is not clipped or noisy
             mark("backward")
         for name, parameter in self._trained_by_name.items():
             noise = torch.randn(

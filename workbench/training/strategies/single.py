@@ -109,6 +109,7 @@ class Single:
         for index, (inputs, targets, weight) in enumerate(batch):
             mark("data")
             self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
+            # Gradients are exchanged once, with the last micro batch.
             self._exchange_gradients(index == last and not self._is_alone)
             part = weight if counted is None else counted.part(weight)
             part *= self._num_averaged
@@ -197,6 +198,7 @@ class Single:
             if group.get("frozen_steps", 0) > 0:  # counted down here, so checkpoints include it
                 group["lr"], group["frozen_steps"] = 0.0, group["frozen_steps"] - 1
         hook = self._settings.gradient_hook
+        # Hooks and clipping need the true gradients, without the loss scale of fp16.
         if self._scaler is not None and (hook is not None or self._settings.clip_norm is not None):
             self._scaler.unscale_(self._optimizer)
         if hook is not None:
@@ -272,6 +274,7 @@ class Single:
         weights: dict[str, Any] = {"model": self._model.state_dict()}
         if self._mean is not None:
             weights["averaged"] = self._mean.num_steps
+        # `model` is what a bundle exports, which is the mean. Training continues from `trained`.
         if self._mean is not None and self._mean.is_begun:
             weights["trained"] = _copied(self._model)
             self._mean.show(True)

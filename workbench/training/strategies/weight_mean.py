@@ -70,6 +70,7 @@ class _Held:
             return
         self._is_shown = shown
         for held, mean in zip(self._held(), self._means, strict=True):
+            # Swap the values, not the tensors: optimizers and wrappers refer to the parameters.
             weights = held.clone()
             held.copy_(mean)
             mean.copy_(weights)
@@ -111,6 +112,8 @@ class MovingMean(_Held):
     def follow(self) -> None:
         """Add the weights after a step to the mean."""
         self.num_steps += 1
+        # Without the second term, the random initial weights would dominate the mean for a long
+        # time: with a decay of 0.999, for about a thousand steps.
         decay = min(self._decay, (1.0 + self.num_steps) / (10.0 + self.num_steps))
         torch._foreach_lerp_(self._means, list(self._held()), 1.0 - decay)  # type: ignore[attr-defined]
 
@@ -149,5 +152,5 @@ class EqualMean(_Held):
         """Add the weights to the mean if the step ends an epoch."""
         before = self._num_taken
         self.num_steps += 1
-        if self._num_taken > before:
+        if self._num_taken > before:  # mean += (weights - mean) / n is the equal mean of n
             torch._foreach_lerp_(self._means, list(self._held()), 1.0 / self._num_taken)  # type: ignore[attr-defined]
