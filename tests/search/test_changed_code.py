@@ -127,5 +127,5 @@ def test_a_history_ranks_the_code_in_force_first_and_averages_within_it() -> Non
 
 def test_members_of_a_population_keep_their_code() -> None:
     study = Study(experiment_of(sampler={"name": "pbt", "options": {"length": 8}}))
-    with pytest.raises(ExperimentError, match="keep the code"):
+    with pytest.raises(ExperimentError, match="cannot change the code of a population"):
         study.check_program()

@@ -169,7 +169,9 @@ def test_what_earlier_runs_reported_at_their_epochs_is_no_level() -> None:
 
 
 def test_its_space_is_kept() -> None:
-    with pytest.raises(ExperimentError, match="keeps its space"):
+    with pytest.raises(
+        ExperimentError, match="cannot change the search space of a run with a fidelity"
+    ):
         make_drive().study.change_search({"x": 0.5})
 
 

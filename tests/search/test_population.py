@@ -227,7 +227,7 @@ def test_first_configurations_can_be_given() -> None:
     assert again.params == second.params
     with pytest.raises(ExperimentError, match="every member"):
         study.enqueue(given_params)
-    with pytest.raises(ExperimentError, match="keep their space"):
+    with pytest.raises(ExperimentError, match="cannot change the search space of a population"):
         study.change_search({"lr": 0.1})
 
 

@@ -135,7 +135,7 @@ def test_a_forecast_states_its_chance_and_the_least_one() -> None:
     assert reason is not None
     chance = r"<?[\d.]+% \(at least 10% is needed\)"
     assert re.fullmatch(
-        rf"loss [\d.]+ at step \d+ left a chance of {chance} to end as the best", reason
+        rf"with loss [\d.]+ at step \d+, the chance of becoming the best is {chance}", reason
     )
 
 
@@ -147,8 +147,8 @@ def test_before_there_are_forecasts_the_place_among_the_others_is_stated() -> No
             drive.report(trial, rung, loss=loss)
     reason = drive.study.why_pruned(trials[2])
     assert (
-        reason == "loss 3 at step 2 is worse than 2 of 2 other trials, and too few are complete for"
-        " forecasts"
+        reason == "loss 3 at step 2 is worse than 2 of 2 other trials (too few trials are complete"
+        " for forecasts)"
     )
 
 
@@ -162,7 +162,7 @@ def test_a_forecast_of_several_objectives_states_the_chance_to_extend_the_front(
     reason = drive.study.why_pruned(trial)
     assert reason is not None
     chance = r"<?[\d.]+% \(at least 10% is needed\)"
-    assert re.fullmatch(rf"at step {rung} the chance to extend the front was {chance}", reason)
+    assert re.fullmatch(rf"at step {rung} the chance of extending the front was {chance}", reason)
 
 
 def test_a_rebuilt_study_gives_the_same_reasons() -> None:

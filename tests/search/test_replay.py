@@ -100,9 +100,9 @@ def test_repeats_that_were_forgone_are_not_asked_for() -> None:
 def test_a_replay_takes_nothing_else_and_begins_with_nothing() -> None:
     first = Drive(make_experiment())
     first.ask()
-    with pytest.raises(ExperimentError, match="only what was recorded"):
+    with pytest.raises(ExperimentError, match="only repeats recorded trials"):
         replayed(first).study.enqueue({"x": 0.5})
-    with pytest.raises(RunError, match="proposed something already"):
+    with pytest.raises(RunError, match="already proposed a trial"):
         first.study.replay(record(first))
 
 

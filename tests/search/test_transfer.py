@@ -31,7 +31,7 @@ def related_to(
     height: Height, other: Height, num: int, unit: float = 1.0, zero: float = 0.0
 ) -> Relation | None:
     """Relate results of one function to an earlier run of another."""
-    before, now = spread_points(30, 2), spread_points(num, 2, begin=50)
+    before, now = spread_points(30, 2), spread_points(num, 2, start=50)
     source = Source(before - 0.5, other(before))
     kernel = fit(source.features, GROUPS, source.standard)
     return relate(kernel, GROUPS, source, now - 0.5, zero + unit * height(now))

@@ -1,9 +1,9 @@
 """The study: what to try next, what to stop, what was best. The only package that uses Optuna.
 
-It is a projection of a run's events: `rebuild` replays them and proposes what the live study would
-have proposed. It does no I/O except in `export`, and uses neither Ray nor a clock: a for-loop in a
-notebook can drive it. When to ask, when the budget is spent, and who trains is left to the driver
-of a run.
+A study is a projection of a run's events. `rebuild` replays them and then proposes what the live
+study would have proposed. There is no I/O except in `export`, and neither Ray nor a clock is used,
+so a for-loop in a notebook can drive a study. The driver of a run trains, and decides when to ask
+and when the budget is spent.
 """
 
 from __future__ import annotations

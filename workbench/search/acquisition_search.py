@@ -1,6 +1,6 @@
-"""Search a space for the configuration of the highest score, from good ones on and everywhere.
+"""Searches a space for the configuration with the highest score.
 
-It maximizes what others call an acquisition function. Which one, is left to `proposals`.
+In the literature, this is the maximization of the acquisition function. `proposals` defines it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import numpy as np
 
 from workbench.search.encoding import Encoding
 
-# Candidates: drawn anywhere and around the best results, then varied in rounds.
+# The first candidates: some anywhere in the space, others near the best results.
 _NUM_RANDOM = 256
 _NUM_LOCAL = 127
 _NUM_STARTS = 5
+# The best candidates are then varied in rounds. Each round keeps this many candidates, and makes
+# variants of the best of them.
 _NUM_ROUNDS = 4
 _NUM_KEPT = 16
-# Of those kept, so many are varied in a round, each so many times.
 _NUM_VARIED = 8
 _NUM_VARIANTS = 12
-# Half of the variants move by this part of the difference of two that are kept: they show where it
-# goes up.
+# Half of the variants also move by this part of the difference between two kept candidates. Such
+# differences are large along directions in which the score changes little.
 _DIFFERENCE = 0.8
-# The more results there are, the more a prediction costs: from this many on, fewer candidates are
-# compared.
+# Predictions take longer with more results. Above this number, fewer candidates are compared.
 _MANY_RESULTS = 64
+# The standard deviations of variants in the unit cube, and the shares of parameters that change.
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""Values points, given which parameters exist in them, and their features."""
+"""Scores configurations, given their points, which parameters exist in them, and their features."""
 
 
 class Climber:
@@ -47,7 +48,7 @@ class Climber:
 
         Args:
             encoding: The space.
-            random: Decides what chance decides.
+            random: The random number generator.
         """
         self._encoding = encoding
         self._random = random
@@ -55,15 +56,15 @@ class Climber:
     def climb(
         self, score: Score, starts: np.ndarray, tried: set[bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the configuration of the highest score that was found. A new one if there is any.
+        """Return the configuration with the highest score, if possible one that was not tried.
 
         Args:
-            score: Values configurations.
-            starts: Points of good configurations, the best first. Only the first ones count.
-            tried: The features of those that were tried, as bytes.
+            score: Scores configurations.
+            starts: Points of good configurations, the best first. Only the first few are used.
+            tried: The features of configurations that were tried, as bytes.
 
         Returns:
-            Its point and which parameters exist in it, both [columns].
+            Its point, and which parameters exist in it, both of shape [columns].
         """
         part = min(1.0, _MANY_RESULTS / max(len(tried), 1))
         starts = starts[:_NUM_STARTS]
@@ -74,6 +75,7 @@ class Climber:
         anywhere = random.random((math.ceil(part * _NUM_RANDOM), columns))
         best = self._judge(score, np.vstack([anywhere, self._vary(near, spread, share)]), tried)
         for turn in range(_NUM_ROUNDS):
+            # Each round looks at half the distance of the one before.
             spread = np.array([[_SPREADS[1] / 2**turn]])
             near = np.repeat(best.points[:_NUM_VARIED], math.ceil(part * _NUM_VARIANTS), axis=0)
             units = self._vary(near, spread, np.array([[0.5]]))
@@ -104,9 +106,10 @@ class Climber:
         return _Candidates(points[best], exists[best], scores[best])
 
     def _best_new(self, scores: np.ndarray, features: np.ndarray, tried: set[bytes]) -> list[int]:
-        """Return the rows of the highest scores, best first.
+        """Return the rows with the highest scores, the best first.
 
-        What was tried comes last, without a score.
+        Configurations that were tried come last, and their scores become minus infinity. They are
+        only used if there is nothing new.
         """
         new, old = list[int](), list[int]()
         for row in np.argsort(-scores, kind="stable"):
@@ -120,7 +123,7 @@ class Climber:
     def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
         """Change a share of the columns of each point, at least one.
 
-        Ranges by a step, choices by a draw.
+        Ranges move by a normal step, and choices are drawn again.
         """
         random = self._random
         changes = random.random(units.shape) < share

@@ -1,6 +1,7 @@
-"""Where the members of a population gain most: a Gaussian process over parameters, time and level.
+"""Chooses the ranges of a population's next member by a Gaussian process (PB2).
 
-It chooses ranges only. Choices, and everything before enough is known, are left to `population`.
+The process predicts the gain of the next part of a training from the parameters, the time and the
+score at its start. `population` changes choices, and all parameters until enough is known.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def most_promising(
     rng: random.Random,
     moves: Moves,
 ) -> Params:
-    """Return a configuration with ranges where the most is expected, or too little is known.
+    """Return a configuration whose ranges promise the largest gain, or are least explored.
 
     Source: Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with
     Population-Based Bandits, 2020, algorithm 2, with the weight of exploration of the authors'
@@ -38,11 +39,11 @@ def most_promising(
 
     Args:
         space: The search space.
-        params: A configuration, of which everything but the ranges is kept.
+        params: A configuration. Only the values of its ranges are replaced.
         names: The ranges to choose.
         rng: Seeds the candidates.
-        moves: What earlier parts of all members have gained, at least two. The parts that others
-            will train beside it count as if they had gained what is expected of them.
+        moves: The gains of earlier parts of all members, at least two. Parts that other members
+            will train at the same time count as if they had their expected gain.
     """
     parameters = Parameters(space)
     encoding = Encoding(parameters)
@@ -60,6 +61,7 @@ def most_promising(
     points, exists = encoding.snap(units)
     with ON_ONE_THREAD():
         mean, deviation = _gains(encoding, parameters, moves, encoding.features(points, exists))
+    # The weight of exploration in the authors' code. It grows slowly with the number of moves.
     optimism = math.sqrt(0.2 + max(0.0, math.log(0.4 * len(moves.made))))
     best = int(np.argmax(mean + optimism * deviation))
     proposed = encoding.params(points[best], exists[best])
@@ -69,7 +71,7 @@ def most_promising(
 def _gains(
     encoding: Encoding, parameters: Parameters, moves: Moves, candidates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the candidates are expected to gain, and its standard deviations."""
+    """Return the expected gains of the candidates, and their standard deviations."""
     befores = np.array([move.before for move in moves.made])
     level, spread = befores.mean(), max(float(befores.std()), 1e-12)
 
@@ -88,6 +90,7 @@ def _gains(
     kernel = fit(ended, groups, values)
     process = GaussianProcess(kernel, groups, ended, values)
     if moves.chosen:
+        # The uncertainty near chosen moves shrinks, so that members move to different places.
         expected = process.predict(waiting)[0]
         process = GaussianProcess(kernel, groups, rows, np.concatenate([values, expected]))
     return process.predict(with_time(candidates, [moves.following] * len(candidates)))

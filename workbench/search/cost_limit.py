@@ -1,4 +1,4 @@
-"""Which part of a budget limits what all trainings cost, and whether it ends a run first."""
+"""The part of a budget that limits the cost of all trainings, and whether it ends a run first."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workbench.experiment.budget_units import parse_price
 
 @dataclass(frozen=True)
 class CostLimit:
-    """The part of a budget that limits seconds, and what ends the run without it.
+    """The limits on seconds in a budget, and the limit on the number of trainings.
 
     Attributes:
         run_s: Seconds that the run may take, or infinite without a limit.
-        held_s: Seconds that trials may take, added up, or infinite without a limit.
+        held_s: The total seconds of all trials, or infinite without a limit.
         num_trainings: Trainings that the run may have, or infinite without a limit.
     """
 
@@ -25,9 +25,9 @@ class CostLimit:
 
     @classmethod
     def of(cls, experiment: Experiment) -> CostLimit | None:
-        """Return the limit of an experiment with one objective.
+        """Return the limit of an experiment, or None if its budget limits no cost.
 
-        None if its budget limits no cost.
+        With several objectives, costs are not modelled, so there is no limit either.
         """
         budget, price = experiment.budget, experiment.budget.price
         run_s, held_s = budget.time or math.inf, budget.gpu_time or math.inf
@@ -37,7 +37,7 @@ class CostLimit:
             paid_s = 3600.0 * budget.money / parsed.amount
             run_s = run_s if parsed.is_per_gpu else min(run_s, paid_s)
             held_s = min(held_s, paid_s) if parsed.is_per_gpu else held_s
-        # How much energy a second takes is not known.
+        # The energy of a second is unknown, so energy only counts if it is the only limit.
         is_energy_all = budget.energy is not None and most is None
         if len(experiment.objectives) > 1 or (math.isinf(min(run_s, held_s)) and not is_energy_all):
             return None
@@ -46,11 +46,11 @@ class CostLimit:
         return cls(run_s, held_s, math.inf if most is None else most)
 
     def ends_first(self, seconds: float, num_at_once: int) -> bool:
-        """Return whether it will end the run before the number of trainings does.
+        """Return whether the cost will end the run before the number of trainings does.
 
         Args:
-            seconds: What a training takes on average, times its workers.
-            num_at_once: How many trainings run at once.
+            seconds: The mean seconds of a training, times its workers.
+            num_at_once: The number of trainings that run at once.
         """
         if math.isinf(self.num_trainings):
             return True

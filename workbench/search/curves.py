@@ -1,8 +1,8 @@
-"""Forecast where a learning curve ends, from how other curves went on.
+"""Forecasts the last value of a learning curve from the shape of other curves.
 
-On a logarithmic axis of rungs, all trainings have the same shape: how much a curve still gains
-depends on its level, on the gain of its last doubling, and on how many doublings are ahead.
-Which training is stopped is left to `pruners`.
+On a logarithmic axis of rungs, curves have similar shapes. The gain that is still ahead depends on
+the level of the curve, on the gain of its last doubling, and on the number of doublings that are
+left. `pruners` decides which trainings to stop.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ from scipy.special import stdtr
 
 from workbench.search.partial_results import without_outliers
 
-# Examples begin at most this many doublings before the rung in question. Each counts half of the
-# next.
+# A curve is also an example at earlier rungs, up to this many doublings back. Each step back halves
+# the weight of the example.
 _MAX_DOUBLINGS_BACK = 3
-# Priors, in units of the spread: the gain at the mean level, and what it changes by level and last
-# gain.
+# Priors of the coefficients, in units of the spread: the gain at the mean level, the effect of the
+# level, and the effect of the last doubling's gain. A priori, a curve gains as much again as in its
+# last doubling.
 _COEFFICIENT_MEANS = np.array([0.0, 0.0, 1.0])
 _COEFFICIENT_SDS = np.array([0.5, 0.3, 1.0])
 _NOISE_SD = 0.15
 _NOISE_EXAMPLES = 2.0
-"""How many examples the prior of the noise counts for."""
+"""The weight of the prior of the noise, in examples."""
 _TOLERANCE = 0.1  # doublings by which an example may end too early
 _LEAST = 1e-12
 _NO_EXAMPLES = np.empty((0, 4))
-_NUM_KEPT = 4096  # what was found in a curve, by the rung and how far it is to the end
+_NUM_KEPT = 4096  # cached examples, by curve, rung and doublings to the end
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What a training reported.
+    """The reports of a training.
 
     Attributes:
-        doublings: Logarithms to the base 2 of the rungs, ascending, shape [reports].
-        values: What was reported, shape [reports].
+        doublings: Logarithms of the rungs to the base 2, ascending, shape [reports].
+        values: The reported values, shape [reports].
     """
 
     doublings: np.ndarray
@@ -47,7 +48,7 @@ class Curve:
 
     @classmethod
     def of(cls, reports: Mapping[int, float]) -> Curve | None:
-        """Make the curve of reports by rung, or None if there is none above rung 0."""
+        """Return the curve of reports by rung, or None if there is no report above rung 0."""
         rungs = sorted(rung for rung in reports if rung > 0)
         if not rungs:
             return None
@@ -56,7 +57,7 @@ class Curve:
         )
 
     def at(self, doublings: float) -> float:
-        """Return the value at a place, interpolated."""
+        """Return the interpolated value at a logarithm of a rung."""
         return float(np.interp(doublings, self.doublings, self.values))
 
 
@@ -65,9 +66,9 @@ class Forecast:
     """A Student t distribution of the last value of a curve.
 
     Attributes:
-        mean: Its centre.
-        deviation: Its scale.
-        freedom: Its degrees of freedom.
+        mean: The centre.
+        deviation: The scale.
+        freedom: The degrees of freedom.
     """
 
     mean: float
@@ -82,7 +83,7 @@ class Forecast:
 def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | None:
     """Forecast the last value of a curve by Bayesian linear regression.
 
-    The regression is on the level of the curve and on its last doubling.
+    The regressors are the level of the curve and the gain of its last doubling.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 14.8 (normal data,
     conjugate prior). A curve's own doubling is the power law of Domhan et al., IJCAI 2015, to first
@@ -94,7 +95,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
         others: Curves of other trainings, ended or not.
 
     Returns:
-        The distribution, or None if no other curve goes far enough.
+        The distribution, or None if no other curve is long enough.
     """
     here = float(curve.doublings[-1])
     examples = _examples(here, math.log2(end) - here, others)
@@ -111,6 +112,8 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
     place = np.array([1.0, (at - centre) / spread, (at - was) / spread])
     # Curves at other levels say less about this one, so they weigh less.
     weight = weight / (1.0 + ((level - at) / max(float(level.std()), _LEAST)) ** 2)
+    # With a conjugate prior, the posterior has a closed form. Regressing on the residuals of the
+    # prior means gives corrections to these means.
     unexplained = (last - level) / spread - design @ _COEFFICIENT_MEANS
     precision = np.diag((_NOISE_SD / _COEFFICIENT_SDS) ** 2) + design.T @ (weight[:, None] * design)
     covariance = np.linalg.inv(precision)
@@ -125,7 +128,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
 
 
 def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
-    """Return how curves went on from this rung and some doublings before it.
+    """Return examples of how curves continued from this rung and from a few doublings before it.
 
     Args:
         here: The rung, in doublings.
@@ -133,22 +136,22 @@ def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:
         others: The curves.
 
     Returns:
-        Shape [examples, 4]: the value one doubling before, there, at the end, and the example's
-        weight.
+        Shape [examples, 4]: the value one doubling before, the value there, the value at the end,
+        and the weight of the example.
     """
     return np.concatenate([_NO_EXAMPLES, *(_examples_of(other, here, ahead) for other in others)])
 
 
 @lru_cache(_NUM_KEPT)
 def _examples_of(other: Curve, here: float, ahead: float) -> np.ndarray:
-    """Return how one curve went on, as `_examples`.
+    """Return the examples of one curve, as in `_examples`.
 
-    Trials stop at few rungs, so that many ask the same.
+    The cache helps because trials are only judged at a few rungs.
     """
-    begins = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
-    covers = (other.doublings[0] <= begins) & (begins + ahead <= other.doublings[-1] + _TOLERANCE)
+    starts = here - np.arange(_MAX_DOUBLINGS_BACK + 1.0)
+    covers = (other.doublings[0] <= starts) & (starts + ahead <= other.doublings[-1] + _TOLERANCE)
     if not covers.any():
         return _NO_EXAMPLES
-    places, weights = np.concatenate([begins - 1, begins, begins + ahead]), 0.5 ** (here - begins)
+    places, weights = np.concatenate([starts - 1, starts, starts + ahead]), 0.5 ** (here - starts)
     values = np.interp(places, other.doublings, other.values).reshape(3, -1)
     return np.vstack([values, weights])[:, covers].T

@@ -1,6 +1,6 @@
-"""The first configurations of `auto`, which need no result.
+"""The first configurations of `auto`, before there are results.
 
-They cover the space evenly, except where a parameter has a prior: there they gather.
+They cover the space evenly. If a parameter has a prior, they concentrate near it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class DesignSampler(BaseSampler):
         Args:
             parameters: The searched parameters.
             seed: Seed of the sequence, the same for all proposals of a study.
-            knowledge: What was predicted of memory: points that will not fit are skipped.
-            is_first: Whether it is the first one that is chosen: then it lies where priors are.
+            knowledge: The predictions of memory. Points that will not fit are skipped.
+            is_first: Whether it is the first configuration that is chosen. It is placed exactly at
+                the priors.
         """
         self.encoding = encoding_of(parameters)
         self.memory = self._memory_model(knowledge)
@@ -48,16 +49,17 @@ class DesignSampler(BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return all searched parameters. Those that do not exist are not proposed."""
+        """Return all searched parameters. Parameters that do not exist are not proposed."""
         return dict(self.encoding.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        # With predictions of memory, among many points those that will fit are chosen in turn.
-        num, begin = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
-        units = spread_points(num, len(self.encoding.distributions), begin, self._seed)
+        # With predictions of memory, the same many points are examined each time, and those that
+        # fit are proposed in turn.
+        num, start = (1, trial.number) if self.memory is None else (_NUM_LOOKED_AT, 0)
+        units = spread_points(num, len(self.encoding.distributions), start, self._seed)
         units = np.array([self._near_prior(point) for point in units])
         points, exists = self.encoding.snap(units)
         chosen = 0
@@ -72,17 +74,20 @@ class DesignSampler(BaseSampler):
     def _memory_model(self, knowledge: Knowledge) -> MemoryModel | None:
         if all(share <= 1.0 for _, share in knowledge.memory):
             return None
-        from workbench.search.resource_models import MemoryModel  # light installations lack SciPy
+        from workbench.search.resource_models import (
+            MemoryModel,
+        )  # imports SciPy, which light installations omit
 
         return MemoryModel.of(knowledge, self.encoding)
 
     def _near_prior(self, units: np.ndarray) -> np.ndarray:
-        """Move parameters with a prior near it. In the first configuration they are just there."""
+        """Move parameters with a prior near it, or exactly there in the first configuration."""
         near, is_choice = self.encoding.near, self.encoding.is_choice
         offsets = [
             NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units
         ]
-        # Half of the draws of a choice are the one that is believed to be good.
+        # Half of the draws of a choice are the value of the prior. The other half are rescaled to
+        # the whole range.
         drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)
         return np.where(np.isnan(near), units, np.clip(near if self.is_first else drawn, 0.0, 1.0))
 
@@ -99,7 +104,7 @@ class DesignSampler(BaseSampler):
 
 
 def spread_points(
-    num: int, num_columns: int, begin: int = 0, seed: int | None = None
+    num: int, num_columns: int, start: int = 0, seed: int | None = None
 ) -> np.ndarray:
     """Return points of a sequence that covers the unit cube evenly.
 
@@ -108,15 +113,16 @@ def spread_points(
     Args:
         num: Number of points.
         num_columns: Dimension of the cube.
-        begin: Index of the first one.
-        seed: Seed of a shift of the whole sequence, or None for the middle of the cube.
+        start: Index of the first point.
+        seed: Seed of a shift of the whole sequence, or None to start in the middle of the cube.
 
     Returns:
         Shape [num, num_columns].
     """
     root = 2.0
-    for _ in range(50):  # the root of x^(d + 1) = x + 1
+    # The fixed-point iteration for the root of x^(d + 1) = x + 1, a generalised golden ratio.
+    for _ in range(50):
         root = (1.0 + root) ** (1.0 / (num_columns + 1))
     steps = root ** -np.arange(1.0, num_columns + 1)
     shift = 0.5 if seed is None else np.random.default_rng(seed).random(num_columns)
-    return (shift + np.arange(begin + 1, begin + num + 1)[:, None] * steps) % 1.0
+    return (shift + np.arange(start + 1, start + num + 1)[:, None] * steps) % 1.0

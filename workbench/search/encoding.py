@@ -1,7 +1,7 @@
 """Configurations as arrays: points of a unit cube, and features for a Gaussian process.
 
-A parameter that does not exist in a configuration is as far from every value of it as any two
-values are from each other on average, so that conditions need no placeholder.
+A separate feature shows whether a conditional parameter exists. The distance between an absent
+parameter and any value is the mean distance of two values, so no placeholder value is needed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from workbench.experiment.space import Fixed, same_value
 from workbench.search.parameters import Parameters
 
 _ABSENT = 0.5
-# How far good values may be from where they are believed to be, as a share of a range, and by how
-# much the logarithm of the probability of every other choice is lower.
+# The scale of a prior as a share of the range.
 PRIOR_SPREAD = 0.15
+# By how much the log probability of every other choice is lower than that of the prior's choice.
 _OTHER_CHOICE = 2.0
 
 
@@ -37,9 +37,8 @@ class Encoding:
         distributions: Optuna's distribution of each column, by name.
         groups: For each feature, the number of its column.
         is_choice: For each column, whether its values have no order.
-        near: For each column, the unit near which good values are believed to be; NaN without a
-            belief.
-        is_conditional: For each column, whether it exists only with some values of others.
+        near: For each column, the unit of its prior, or NaN without a prior.
+        is_conditional: For each column, whether it only exists with some values of others.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -60,7 +59,7 @@ class Encoding:
                 isinstance(distribution, CategoricalDistribution)
                 for distribution in self.distributions.values()
             ],
-            dtype=bool,  # also without a parameter
+            dtype=bool,  # an empty list would become an array of floats
         )
         self._scales = _Scales.of(list(self.distributions.values()))
         self.near = np.array([self._belief(parameters, name) for name in self._names])
@@ -70,11 +69,11 @@ class Encoding:
             [bool(condition) for condition in self._conditions], dtype=bool
         )
         self.groups = np.repeat(np.arange(len(sizes)), sizes + self.is_conditional)
-        # The first feature of each column, those of numbers, and those that state that a parameter
-        # is absent.
-        self._begins = np.cumsum(sizes + self.is_conditional) - sizes - self.is_conditional
-        self._number_at = self._begins[~self.is_choice]
-        self._absence_at = (self._begins + sizes)[self.is_conditional]
+        # The positions of the first feature of each column, of the features of numbers, and of the
+        # features that show that a parameter is absent.
+        self._starts = np.cumsum(sizes + self.is_conditional) - sizes - self.is_conditional
+        self._number_at = self._starts[~self.is_choice]
+        self._absence_at = (self._starts + sizes)[self.is_conditional]
 
     def _belief(self, parameters: Parameters, name: str) -> float:
         domain = parameters.space.root[name]
@@ -84,9 +83,10 @@ class Encoding:
         return float(points[0, self._names.index(name)])
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
-        """Return pairs of a parent's column and its wanted values, by index where it is a choice.
+        """Return pairs of a parent's column and the values under which a parameter exists.
 
-        A parent with one value has no column: its value is wanted or not.
+        The values of a choice are given as indexes. A parent with a single value has no column. Its
+        pair has the column None, and [1.0] if the condition holds, otherwise [].
         """
         condition: list[tuple[int | None, list[float]]] = []
         for parent, wanted in parameters.space.root[name].when.items():
@@ -116,8 +116,8 @@ class Encoding:
             units: Points of the unit cube, shape [n, columns].
 
         Returns:
-            The points of these configurations, and which parameters exist in them; both [n,
-            columns].
+            The points of these configurations, and which parameters exist in them, both of shape
+            [n, columns].
         """
         exists = np.ones(units.shape, dtype=bool)
         if not (self._scales.has_steps.any() or self.is_conditional.any()):
@@ -136,24 +136,24 @@ class Encoding:
         return self._scales.units(self._scales.values(units))
 
     def num_choices(self, column: int) -> int:
-        """Return how many values a parameter without an order has."""
+        """Return the number of values of a choice."""
         return int(self._scales.last[column]) + 1
 
     def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-        """Return the log of how probable good values are believed to be, up to a constant.
+        """Return the log probability of configurations by the priors, up to a constant.
 
         Args:
             units: Points of configurations, shape [n, columns].
             exists: Which parameters exist in them, same shape.
 
         Returns:
-            Shape [n], or 0 if every parameter has the value that is believed to be good.
+            Shape [n]. 0 if every parameter has the value of its prior.
         """
         if not self._has_belief:
             return np.zeros(len(units))
         distance = units - self.near
         other = np.where(np.abs(distance) > 1e-9, -_OTHER_CHOICE, 0.0)
-        # Cauchy's distribution has heavy tails: a belief that is far off is forgotten soon.
+        # The Cauchy distribution has heavy tails, so results soon outweigh a prior that is wrong.
         log_prior = np.where(self.is_choice, other, -np.log1p((distance / PRIOR_SPREAD) ** 2))
         return np.where(exists & ~np.isnan(self.near), log_prior, 0.0).sum(1)
 
@@ -161,11 +161,11 @@ class Encoding:
         """Return the features of configurations, shape [n, features]."""
         features = np.empty((len(units), len(self.groups)))
         for column in np.flatnonzero(self.is_choice):
-            # Two different choices are at the distance 1.
-            begin, size = self._begins[column], int(self._scales.last[column]) + 1
+            # One feature per choice, scaled so that two different choices have the distance 1.
+            start, size = self._starts[column], int(self._scales.last[column]) + 1
             index = np.floor(units[:, column, None] * size)
             chosen = exists[:, column, None] & (index == np.arange(size))
-            features[:, begin : begin + size] = np.where(chosen, np.sqrt(0.5), 0.0)
+            features[:, start : start + size] = np.where(chosen, np.sqrt(0.5), 0.0)
         numbers = ~self.is_choice
         features[:, self._number_at] = np.where(exists[:, numbers], units[:, numbers] - 0.5, 0.0)
         if len(self._absence_at):
@@ -205,24 +205,26 @@ class Encoding:
 
 @lru_cache(maxsize=8)
 def encoding_of(parameters: Parameters) -> Encoding:
-    """Return the encoding of a space, which all proposals of a study share."""
+    """Return the encoding of a space. All proposals of a study share it."""
     return Encoding(parameters)
 
 
 @dataclass(frozen=True)
 class _Scales:
-    """How the values of each column lie in the unit cube, shapes [columns].
+    """Maps the values of each column to the unit cube. All arrays have the shape [columns].
 
-    Choices count by their index.
+    The value of a choice is its index.
 
     Attributes:
-        low: The lower end, on its scale. With steps, it is half a step below the first value.
-        high: The upper end, on its scale. With steps, it is half a step above the last value.
+        low: The lower end, on the column's scale. With steps, it is half a step below the first
+            value.
+        high: The upper end, on the column's scale. With steps, it is half a step above the last
+            value.
         first: The first value.
         last: The last value.
         step: The difference between two values, or 1 without steps.
         has_steps: Whether there are steps.
-        is_log: The columns with a logarithmic scale.
+        is_log: The indexes of columns with a logarithmic scale.
     """
 
     low: np.ndarray

@@ -48,7 +48,8 @@ def best_trials(
     if not feasible:
         return []
     sign = 1 if experiment.objectives[0].goal == "minimize" else -1
-    # What was trained again is known better than what was lucky once.
+    # A configuration that was confirmed by further trainings is preferred to one that may have been
+    # lucky once.
     confirmed = [
         (record, outcome)
         for record, outcome in feasible
@@ -106,7 +107,7 @@ def copy_to_storage(
 
     Raises:
         ExperimentError: If the storage has a study of that name.
-        StoreError: If the storage cannot be opened or written, or `url` is neither of the two.
+        StoreError: If the storage cannot be opened or written, or `url` is not valid.
     """
     _check_storage(url)
     with quiet(), _writing(url, name):
@@ -122,10 +123,10 @@ def copy_to_storage(
 
 
 def copy_study_file(path: Path, url: str) -> None:
-    """Copy the one study of a SQLite file into another Optuna storage.
+    """Copy the only study of a SQLite file into another Optuna storage.
 
     Args:
-        path: The file, as `copy_to_storage` made it.
+        path: A file that `copy_to_storage` wrote.
         url: As in `copy_to_storage`.
 
     Raises:
@@ -142,7 +143,7 @@ def copy_study_file(path: Path, url: str) -> None:
 
 @contextlib.contextmanager
 def _writing(url: str, name: str) -> Iterator[None]:
-    """Translate errors of writing a study to a storage."""
+    """Translate errors that occur while a study is written to a storage."""
     try:
         yield
     except DuplicatedStudyError as error:
@@ -152,15 +153,15 @@ def _writing(url: str, name: str) -> Iterator[None]:
             next_step="Choose another name, or remove that study with `optuna delete-study`.",
         ) from error
     except Exception as error:
-        # Databases raise errors of their drivers, which Optuna passes on as they are.
+        # Optuna passes on errors of the database drivers, so any type is possible.
         raise StoreError(
             f"cannot write to {hide_password(url)}: {type(error).__name__}: {error}",
-            next_step="Check the URL, that the database is up, and that its driver is installed.",
+            next_step="Check that the URL is right, the database runs and its driver is installed.",
         ) from error
 
 
 def _check_storage(url: str) -> None:
-    """Reject a bare word, which is a mistyped URL rather than the path of a journal file."""
+    """Reject a single word. It is more likely a mistyped URL than the path of a journal file."""
     if url == Path(url).stem:
         raise StoreError(
             f"{url} is neither the URL of a database nor a journal file",
@@ -222,8 +223,7 @@ def _user_attributes(trial: TrialRecord) -> dict[str, Any]:
     if trial.ended is not None:
         attributes["state"] = trial.ended.state
         attributes |= {"reason": trial.ended.reason} if trial.ended.reason else {}
-    # JSON has no numbers for what is not finite, and not every database takes Python's words for
-    # them.
+    # JSON has no inf and nan, and some databases reject Python's extension for them.
     attributes |= {
         f"metric {name}": value if math.isfinite(value) else str(value)
         for name, value in trial.result().items()

@@ -1,11 +1,11 @@
-"""Trainings that follow from earlier ones, so that no sampler is asked.
+"""Trainings that follow from earlier ones without a sampler: confirmations, promotions, replays.
 
-When the search is over, the best configurations race: in each round all that may still be the best
-are trained with another seed, the same for all of them, and those that are clearly worse, or of
-which a training fails, leave. The statistics are left to `workbench.store.history.certainty`.
+When the search is over, the best configurations race. In each round, all that may still be the best
+are trained with one further seed. A configuration drops out if it is clearly worse, or if one of
+its trainings fails. The statistics are in `workbench.store.history.certainty`.
 
-With a fidelity, the promising configurations are trained again at its next level, by successive
-halving. Which ones begin, at the lowest level, is left to the sampler.
+With a fidelity, promising configurations are trained again at its next level, by successive
+halving. The sampler only chooses those at the lowest level.
 
 A replay proposes what another run has proposed, in the same order.
 """
@@ -25,21 +25,21 @@ from workbench.search.records import ConfigurationRecord
 from workbench.store.history.certainty import survivors
 
 KEPT = 2
-"""One in this many configurations of a level continues. Chosen by `make bench WHAT=search`."""
+"""One in this many configurations of a level is promoted. Chosen by `make bench WHAT=search`."""
 
 
 def next_confirmation(
     experiment: Experiment, configurations: Sequence[ConfigurationRecord]
 ) -> tuple[ConfigurationRecord, int] | None:
-    """Return the next training of the race, which depends on the trials so far alone.
+    """Return the next training of the race. It only depends on the trials so far.
 
     Args:
         experiment: The experiment.
         configurations: All configurations, by number.
 
     Returns:
-        The configuration and the number of its repeat, or None while something is awaited, and
-        after the race.
+        The configuration and the number of its repeat. None while trainings of a round are running,
+        and after the race.
     """
     confirm = experiment.confirm
     if confirm.best is None or any(record.outcome is None for record in configurations):
@@ -47,6 +47,8 @@ def next_confirmation(
     metric, sign = experiment.objectives[0].metric, _sign(experiment)
     contenders = _contenders(experiment, configurations, confirm.best)
     racing = [record.number for record in contenders]
+    # The race is replayed from its first round on each call, because a study stores no state except
+    # for its trials. The loop returns at the first training that is missing or still running.
     for repeat in range(experiment.repeats, confirm.trainings):
         for record in contenders:
             is_trained = any(trial.proposal.repeat == repeat for trial in record.trials)
@@ -92,7 +94,7 @@ def _sign(experiment: Experiment) -> float:
 
 
 class Promotions:
-    """What is known at each level, and what follows from it.
+    """The results at each level of a fidelity, and the promotions that follow from them.
 
     Source: Li et al., A system for massively parallel hyperparameter tuning, MLSys 2020, algorithm
     2.
@@ -102,7 +104,7 @@ class Promotions:
         """Start without any result.
 
         Args:
-            experiment: What is tuned, by one objective.
+            experiment: The experiment, which has one objective.
             levels: The levels of its fidelity.
         """
         self.levels = levels
@@ -128,12 +130,13 @@ class Promotions:
     def next(self, *, is_over: bool) -> int | None:
         """Return the configuration to train at the next level, or None if there is none.
 
-        At each level these are the best ones of those trained there so far, one in `KEPT`.
+        At each level, the best of those trained there so far are promoted, one in `KEPT`.
 
         Args:
-            is_over: Whether no configuration will start any more, and none is trained: then one at
-                least continues, so that a full training is the result.
+            is_over: Whether no configuration is running and no further one will start. Then at
+                least one is promoted, so that the run ends with a full training.
         """
+        # The highest level comes first: a training near full fidelity is worth the most.
         for level in reversed(range(len(self.levels.values) - 1)):
             values = self._values[level]
             num = max(len(values) // KEPT, int(is_over and not self._has_passed(level)))
@@ -148,15 +151,15 @@ class Promotions:
 
 
 class Recording:
-    """What is left of the proposals of a run."""
+    """The recorded proposals of a run that have not been repeated yet."""
 
     def __init__(self, proposals: Iterable[TrialProposed]) -> None:
-        """Begin before the first of `proposals`, which are in the order of their trials."""
+        """Start before the first of `proposals`, which are in the order of their trials."""
         self._left = deque(proposals)
         self.num_trainings = Counter(
             proposal.configuration for proposal in self._left if proposal.resumes is None
         )
-        """How many trainings each configuration has in all."""
+        """The total number of trainings of each configuration."""
 
     @property
     def is_over(self) -> bool:
@@ -172,8 +175,8 @@ class Recording:
         """Return the next proposal, or None if it must wait.
 
         Args:
-            running: Trials that have not ended: a part of a training waits for the one that it
-                continues.
+            running: Trials that have not ended. A part of a training waits until the trial that it
+                continues has ended.
             repeats_only: Whether the budget has no room for a new configuration.
         """
         if not self._left or (repeats_only and not self.repeats):

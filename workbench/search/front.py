@@ -1,7 +1,7 @@
-"""Which trainings will extend a Pareto front, and by how much, from forecasts of where they end.
+"""How much trainings and configurations are expected to extend a Pareto front.
 
-Pruning judges a training by its curves, and proposals judge a configuration by what a model of each
-objective predicts; both count the hypervolume that is gained.
+The pruner forecasts the end of a training from its learning curves. Proposals predict each
+objective of a configuration by a model. Both measure the hypervolume that is gained.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from workbench.search.partial_results import (
 if TYPE_CHECKING:
     from workbench.search.curves import Curve
 
-# Complete trials before a front means something, and how many of the latest curves are compared.
+# Complete trials that make a front meaningful, and how many of the latest curves are compared.
 _MIN_COMPLETE = 4
 _MAX_CURVES = 100
 _NUM_DRAWS = 128
 _NUM_POINTS = 2048
 # Lines through the space of objectives along which the expected gain is integrated.
 _NUM_LINES = 64
-# How far beyond the front gains count, as a share of its extent: the ends of a front lie outside
-# it.
+# Gains count this far beyond the front, as a share of its extent. Otherwise points that extend the
+# ends of the front would be worth nothing.
 _BEYOND_FRONT = 1.0
-# What a trial must add to be worth its training, as a share of the front's hypervolume.
+# A trial must add this share of the front's hypervolume to be worth its training.
 _MIN_GAIN = 0.01
 
 
@@ -49,16 +49,16 @@ class FrontPruner(BasePruner):
 
         Args:
             chance: A trial is stopped if its probability to extend the front is lower, in (0, 0.5).
-            grace: Rungs before the first decision. Further ones follow after each half of a
+            grace: Rungs before the first decision. Further decisions follow after each half of a
                 doubling.
-            readings: How the curves of each objective are read.
+            readings: How to read the curves of each objective.
         """
         self.chance = chance
         """A trial that is less likely to extend the front is stopped."""
         self._grace = grace
         self._readings = readings
         self._ended: dict[tuple[int, int], Curve | None] = {}
-        """By trial and objective, the curves of ended trials, which change no more."""
+        """A cache of the curves of ended trials, by trial and objective."""
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to extend the front."""
@@ -66,7 +66,7 @@ class FrontPruner(BasePruner):
         return is_decision(rungs, self._grace) and self.chance_of_gain(study, trial) < self.chance
 
     def chance_of_gain(self, study: optuna.Study, trial: FrozenTrial) -> float:
-        """Return the probability of a trial to extend the front, or 1 if too little is known."""
+        """Return the probability that a trial extends the front, or 1 if too little is known."""
         rungs = sorted(trial.user_attrs[CURVES])
         others = [
             other for other in study.get_trials(deepcopy=False) if other.number != trial.number
@@ -88,14 +88,15 @@ class FrontPruner(BasePruner):
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
     ) -> np.ndarray | None:
-        """Draw where a trial may end, or None if an objective has no forecast.
+        """Draw final values of a trial, or return None if an objective has no forecast.
 
-        An objective that is reported at the end only may become as good as it ever was.
+        An objective that is only reported at the end is assumed to become as good as the best value
+        so far, so that no trial is stopped because of it.
 
         Returns:
             Shape [draws, objectives].
         """
-        from scipy.special import stdtrit  # light installations lack SciPy
+        from scipy.special import stdtrit  # imports SciPy, which light installations omit
 
         from workbench.search.curves import forecast
 
@@ -127,14 +128,14 @@ class FrontPruner(BasePruner):
 
 
 def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return what each place adds to the hypervolume of the known ones, as a share of it.
+    """Return how much each point adds to the hypervolume of the known points, as a share of it.
 
-    The reference point is the worst known value of each objective, outliers aside. Volumes are
-    measured by points that fill the space evenly, to within some thousandths.
+    The reference point is the worst known value of each objective, without outliers. Volumes are
+    estimated by counting evenly spread points, to within a few thousandths.
 
     Args:
-        ends: Places, larger is better, shape [n, objectives].
-        known: Known ones, shape [k, objectives].
+        ends: The points, larger is better, shape [n, objectives].
+        known: The known points, shape [k, objectives].
 
     Returns:
         Shape [n].
@@ -142,7 +143,8 @@ def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
     known = np.column_stack([without_outliers(column) for column in known.T])
     low, best = known.min(0), known.max(0)
     size = np.maximum(best - low, 1e-12)
-    # Forecasts with few examples have heavy tails, which would leave no points for the front.
+    # Forecasts from few examples have heavy tails. Without a limit, the box would be so large that
+    # few of the points would be near the front.
     places = np.minimum((ends - low) / size, 2.0)
     high = np.maximum(places.max(0), 1.0)
     points = spread_points(_NUM_POINTS, known.shape[1]) * high
@@ -152,10 +154,10 @@ def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 
 class ExpectedGain:
-    """By how much the hypervolume is expected to grow, for normal distributions of each objective.
+    """The expected growth of the hypervolume if each objective is normally distributed.
 
-    Along each of many lines the last objective is integrated exactly. The lines fill the space of
-    the others. Shares of gains are correct to within some hundredths.
+    The space of all objectives but the last is sampled by many lines. Along each line, the last
+    objective is integrated exactly. The gains are correct to within a few hundredths.
 
     Source: Yang, Emmerich, Deutz and Bäck, Efficient computation of expected hypervolume
     improvement, Journal of Global Optimization 75, 2019: the integral that is computed here, over
@@ -163,7 +165,7 @@ class ExpectedGain:
     """
 
     def __init__(self, known: np.ndarray) -> None:
-        """Find the space that the known values leave free.
+        """Find the space that the known values do not dominate.
 
         Args:
             known: Values, larger is better, shape [k, objectives], two or more objectives.
@@ -177,19 +179,21 @@ class ExpectedGain:
         self._bounds = beaten.max(0)
 
     def log_of(self, means: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-        """Return the logarithm of what configurations are expected to gain, up to a constant.
+        """Return the logarithm of the expected gains of configurations, up to a constant.
 
         Args:
-            means: What is predicted of each configuration, shape [n, objectives].
-            deviations: Standard deviations of it, shape [n, objectives].
+            means: The predictions for each configuration, shape [n, objectives].
+            deviations: Their standard deviations, shape [n, objectives].
 
         Returns:
             Shape [n].
         """
-        from scipy.special import ndtr  # light installations lack SciPy
+        from scipy.special import ndtr  # imports SciPy, which light installations omit
 
         from workbench.search.improvement import expected_improvement
 
+        # On each line, the expected improvement over the front in the last objective, times the
+        # probability that all other objectives reach the line.
         by_line = expected_improvement(means[:, -1:], deviations[:, -1:], self._bounds)
         for index, places in enumerate(self._lines.T):
             by_line *= ndtr((means[:, index, None] - places) / deviations[:, index, None])
@@ -197,11 +201,18 @@ class ExpectedGain:
 
 
 def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Return which places are as good as which points in every objective: [places, points]."""
+    """Return whether each place is at least as good as each point, shape [places, points]."""
     return np.all(places[:, None, :] >= points[None, :, :], axis=-1)
 
 
 def is_on_front(values: np.ndarray) -> np.ndarray:
-    """Return which rows no other row beats, larger is better; shape [n] of [n, objectives]."""
+    """Return which rows no other row dominates. Larger is better.
+
+    Args:
+        values: Shape [n, objectives].
+
+    Returns:
+        Shape [n].
+    """
     at_least = _covers(values, values)
     return np.logical_not(np.any(at_least & ~at_least.T, axis=0))

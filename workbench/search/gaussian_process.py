@@ -1,9 +1,10 @@
 """A Gaussian process over configurations, with one length scale for each parameter.
 
-It is fitted in milliseconds. Values may have been observed before trainings ended: the process then
-knows by how many doublings, and never takes them for values at the end. It knows arrays only. What
-a configuration is as features, which reports are observations, and which configuration to propose,
-is left to `encoding`, `partial_results` and `proposals`.
+It is fitted in milliseconds. Values may have been observed before a training ended. Each value then
+has its distance from the end in doublings, so it is never treated as a final value.
+
+This module only knows arrays. `encoding` turns configurations into features, `partial_results`
+turns reports into observations, and `proposals` chooses configurations.
 """
 
 from __future__ import annotations
@@ -17,23 +18,25 @@ from scipy.linalg import get_lapack_funcs
 from scipy.optimize import minimize
 from scipy.special import expit
 
-# Bounds of the logarithms of length scales (features lie in the unit cube) and of the noise's
-# share.
+# Bounds and normal priors of the logarithms of length scales. Features are in the unit cube. The
+# prior is for a space with one parameter.
 _LENGTH_BOUNDS = (math.log(0.05), math.log(30.0))
-_NOISE_BOUNDS = (math.log(1e-6), math.log(1.0))
-# Priors of the same, normal: the length scale for one parameter, and the noise's share.
 _LENGTH_MEAN, _LENGTH_SD = -0.3, 1.0
+# Bounds and normal prior of the logarithm of the noise's variance, relative to the signal's.
+_NOISE_BOUNDS = (math.log(1e-6), math.log(1.0))
 _NOISE_MEAN, _NOISE_SD = math.log(1e-5), 4.0
-# Of values before the end: bounds and priors, normal, of the logit of the share of the signal that
-# stays the same until the end, and of the logarithm of the doublings over which the rest changes.
+# For values before the end: bounds and normal prior of the logit of the share of the signal that
+# stays the same until the end.
 _SHARE_BOUNDS, _SHARE_MEAN, _SHARE_SD = (-4.0, 4.0), 0.0, 1.0
+# Bounds and normal prior of the logarithm of the doublings over which the rest of the signal
+# changes.
 _DOUBLINGS_BOUNDS = (math.log(0.3), math.log(30.0))
 _DOUBLINGS_MEAN, _DOUBLINGS_SD = math.log(3.0), 0.7
-# What all trainings gain in common: doublings over which it changes. Its variance is that of the
-# signal.
+# All trainings improve over time. This trend changes over so many doublings, and has the same
+# variance as the signal.
 _TREND_DOUBLINGS = 3.0
 _MAX_STEPS = 60
-# Observations beyond one for each length scale before it can be judged what they predict.
+# The process is only judged if there are this many more observations than length scales.
 _MIN_FREE = 2
 _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
@@ -46,7 +49,7 @@ class Kernel:
 
     Attributes:
         log_lengths: Logarithm of the length scale of each group of features, shape [groups].
-        log_noise: Logarithm of the noise's variance as a share of the signal's.
+        log_noise: Logarithm of the noise's variance, relative to the signal's.
     """
 
     log_lengths: np.ndarray
@@ -57,7 +60,11 @@ class Kernel:
     """Logarithm of the doublings over which the rest of the signal changes."""
 
     def agreement(self, doublings: np.ndarray) -> np.ndarray:
-        """Return the correlation of a configuration's values that lie some doublings apart."""
+        """Return the correlation of a configuration's values at two distances from the end.
+
+        Args:
+            doublings: The difference of the distances, in doublings.
+        """
         lasting = expit(self.lasting_logit)
         return lasting + (1 - lasting) * np.exp(-doublings * math.exp(-self.log_doublings))
 
@@ -65,8 +72,8 @@ class Kernel:
 class GaussianProcess:
     """The process after observations.
 
-    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1;
-    Matérn 5/2.
+    Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1,
+    with the Matérn 5/2 kernel.
     """
 
     def __init__(
@@ -86,10 +93,10 @@ class GaussianProcess:
             groups: Group of each feature, shape [features].
             features: Shape [n, features].
             values: Standardised values, shape [n].
-            ahead: How many doublings before the end of the training each was observed, shape [n],
-                or None if all trainings had ended.
-            agreement: Factors of the correlation of observations, shape [n, n], and of theirs with
-                predictions, shape [n], or None if all are of one run.
+            ahead: Doublings between each observation and the end of its training, shape [n]. None
+                if all trainings had ended.
+            agreement: Factors of the correlations between observations, shape [n, n], and of their
+                correlations with predictions, shape [n]. None if all observations are from one run.
         """
         self._weights = np.exp(-kernel.log_lengths)[groups]
         self._scaled = features * self._weights
@@ -106,6 +113,7 @@ class GaussianProcess:
         self._kernel, self._values = kernel, values
         self._factor = factorize(covariance)
         self._whitened = _solve_half(self._factor, values, lower=1)[0]
+        # The posterior mean of the trend at the end of trainings, which is the same for all.
         self._gained = 0.0
         if ahead is not None:
             projected = _solve_half(self._factor, _trend(ahead), lower=1)[0]
@@ -113,10 +121,10 @@ class GaussianProcess:
         self.scale = self._likeliest_scale()
 
     def predict(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation of the noiseless function where trainings end.
+        """Return mean and standard deviation of the noiseless function at the end of trainings.
 
-        What all trainings gain in common is a part of the mean only, because it decides between
-        none of them.
+        The common trend is only part of the mean. Its uncertainty does not matter when
+        configurations are compared.
 
         Args:
             features: Shape [m, features].
@@ -126,19 +134,20 @@ class GaussianProcess:
         """
         cross = _matern(_squared_distances(features * self._weights, self._scaled))
         cross *= self._agreement
-        # A row for each configuration, as LAPACK has it: nothing is copied.
+        # The transpose has the column-major layout of LAPACK, so nothing is copied.
         projected = _solve_half(self._factor, cross.T, lower=1, overwrite_b=1)[0].T
         mean = projected @ self._whitened + self._gained
         variance = 1.0 - np.einsum("ij,ij->i", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
 
     def as_if_expected(self, features: np.ndarray) -> GaussianProcess:
-        """Return the process as if places had been observed to be what is expected of them.
+        """Return the process as if it had observed its own predictions at some places.
 
-        Only the rows of these places are factorized.
+        The predictions stay the same, but the uncertainty near these places shrinks. The Cholesky
+        factor is extended by the rows of the places instead of being computed again.
 
         Args:
-            features: Of the places, shape [m, features]. All trainings have ended.
+            features: The places, shape [m, features]. All trainings must have ended.
         """
         places = features * self._weights
         cross = _matern(_squared_distances(places, self._scaled)) * self._agreement
@@ -153,6 +162,7 @@ class GaussianProcess:
         if len(self._agreement) > 1:
             new._agreement = np.append(self._agreement, np.ones(num_new))
         new._values = np.append(self._values, projected.T @ self._whitened)
+        # An expected value has no residual, so its whitened value is 0.
         new._whitened = np.append(self._whitened, np.zeros(num_new))
         new.scale = new._likeliest_scale()
         return new
@@ -161,7 +171,7 @@ class GaussianProcess:
         return math.sqrt(max(float(self._whitened @ self._whitened) / len(self._whitened), 1e-12))
 
     def left_out_errors(self) -> np.ndarray:
-        """Return by how much each observation differs from what the others predict, shape [n].
+        """Return the difference of each observation from the others' prediction, shape [n].
 
         Source: Rasmussen and Williams, equation 5.12.
         """
@@ -170,11 +180,11 @@ class GaussianProcess:
         return solved / np.diag(inverse)
 
     def predictability(self) -> float | None:
-        """Return how much of the variance of each observation the others predict, in (-inf, 1].
+        """Return the share of the variance that is predictable from other observations.
 
-        Length scales that were fitted to few observations also explain noise. The share is
-        therefore adjusted like that of a regression with a coefficient for each. It is None if
-        that leaves too few observations.
+        It is in (-inf, 1]. Length scales that are fitted to few observations also explain noise.
+        The share is therefore adjusted like the coefficient of determination of a regression with
+        one coefficient per length scale. It is None if there are too few observations for that.
 
         Source: Ezekiel, Methods of correlation analysis, 1930 (the adjusted coefficient of
         determination).
@@ -183,7 +193,7 @@ class GaussianProcess:
         num_free = num - 1 - len(self._kernel.log_lengths)
         if num_free < _MIN_FREE:
             return None
-        # What the mean of the others is wrong by.
+        # The errors of the simplest prediction, the mean of the others.
         alone = (self._values - self._values.mean()) * num / (num - 1)
         unexplained = float(errors @ errors) / max(float(alone @ alone), 1e-12)
         return 1.0 - unexplained * (num - 1) / num_free
@@ -192,7 +202,7 @@ class GaussianProcess:
 def fit(
     features: np.ndarray, groups: np.ndarray, values: np.ndarray, ahead: np.ndarray | None = None
 ) -> Kernel:
-    """Choose the hyper-parameters of largest posterior probability.
+    """Return the hyper-parameters with the largest posterior probability.
 
     Args:
         features: Shape [n, features].
@@ -204,7 +214,7 @@ def fit(
         The hyper-parameters.
     """
     num_groups = int(groups.max()) + 1
-    # The more parameters, the smoother the function is expected to be in each.
+    # With more parameters, the function is expected to be smoother in each of them.
     length_mean = _LENGTH_MEAN + math.log(num_groups) / 2
     means = np.append(np.full(num_groups, length_mean), _NOISE_MEAN)
     sds = np.append(np.full(num_groups, _LENGTH_SD), _NOISE_SD)
@@ -227,15 +237,17 @@ def fit(
 
 @dataclass(frozen=True)
 class _Pairs:
-    """What each observation has to do with those before it, whatever the hyper-parameters are.
+    """Quantities of pairs of observations that do not depend on the hyper-parameters.
+
+    They are computed once, and used in each step of the optimisation.
 
     Attributes:
-        rows: The later one of each pair, shape [pairs].
-        columns: The earlier one, shape [pairs].
+        rows: The later observation of each pair, shape [pairs].
+        columns: The earlier observation of each pair, shape [pairs].
         distances: Squared distances in each group of features, shape [groups, pairs].
-        apart: Doublings between their distances from the end, shape [pairs], or None if all had
-            ended.
-        trend: The covariance of what all trainings gain in common, shape [pairs] or 0.
+        apart: The difference of the distances from the end in doublings, shape [pairs], or None if
+            all trainings had ended.
+        trend: The covariance of the common trend, shape [pairs] or 0.
     """
 
     rows: np.ndarray
@@ -260,7 +272,10 @@ class _Pairs:
 def _loss(
     theta: np.ndarray, pairs: _Pairs, values: np.ndarray, means: np.ndarray, sds: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the negative log posterior and its gradient, for the signal's likeliest variance."""
+    """Return the negative log posterior and its gradient.
+
+    The variance of the signal is not a parameter. Its most likely value has a closed form.
+    """
     n, num_groups = len(values), len(pairs.distances)
     inverse_squares, noise = np.exp(-2 * theta[:num_groups]), math.exp(theta[num_groups])
     squared = inverse_squares @ pairs.distances
@@ -273,7 +288,7 @@ def _loss(
         lasting, rate = float(expit(theta[-2])), math.exp(-theta[-1])
         fading = np.exp(-pairs.apart * rate)
         agreement = lasting + (1 - lasting) * fading
-    covariance = np.zeros((n, n), order="F")  # of which the lower half is read
+    covariance = np.zeros((n, n), order="F")  # LAPACK only reads the lower half
     covariance[pairs.rows, pairs.columns] = signal * agreement + pairs.trend
     covariance[np.diag_indices(n)] = 1.0 + (pairs.apart is not None) + noise + _JITTER
     factor = factorize(covariance)
@@ -285,7 +300,8 @@ def _loss(
     )
     weighted = outer * signal
     gradient = np.empty_like(theta)
-    # Every pair counts twice, and the half of a derivative once.
+    # Each pair appears twice in the symmetric matrix, which cancels the factor 1/2 of the log
+    # likelihood.
     slopes = outer * ((5 / 3) * (1 + root) * decay) * agreement
     gradient[:num_groups] = inverse_squares * (pairs.distances @ slopes)
     gradient[num_groups] = 0.5 * noise * float((np.diag(inverse) - solved**2 / variance).sum())
@@ -297,7 +313,7 @@ def _loss(
 
 
 def _trend(doublings: np.ndarray) -> np.ndarray:
-    """Return the covariance of what all trainings gain in common, some doublings apart."""
+    """Return the covariance of the common trend at some doublings apart."""
     return np.exp(-0.5 * (doublings / _TREND_DOUBLINGS) ** 2)
 
 
@@ -310,7 +326,10 @@ def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _matern(squared: np.ndarray) -> np.ndarray:
-    """Return the correlation at squared distances, in the same array: new ones are slow."""
+    """Return the Matérn 5/2 correlation at squared distances.
+
+    It is computed in place, because allocating new arrays takes longer than the arithmetic.
+    """
     root = np.sqrt(squared)
     root *= _ROOT5
     squared *= 5 / 3
@@ -330,7 +349,7 @@ def correlation(
 
 
 def factorize(matrix: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor of a covariance; nearly singular ones are made regular."""
+    """Return the lower Cholesky factor of a covariance. A nearly singular one gets more noise."""
     factor, failed = _factorize(matrix, lower=1, clean=1)
     if failed:
         factor = _factorize(matrix + 1e-5 * np.eye(len(matrix)), lower=1, clean=1)[0]

@@ -1,6 +1,7 @@
-"""The points of a grid in the order in which they are tried, shuffled from the experiment's seed.
+"""The points of a grid in the order in which they are tried, shuffled by the experiment's seed.
 
-Any space with few enough combinations is one, whichever sampler proposes: it can be used up.
+Any space with few combinations is treated as a grid, whatever the sampler is. The run ends when all
+of them were tried.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from workbench.experiment.space import Choice, Domain, Fixed, Float, Params, Spa
 from workbench.search.samplers import stable_seed
 
 _MAX_POINTS = 4096
-"""No run is expected to use up more combinations under a sampler that can repeat itself."""
+"""A larger space is not treated as a grid, because no run is expected to try all of it."""
 
 
 def is_small(space: Space) -> bool:
-    """Return whether a run searches so few combinations that it can try all of them."""
+    """Return whether a space has so few combinations that a run can try all of them."""
     sizes: list[int] = []
     for domain in space.root.values():
         values = domain.values()
         if values is None or len(values) > _MAX_POINTS:
             return False
         sizes.append(len(values))
-    # Nothing is searched. If you ask for several trials, you want the same one again.
+    # Nothing is searched. A user who requests several trials wants to repeat the same one.
     if math.prod(sizes) == 1:
         return False
-    # Conditions make combinations fewer than the product of the values.
+    # With conditions, there are fewer combinations than the product of the values.
     return math.prod(sizes) <= _MAX_POINTS or (
         sum(1 for _ in islice(space.grid(), _MAX_POINTS + 1)) <= _MAX_POINTS
     )
@@ -49,7 +50,7 @@ class Grid:
         self._next = 0
 
     def point(self, tried: Container[str]) -> Params | None:
-        """Return the next point, or None where there is none left.
+        """Return the next point, or None if there is none left.
 
         Args:
             tried: The keys of all configurations so far.
@@ -65,10 +66,10 @@ class Grid:
 
 
 def key_of(space: Space, params: Params) -> str:
-    """Return a text that only equal configurations share, however their values were written.
+    """Return a text that is the same for equal configurations, however their values are written.
 
     Args:
-        space: The space that is searched. A value outside of it stays as it is.
+        space: The search space. A value outside of it stays as it is.
         params: A configuration.
     """
     listed = {
@@ -81,7 +82,7 @@ def key_of(space: Space, params: Params) -> str:
 def _as_listed(domain: Domain, value: JsonValue) -> JsonValue:
     """Return the value as the domain lists it.
 
-    A user may write 0.3 for 0.1 + 2 steps, or 1.0 for 1.
+    For example, a user may write 0.3 where the domain has 0.1 plus two steps, or 1.0 instead of 1.
     """
     if not domain.contains(value):
         return value

@@ -1,10 +1,9 @@
-"""How much each searched parameter decides, how sure that is, and what was not resolved.
+"""How important each searched parameter is, with an interval.
 
-An effect is a parameter's total share of the variance of the true values over the space that was
-declared, wherever a sampler has placed its trials. `variance_shares` draws what it may be after the
-trials. Here trials become observations, and draws become intervals and words. It says
-"no effect" only if an effect of a hundredth would have been seen, and "open" if the trials cannot
-tell.
+The importance of a parameter is its total share of the variance of true values over the declared
+space. It does not depend on where a sampler placed its trials. `variance_shares` draws from the
+posterior distribution of the shares. This module turns trials into observations, and draws into
+intervals. A parameter only has no effect if an effect of one per cent would have been seen.
 """
 
 from __future__ import annotations
@@ -28,32 +27,32 @@ if TYPE_CHECKING:
 
 MIN_TRIALS = 10
 NO_EFFECT = 0.01
-"""What a parameter must decide less of, as a share of the variance, to have no effect."""
+"""A parameter with a smaller share of the variance has no effect."""
 _INTERVAL = (0.05, 0.95)
-# If the upper end of an interval is below NO_EFFECT, it is this quantile instead.
+# If the upper end of an interval is below NO_EFFECT, this quantile is used instead.
 _BOUND = 0.97
-# A parameter has no effect where this share of the draws lies below half of NO_EFFECT: an effect
-# that is overlooked costs more than a question that stays open.
+# A parameter has no effect if this share of the draws is below half of NO_EFFECT. The rule is
+# strict because overlooking an effect is worse than leaving the question open.
 _SURE = 0.99
-# Shares are judged at so many points, and functions smoothed a little: none is more exact than
-# this.
+# Shares are no more exact than this, because they are evaluated at a finite number of points and
+# functions are smoothed slightly.
 _RESOLUTION = 0.005
-# Smaller effects than this one may hide in the noise wherever few trials lie.
+# Effects below this may be hidden by noise where there are few trials.
 _MIN_BOUND = 0.002
 _MAX_TRIALS = 300
 _MAX_RUNGS = 4
 """Cut trainings are compared at this many rungs."""
 _MIN_AT_RUNG = 20
-# Values farther below the best than this many times a usual value is are outliers: trainings that
-# diverged.
+# A value is an outlier, such as a training that diverged, if its distance from the best value is
+# more than this many times the distance of a usual value.
 _FARTHEST = 25.0
-# How close values of a parameter are, as a share of its range, that count as the same place.
+# Values of a parameter that differ by less than this share of its range count as the same place.
 _NEAR = 0.1
 
 Importance = dict[str, tuple[float, float, float]]
-"""Per parameter its total share of the variance, and the ends of the 90 % interval.
+"""The total share of the variance of each parameter, and the ends of its 90 % interval.
 
-Share and lower end are 0 for a parameter that has no effect, which the upper end bounds.
+If a parameter has no effect, its share and the lower end are 0, and the upper end is a bound.
 """
 
 
@@ -67,15 +66,14 @@ def importance(
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        finished: Finished configurations with their outcomes. Values of pruned trials are compared
-            with those of others at the same rung only.
+        finished: Finished configurations with their outcomes. Values of pruned trials are only
+            compared with values of other trials at the same rung.
 
     Returns:
-        Total effects as shares of the variance over the space, the largest first. What acts in
-        interactions counts for each parameter of them, so that the sum may exceed 1. Empty where
-        there are fewer than MIN_TRIALS trials with values, several objectives, no parameter with
-        two values, or values that are all equal. If chance alone explains the values, every
-        interval is from 0 to 1.
+        Total effects as shares of the variance over the space, the largest first. An interaction
+        counts for each of its parameters, so the sum may exceed 1. Empty if there are fewer than
+        MIN_TRIALS trials with values, several objectives, no parameter with two values, or only
+        equal values. If chance alone explains the values, every interval is from 0 to 1.
 
     Source:
         Total effects: Homma and Saltelli, Importance measures in global sensitivity analysis, 1996.
@@ -87,6 +85,7 @@ def importance(
     units, exists = encoding.locate([parameters.to_optuna(trial.params) for trial in seen.trials])
     values = np.array([trial.value for trial in seen.trials])
     kinds = np.array([trial.kind for trial in seen.trials])
+    # Raise outliers separately for each kind, since values at different rungs are not comparable.
     volumes, pairs = _volumes(units, exists), list(seen.pairs)
     for kind in range(len(pairs) + 1):
         mine = kinds == kind
@@ -100,7 +99,9 @@ def importance(
     if np.ptp(values) == 0:
         return {}
 
-    from workbench.search.proposals import ON_ONE_THREAD  # light installations lack SciPy
+    from workbench.search.proposals import (
+        ON_ONE_THREAD,
+    )  # imports SciPy, which light installations omit
     from workbench.search.variance_shares import Observed, draw_shares
 
     with ON_ONE_THREAD():
@@ -112,21 +113,22 @@ def importance(
 
 
 def negligible(shares: Mapping[str, tuple[float, float, float]]) -> list[str]:
-    """Return the parameters that have no effect, as far as it was resolved.
+    """Return the parameters that were found to have no effect.
 
     Args:
-        shares: What `importance` returned.
+        shares: The result of `importance`.
     """
     return [name for name, (share, _, _) in shares.items() if share == 0]
 
 
 class _Trial(NamedTuple):
-    """What a training reached.
+    """The value of a training.
 
     Attributes:
-        params: Its configuration.
-        value: Larger is better.
-        kind: 0 if it ended, or the number of the rung at which it is compared with others.
+        params: The configuration.
+        value: The value. Larger is better.
+        kind: 0 if the training ended, otherwise the number of the rung, from 1, at which it is
+            compared with others.
     """
 
     params: Params
@@ -135,12 +137,12 @@ class _Trial(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What trainings reached.
+    """The values of trainings.
 
     Attributes:
         trials: The trainings.
-        pairs: For each rung at which cut trainings are compared, what those that ended had there
-            and at the end, shape [m, 2].
+        pairs: For each rung at which cut trainings are compared, the values there and at the end of
+            trainings that ended, shape [m, 2].
     """
 
     trials: list[_Trial]
@@ -150,19 +152,20 @@ class _Seen(NamedTuple):
 def _seen(
     experiment: Experiment, finished: Iterable[tuple[ConfigurationRecord, Outcome]]
 ) -> _Seen | None:
-    """Return what trainings reached, larger is better, or None if there are too few.
+    """Return the values of trainings, larger is better, or None if there are too few.
 
-    Values after different numbers of epochs are never compared. What was cut counts at one of a few
-    rungs.
+    Values after different numbers of epochs are never compared. A training that was cut counts with
+    its value at one of a few rungs.
     """
     reading, metric = Reading.of(experiment)[0], experiment.objectives[0].metric
     usable = {"complete"} if reading.full_rung is not None else {"complete", "pruned"}
     known = [(record, outcome) for record, outcome in finished if outcome.state in usable]
     if len(known) < MIN_TRIALS:
         return None
-    from workbench.search.curves import Curve  # light installations lack SciPy
+    from workbench.search.curves import Curve  # imports SciPy, which light installations omit
 
-    # Early trials cover the space, and late ones the best part of it.
+    # Early trials cover the space, and late trials the best part of it. So a sample over the whole
+    # run is taken.
     chosen = np.unique(np.linspace(0, len(known) - 1, _MAX_TRIALS).round().astype(int))
     longest = max(max(record.trials[0].reports, default=0) for record, _ in known)
     ended: list[tuple[Params, float, Curve | None]] = []
@@ -199,7 +202,7 @@ def _seen(
 
 
 def _rungs(lasts: Sequence[int]) -> list[int]:
-    """Return a few rungs: each cut training is compared at the highest that it has reached.
+    """Return the few rungs at which cut trainings are compared, each at its highest of them.
 
     Args:
         lasts: The last rung of each cut training.
@@ -218,7 +221,7 @@ def _rungs(lasts: Sequence[int]) -> list[int]:
 
 
 def _volumes(units: np.ndarray, exists: np.ndarray) -> np.ndarray:
-    """Return how much of the space each trial represents: more if few others are near it.
+    """Return the share of the space that each trial represents. It is larger far from others.
 
     Args:
         units: Points of configurations, shape [trials, columns].
@@ -238,7 +241,10 @@ def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _floor(values: np.ndarray, volumes: np.ndarray) -> float:
-    """Return what values are raised to: one training that diverged would be all of the variance."""
+    """Return the value to which lower ones are raised.
+
+    Otherwise, one training that diverged would determine all of the variance.
+    """
     best, middle = float(values.max()), _weighted_median(values, volumes / volumes.sum())
     return best - _FARTHEST * (best - middle) if best > middle else -math.inf
 
@@ -249,8 +255,8 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
     highs = np.where(highs < NO_EFFECT, np.quantile(draws, _BOUND, axis=0), highs)
     sure = np.maximum(np.quantile(draws, _SURE, axis=0), _MIN_BOUND)
     has_none = sure < NO_EFFECT / 2
-    # If most draws are 0 and some are not, the share is open: only what has no effect has the share
-    # 0.
+    # If the median of the draws is 0 but the parameter may have an effect, the mean is used. A
+    # share of 0 is reserved for parameters without an effect.
     middles = np.median(draws, axis=0)
     shares = np.where(middles > 0, middles, np.minimum(draws.mean(axis=0), highs))
     shares = np.where(has_none, 0.0, shares)
@@ -260,7 +266,8 @@ def _shares(names: Sequence[str], draws: np.ndarray) -> Importance:
             importances[names[index]] = (0.0, 0.0, float(sure[index]))
             continue
         low, high = float(lows[index]), float(highs[index])
-        # A share is never negative, so that draws of one that is 0 are all above it.
+        # Draws of a share are never negative. If the true share is 0, all draws are above it, and
+        # so is their lower quantile.
         low = 0.0 if low < NO_EFFECT else low - _RESOLUTION
         high = max(high, _MIN_BOUND) if high < NO_EFFECT else min(high + _RESOLUTION, 1.0)
         importances[names[index]] = (float(shares[index]), low, high)

@@ -1,4 +1,4 @@
-"""What a study knows when it asks a sampler for a configuration."""
+"""The knowledge of a study when it asks a sampler for a configuration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from workbench.search.gaussian_process import Kernel
 
 MIN_PROCESS_RESULTS = 4
-"""Results with a value, complete or pruned ones, before a Gaussian process is fitted."""
-_KEPT = -1.0  # the violation of a limit that a result does not name
+"""A Gaussian process is fitted from this many complete or pruned results on."""
+_KEPT = -1.0  # the violation of a limit that a result does not contain
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Result:
 
     trial: FrozenTrial
     violations: Mapping[str, float]
-    """By how much it breaks each limit. At most 0 if the limit is kept."""
+    """By how much each limit is broken. At most 0 if the limit is kept."""
     seconds: float = 0.0
-    """How long it took to train, until its last report, or 0 if that is unknown."""
+    """Seconds of training until the last report, or 0 if unknown."""
 
 
 @dataclass
@@ -33,30 +33,21 @@ class Knowledge:
     """Everything that has ended, in this run and in earlier ones."""
 
     results: list[Result] = field(default_factory=list)
-    """Those of this run, in the order in which they came."""
+    """The results of this run, in the order in which they arrived."""
     priors: list[FrozenTrial] = field(default_factory=list)
     """Complete trials of earlier runs."""
     earlier: dict[str, list[Result]] = field(default_factory=dict)
-    """What ended in each earlier run, by its id. The results of this run are not among it."""
+    """The results of each earlier run by its id, without those of this run."""
     memory: list[tuple[Mapping[str, Any], float]] = field(default_factory=list)
-    """Configurations in Optuna's terms, with the part of the memory that they should hold."""
+    """Configurations in Optuna's terms, with the part of the memory that they should need."""
     kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
-    """What was fitted to the first results, by the quantity and their number.
-
-    Kept to save time only.
-    """
+    """A cache of fitted hyper-parameters, by the quantity and the number of results."""
     located: tuple[np.ndarray, np.ndarray] | None = None
-    """Where the first results lie in the space, as `Encoding.locate` returns it.
-
-    Kept to save time only.
-    """
+    """A cache of the points of the first results, as `Encoding.locate` returns them."""
 
 
 def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
-    """Return by how much each limit is broken in each result.
-
-    A limit that it does not name is kept.
-    """
+    """Return by how much each result breaks each limit. A limit without a value is kept."""
     names = sorted({name for result in results for name in result.violations})
     return {
         name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names

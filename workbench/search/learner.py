@@ -1,8 +1,8 @@
-"""What the sampler and the pruner of a study know, also after its search space has changed.
+"""The sampler and the pruner of a study, across changes of the search space and of the code.
 
-Each space has its own projection. A configuration that was begun before a change is judged and
-ended where it was begun; from then on the sampler in force learns from it as from a trial of an
-earlier run.
+Each space has its own projection. A configuration that started before a change is judged and ended
+in the projection in which it started. After that, the current sampler learns from it as from a
+trial of an earlier run.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ class Learner:
         """Start without any trial.
 
         Args:
-            experiment: What to tune.
+            experiment: The experiment.
 
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
         """
         self.experiment = experiment
-        """What is tuned now, in the space in force."""
+        """The experiment with the current search space."""
         self._original = experiment
         self._projection = Projection(experiment)
-        self._begun_in: dict[int, Projection] = {}
+        self._started_in: dict[int, Projection] = {}
         self._has_sampled = False
         self._priors: list[tuple[Params, Outcome, PriorTrialAdded]] = []
         self._related: list[tuple[Params, Outcome, str]] = []
-        self._begun_with: dict[int, str] = {}
-        """By unfinished configuration, the name of the earlier code that it runs."""
+        self._started_with: dict[int, str] = {}
+        """The names of earlier code that unfinished configurations still run."""
         self._memory: MemoryPredicted | None = None
         self._loose: frozenset[str] = frozenset()
         self._covering = experiment.search
 
     def all_parameters(self) -> Parameters:
-        """Return the parameters in Optuna's terms, with all values of every space of the run."""
+        """Return the parameters in Optuna's terms, with the values of all spaces of the run."""
         return Parameters(self._covering)
 
     def begin(
@@ -66,7 +66,7 @@ class Learner:
         reports: Mapping[int, float] | None = None,
     ) -> Params:
         """Start a configuration, as `Projection.begin`."""
-        self._begun_in[configuration] = self._projection
+        self._started_in[configuration] = self._projection
         is_first = sampled and not self._has_sampled
         self._has_sampled |= sampled
         return self._projection.begin(
@@ -75,7 +75,7 @@ class Learner:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the sampler in force has nothing left to propose, as `Projection.is_stopped`."""
+        """Whether the current sampler has nothing left to propose, as `Projection.is_stopped`."""
         return self._projection.is_stopped
 
     def to_resume(self) -> int | None:
@@ -88,30 +88,30 @@ class Learner:
 
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Judge a configuration, as `Projection.judge`."""
-        return self._begun_in[configuration].judge(configuration, step, values)
+        return self._started_in[configuration].judge(configuration, step, values)
 
     def explain(self, configuration: int, at: DescribeRung) -> str:
         """Return why the pruner has just stopped a configuration, as `Projection.explain`."""
-        return self._begun_in[configuration].explain(configuration, at)
+        return self._started_in[configuration].explain(configuration, at)
 
     def finish(self, configuration: ConfigurationRecord, outcome: Outcome) -> None:
         """Learn the outcome of a configuration, which is no longer running."""
-        begun_in = self._begun_in.pop(configuration.number)
-        begun_in.finish(configuration.number, outcome)
-        if (name := self._begun_with.pop(configuration.number, None)) is not None:
+        started_in = self._started_in.pop(configuration.number)
+        started_in.finish(configuration.number, outcome)
+        if (name := self._started_with.pop(configuration.number, None)) is not None:
             self._learn_related(configuration.params, outcome, name)
-        elif begun_in is not self._projection:
+        elif started_in is not self._projection:
             self._learn_again(configuration, outcome)
 
     def add_prior(self, params: Params, event: PriorTrialAdded) -> None:
         """Learn a trial of an earlier run.
 
         Args:
-            params: Its configuration, in the space in force.
+            params: Its configuration, in the current space.
             event: The trial.
 
         Raises:
-            ExperimentError: If it is complete and does not have an objective.
+            ExperimentError: If the trial is complete but lacks an objective.
         """
         metrics = [objective.metric for objective in self.experiment.objectives]
         outcome = outcome_of_prior(event, metrics)
@@ -119,7 +119,7 @@ class Learner:
         self._projection.add_prior(params, outcome, event.reports, event.from_run_id)
 
     def predict_memory(self, event: MemoryPredicted) -> None:
-        """Learn which configurations will not fit, before anything is tried."""
+        """Learn which configurations will not fit into memory, before anything is tried."""
         self._memory = event
         for params, peak_bytes in event.peaks:
             if (moved := self._placed(params)) is not None:
@@ -128,28 +128,28 @@ class Learner:
     def change_search(
         self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
     ) -> int:
-        """Search another space from now on. What earlier trials in it have shown is kept.
+        """Search another space from now on. Earlier trials that are inside of it still count.
 
-        If a frozen parameter decides nothing, trials with other values of it also count.
-        Configurations that are running count when they end.
+        Trials with another value of a parameter that is now fixed also count if the parameter has
+        no effect. Running configurations count when they end.
 
         Args:
-            changes: All changes of the space since the run began, by parameter.
+            changes: All changes of the space since the start of the run, by parameter.
             finished: The configurations that have ended.
             enqueued: The configurations that will be tried next.
 
         Returns:
-            How many of the configurations that have ended count in the space.
+            How many of the ended configurations count in the new space.
 
         Raises:
-            ExperimentError: If the space is not valid, or does not have an enqueued configuration.
+            ExperimentError: If the space is not valid or excludes an enqueued configuration.
         """
         experiment, finished = with_changes(self._original, changes), list(finished)
         if any(placed(params, experiment.search) is None for params in enqueued):
             raise ExperimentError(
-                "an enqueued configuration lies outside the new search space",
+                "the new search space does not contain an enqueued configuration",
                 field=SEARCH,
-                next_step="Change the space when its trial has begun, or include it.",
+                next_step="Include its values, or wait until its trial has started.",
             )
         undecided = set(negligible(self.importance(finished)))
         frozen = {
@@ -171,28 +171,29 @@ class Learner:
         begun: Iterable[ConfigurationRecord],
         kept: Collection[int],
     ) -> None:
-        """Learn another function from now on: that of changed code.
+        """Learn the function of changed code from now on.
 
-        What earlier trials have shown counts as what an earlier, related run has shown.
+        Trials of the code so far count as trials of a related, earlier run.
 
         Args:
             name: The name of the code so far.
             finished: The configurations that have ended with it.
             begun: All configurations that have not ended.
-            kept: Numbers of those that still run earlier code, and count as related when they end.
+            kept: The numbers of configurations that still run earlier code. They count as related
+                when they end.
         """
         self._related += [(record.params, outcome, name) for record, outcome in finished]
         self._projection = Projection(self.experiment)
         self._learn_earlier()
         for record in begun:
             if record.number in kept:
-                self._begun_with.setdefault(record.number, name)
+                self._started_with.setdefault(record.number, name)
                 continue
-            self._begun_in[record.number] = self._projection
+            self._started_in[record.number] = self._projection
             self._projection.begin(record.number, record.params, sampled=False)
 
     def _learn_earlier(self) -> None:
-        """Learn what is known beside the trials of this function, in a projection that is new."""
+        """Teach a new projection everything except for the trials of the current code."""
         for params, outcome, event in self._priors:
             if (moved := self._placed(params)) is not None:
                 self._projection.add_prior(moved, outcome, event.reports, event.from_run_id)
@@ -210,7 +211,7 @@ class Learner:
             self._projection.add_related(moved, outcome, name)
 
     def importance(self, finished: Finished) -> Importance:
-        """Return the importance of each parameter among configurations of the space in force."""
+        """Return the importance of each parameter among configurations of the current space."""
         known = (
             (replace(record, params=params), outcome)
             for record, outcome in finished
@@ -219,7 +220,7 @@ class Learner:
         return importance(self.experiment, self._projection.parameters, known)
 
     def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
-        """Learn from a configuration of another space, and return whether it counts in this one."""
+        """Learn from a configuration of an earlier space. Return whether it counts in this one."""
         params = self._placed(configuration.params)
         says_nothing = outcome.state == "failed" and outcome.reason not in ("oom", "diverged")
         if params is None or says_nothing:
@@ -235,12 +236,12 @@ class Learner:
 def placed(
     params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()
 ) -> Params | None:
-    """Return a configuration as one of a space that may have changed, or None if it is outside.
+    """Return a configuration of an earlier space in the current one, or None if it is outside.
 
     Args:
         params: The configuration.
-        space: The space.
-        loose: Frozen parameters whose other values count as the frozen one.
+        space: The current space.
+        loose: Fixed parameters of which any other value counts as the fixed one.
     """
     moved = {
         name: domain.value

@@ -1,7 +1,7 @@
-"""The limits of a trial, in the form that Optuna 5 or Optuna 4 reads.
+"""Stores the limits of a trial in the form of Optuna 5 or Optuna 4.
 
-Optuna 5 stores each limit by its name. Optuna 4 stores a list, as long for every trial of a study,
-and its samplers read it only if they are made with a function that returns it.
+Optuna 5 stores limits by name. Optuna 4 stores a list that must have the same length in all trials
+of a study. Its samplers only read the list if they are created with a function that returns it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def record_limits(
     """Store by how much a running trial breaks each limit.
 
     Args:
-        experiment: What is tuned.
+        experiment: The experiment.
         violations: The violations by limit, as `Outcome.violations` returns them.
         trial: The trial.
-        storage: Its storage.
-        trial_id: Its id there.
+        storage: The storage of the trial.
+        trial_id: The id of the trial in the storage.
     """
     if not _ARE_NAMED:
         storage.set_trial_system_attr(trial_id, _LIST, _as_list(experiment, violations))
@@ -49,10 +49,10 @@ def record_limits(
 def limits_of_new_trial(
     experiment: Experiment, violations: Mapping[str, float] | None
 ) -> dict[str, Any]:
-    """Return the arguments with which `create_trial` makes a trial that breaks these limits.
+    """Return the arguments of `create_trial` for a trial that breaks these limits.
 
     Args:
-        experiment: What is tuned.
+        experiment: The experiment.
         violations: The violations by limit, or None for a trial that has not ended.
     """
     if violations is None:
@@ -63,13 +63,13 @@ def limits_of_new_trial(
 
 
 def keeps_limits(trial: FrozenTrial) -> bool:
-    """Return whether an ended trial breaks no limit."""
+    """Return whether an ended trial keeps all limits."""
     violations = trial.constraints.values() if _ARE_NAMED else _stored_limits(trial)
     return all(violation <= 0 for violation in violations)
 
 
 def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
-    """Return the options that make a sampler of Optuna read limits, if it needs any.
+    """Return the options that a sampler of Optuna needs to read limits, or an empty mapping.
 
     Args:
         sampler: The class of the sampler.
@@ -79,6 +79,8 @@ def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
 
 
 def _as_list(experiment: Experiment, violations: Mapping[str, float]) -> list[float]:
+    # Failures such as out of memory break limits that are not in the experiment. To keep the length
+    # of the list the same for all trials, they share one last number.
     named = [describe_limit(constraint) for constraint in experiment.constraints]
     others = [value for limit, value in violations.items() if limit not in named]
     listed = [violations.get(limit, 0.0) for limit in named]

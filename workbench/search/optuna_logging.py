@@ -19,9 +19,10 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def quiet_log() -> Iterator[None]:
-    """Suppress Optuna's log lines; who calls a study often does so around all calls.
+    """Suppress Optuna's log lines.
 
-    Each change of a level makes every logger of the process forget what it is enabled for.
+    Code that calls a study often should use this once around all calls. Each change of a log level
+    clears the caches of all loggers in the process.
     """
     before = optuna.logging.get_verbosity()
     is_quiet = before >= optuna.logging.ERROR

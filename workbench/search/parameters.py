@@ -1,7 +1,7 @@
-"""Translate a search space and its configurations to Optuna's terms and back.
+"""Translates a search space and its configurations to Optuna's terms and back.
 
 Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that
-Optuna cannot distinguish or store (lists, mappings, true beside 1) are passed as their JSON text.
+Optuna cannot store or distinguish, such as lists, mappings, or both true and 1, are passed as JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Parameters:
                 return CategoricalDistribution(self._keys[name])
 
     def always(self) -> dict[str, BaseDistribution] | None:
-        """Return distributions with several values, or None if conditions decide which exist."""
+        """Return the distributions with several values, or None if there are conditions."""
         if any(domain.when for domain in self.space.root.values()):
             return None
         return {
@@ -75,7 +75,7 @@ class Parameters:
             trial: A running Optuna trial without parameters.
 
         Returns:
-            A configuration with fixed values, without parameters whose condition does not hold.
+            A configuration with fixed values, and without parameters whose condition does not hold.
         """
         params: Params = {}
         for name in self._order:
@@ -106,7 +106,7 @@ class Parameters:
         return params
 
     def distributions(self, params: Mapping[str, JsonValue]) -> dict[str, BaseDistribution]:
-        """Return the distributions of those parameters of a configuration that are searched."""
+        """Return the distributions of the searched parameters of a configuration."""
         return {name: self.searched[name] for name in params if name in self.searched}
 
     def to_optuna(self, params: Mapping[str, JsonValue]) -> dict[str, CategoricalChoiceType]:
@@ -129,7 +129,10 @@ def _keys(domain: Choice) -> tuple[CategoricalChoiceType, ...]:
         for choice in domain.choices
         if choice is None or isinstance(choice, str | int | float)
     ]
-    apart = all(first != second for index, first in enumerate(plain) for second in plain[:index])
-    if len(plain) == len(domain.choices) and apart:
+    # In Python, True == 1 == 1.0, so Optuna could not distinguish such choices.
+    are_distinct = all(
+        first != second for index, first in enumerate(plain) for second in plain[:index]
+    )
+    if len(plain) == len(domain.choices) and are_distinct:
         return tuple(plain)
     return tuple(json.dumps(choice, sort_keys=True) for choice in domain.choices)

@@ -1,7 +1,7 @@
-"""What trainings showed before and at their end, as observations for a Gaussian process.
+"""Turns the reports of trainings into observations for a Gaussian process.
 
-An observation states how many doublings of the rung lay between it and the end of its training:
-values at different distances from the end are never compared as if they were equal.
+An observation has its distance from the end of the training, in doublings of the rung. Values at
+different distances are never compared as if they were equal.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from workbench.experiment.space import Fixed
 from workbench.experiment.trial_value import mode_of
 
 CURVES = "curves"
-"""The attribute in which a trial of several objectives keeps what it showed at its rungs."""
+"""The attribute in which a trial with several objectives stores their values at its rungs."""
 
-# Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and
-# so on.
+# A curve becomes a few observations: its last value, the last value up to a third of that rung, up
+# to a ninth, and so on.
 _THINNING = 3
 _MAX_OBSERVATIONS = 4
-_FIRST_RUNG = 0.5  # what rung 0 counts as, which has no logarithm
-# Values farther below the best than this many times the median is are outliers.
+_FIRST_RUNG = 0.5  # counts as rung 0, which has no logarithm
+# A value is an outlier if its distance from the best is more than this many times the median's.
 _FARTHEST = 5.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How the curves of an experiment are read.
+    """How to read the curves of an experiment.
 
     Attributes:
-        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
-        num_epochs: Epochs of trainings whose parameters do not name theirs, or None if the end of a
-            training is known only once it is reached.
-        follows_best: Whether a trial's value is its best report, not its last one.
-        full_rung: The rung of full trainings, where rungs are levels of a fidelity; else None.
+        sign: 1.0 if larger values are better, -1.0 if smaller values are.
+        num_epochs: Epochs of trainings without a parameter `epochs`, or None if the end of a
+            training is only known when it is reached.
+        follows_best: Whether the value of a trial is its best report instead of its last one.
+        full_rung: The rung of full trainings if rungs are levels of a fidelity, otherwise None.
     """
 
     sign: float = 1.0
@@ -53,8 +53,8 @@ class Reading:
 
     @classmethod
     def of(cls, experiment: Experiment) -> list[Reading]:
-        """Return how the curves of each objective are read."""
-        # Curves of several objectives are what the trial would have been worth.
+        """Return how to read the curves of each objective."""
+        # With several objectives, the stored curves already contain the best values.
         several = len(experiment.objectives) > 1
         return [
             cls(
@@ -67,7 +67,7 @@ class Reading:
         ]
 
     def curve(self, reports: Mapping[int, float]) -> dict[int, float]:
-        """Return what a trial would have been worth at each of its rungs, larger is better."""
+        """Return the value that a trial would have had at each of its rungs. Larger is better."""
         rungs = sorted(reports)
         values = [self.sign * reports[rung] for rung in rungs]
         return dict(
@@ -75,7 +75,7 @@ class Reading:
         )
 
     def at_last(self, reports: Mapping[int, float], rungs: Sequence[int]) -> float:
-        """Return the value of `curve` at the last of some first rungs."""
+        """Return the value of `curve` at the last of these rungs, which include all before it."""
         counted = rungs if self.follows_best else rungs[-1:]
         return max(self.sign * reports[rung] for rung in counted)
 
@@ -96,7 +96,7 @@ class Reading:
 
 
 def stated_epochs(experiment: Experiment) -> int | None:
-    """Return the epochs of trainings whose parameters name none, or None if nothing does."""
+    """Return the epochs of trainings without a searched `epochs`, or None if unknown."""
     domain = experiment.search.root.get("epochs")
     if isinstance(domain, Fixed) and isinstance(domain.value, int):
         return domain.value
@@ -104,14 +104,14 @@ def stated_epochs(experiment: Experiment) -> int | None:
 
 
 def is_cut(trial: FrozenTrial) -> bool:
-    """Return whether a trial was stopped after it had reported something."""
+    """Return whether a trial was stopped after at least one report."""
     return trial.state == TrialState.PRUNED and (
         bool(trial.intermediate_values) or CURVES in trial.user_attrs
     )
 
 
 def of_objective(trial: FrozenTrial, index: int) -> FrozenTrial:
-    """Return a trial of several objectives as if one of them were the only one."""
+    """Return a trial with several objectives as if it had only one of them."""
     shown = trial.user_attrs.get(CURVES, {})
     single = copy.copy(trial)
     single.values = None if trial.values is None else [trial.values[index]]
@@ -128,7 +128,7 @@ class Observations:
     Attributes:
         rows: Index of the trial of each observation, shape [n].
         ahead: Doublings between the observation and the end of its training, shape [n].
-        values: What was observed, larger is better, shape [n].
+        values: The observed values, shape [n]. Larger is better.
     """
 
     rows: np.ndarray
@@ -137,11 +137,11 @@ class Observations:
 
 
 def observe(trials: Sequence[FrozenTrial], reading: Reading) -> Observations:
-    """Return what trials have shown so far, as far as they have reported anything.
+    """Return the observations of trials that have reported anything.
 
     Args:
         trials: Ended and running trials, some of them with reports.
-        reading: How their curves are read.
+        reading: How to read their curves.
     """
     longest = max((max(trial.intermediate_values, default=0) for trial in trials), default=0)
     observed = [
@@ -175,13 +175,13 @@ def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[
 
 
 def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndarray:
-    """Raise values far below the rest.
+    """Raise values that are far below the rest.
 
-    A training that diverged tells nothing about the others' units.
+    Otherwise, one training that diverged would determine the scale of all values.
 
     Args:
-        values: Larger is better.
-        middle: A usual value, or None for their median.
+        values: The values. Larger is better.
+        middle: A usual value, or None for the median of the values.
     """
     best = float(values.max())
     if middle is None:
@@ -194,16 +194,17 @@ def without_outliers(values: np.ndarray, middle: float | None = None) -> np.ndar
 def result_values(
     trials: Sequence[FrozenTrial], sign: float, forecasts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return what each trial is worth, larger is better.
+    """Return a value for each trial. Larger is better.
 
-    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged)
-    counts as the worst, and one that failed as the median, because another cause than its
-    configuration is possible.
+    A pruned trial gets its forecast. A trial that ran out of memory or diverged gets the worst
+    value. A trial that failed for another reason gets the median, because the reason may have
+    nothing to do with its configuration.
 
     Args:
-        trials: Trials that have ended. Where none has a value, all are worth 0.
-        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
-        forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
+        trials: Trials that have ended. If none has a value, all values are 0.
+        sign: 1.0 if larger values are better, -1.0 if smaller values are.
+        forecasts: The forecast final value of each trial, larger is better. None if no trial was
+            pruned.
     """
     values = np.full(len(trials), math.nan)
     for index, trial in enumerate(trials):
@@ -220,9 +221,9 @@ def result_values(
 
 
 def is_decision(rungs: Sequence[int], grace: int) -> bool:
-    """Return whether a pruner that forecasts curves decides at the last rung.
+    """Return whether a pruner that forecasts curves makes a decision at the last rung.
 
-    It does so at `grace`, and then after each half of a doubling.
+    It decides at `grace`, and then after each half of a doubling.
 
     Args:
         rungs: Rungs that a trial has reported, ascending.

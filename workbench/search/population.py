@@ -1,9 +1,9 @@
-"""Who continues from whom: the members of a population, compared after each part of their training.
+"""Population-based training: which member continues from which, after each part of its training.
 
-A member is compared with the others at the same epoch only. It continues as soon as its fate is
-certain: at once if enough others are worse already, after all others if it might be replaced. What
-is proposed depends on the seed and on the results, never on the order in which they came. Its
-parameters change by chance (PBT), or where most is gained (PB2).
+Members are only compared at the same epoch. A member continues as soon as its fate is certain. If
+enough others are already worse, it continues at once. If it might be replaced, it waits for all
+others. So proposals depend on the seed and on the results, but never on the order of arrival.
+Parameters change at random (PBT) or by a Gaussian process (PB2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from workbench.search.samplers import stable_seed
 
 _FACTORS = (0.8, 1.2)
 _MIN_MOVES = 4
-"""Parts that have continued others before a Gaussian process is fitted to what they gained."""
+"""A Gaussian process is fitted once this many parts have continued others."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Part:
     """The next trial of a population.
 
     Attributes:
-        segment: Which part of which training it is.
-        params: Its configuration, or None for that of a new member.
+        segment: The part and the training that it belongs to.
+        params: Its configuration, or None if a sampler chooses it for a new member.
     """
 
     segment: Segment
@@ -40,13 +40,13 @@ class Part:
 
 
 class Population:
-    """The members of a population, or the one member of a schedule, and what each has reached."""
+    """The members of a population, or the one member of a schedule, with their results."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin without any trial.
+        """Start without any trial.
 
         Args:
-            experiment: What to tune. Its sampler trains a population.
+            experiment: An experiment whose sampler trains a population.
         """
         options = options_of(experiment.sampler)
         assert options is not None
@@ -73,18 +73,18 @@ class Population:
 
     @property
     def num_unborn(self) -> int:
-        """How many members have not begun."""
+        """The number of members that have not started."""
         return sum((0, member) not in self._trials for member in range(self._size))
 
     @property
     def exhausted(self) -> bool:
-        """Whether no part is left to be trained, now or later."""
+        """Whether no part is left to train, now or later."""
         return len(self._scores) == len(self._trials) and self.next() is None
 
     def next(self) -> Part | None:
-        """Return the next part: of members whose fate is certain, that of the earliest epoch.
+        """Return the next part of a member whose fate is certain, or None if there is none.
 
-        Else None.
+        Parts at an earlier epoch come first.
         """
         for number, end in enumerate(self._ends):
             for member in range(self._size):
@@ -102,19 +102,19 @@ class Population:
 
         Args:
             trial: The number of its trial.
-            params: Its configuration.
-            segment: Which part it is.
+            params: The configuration.
+            segment: The part.
         """
         place = (self._ends.index(segment.end), segment.member)
         self._trials[place], self._places[trial] = trial, place
         self._params[trial], self._segments[trial] = params, segment
 
     def finish(self, trial: int, value: float | None) -> None:
-        """Record how a part has ended.
+        """Record the end of a part.
 
         Args:
-            trial: Its trial.
-            value: What it reached, or None if it failed.
+            trial: The trial of the part.
+            value: Its value, or None if it failed.
         """
         if value is not None and self._experiment.objectives[0].goal == "minimize":
             value = -value
@@ -130,7 +130,7 @@ class Population:
         return {trial for trial in needed if trial is not None}
 
     def _continued(self, number: int, member: int) -> Part | None:
-        """Return the part that follows a member's last one, if it is certain."""
+        """Return the part that follows a member's last one, or None if it is not certain yet."""
         last = self._trials.get((number - 1, member))
         if last is None or last not in self._scores:
             return None
@@ -143,6 +143,8 @@ class Population:
             )
         ended = self._ended(number - 1)
         score = self._scores[last]
+        # If as many others as will be replaced are already worse, this member cannot be among them,
+        # whatever the rest reaches.
         num_worse = sum(self._rank(other) > self._rank(last) for other in ended)
         is_safe = score is not None and num_worse >= self._num_weak
         if not is_safe and len(ended) < self._size:
@@ -152,7 +154,7 @@ class Population:
             source, params = replacements[member]
             segment = Segment(member=member, begin=begin, end=end, continues=source, replaced=last)
             return Part(segment, params)
-        if score is None:  # nobody is left from whom it could continue
+        if score is None:  # every member has failed, so there is none to continue from
             return None
         return Part(
             Segment(member=member, begin=begin, end=end, continues=last), self._params[last]
@@ -169,7 +171,7 @@ class Population:
         return score is None, -(score or 0.0), self._places[trial][1]
 
     def _replaced(self, number: int, ended: list[int]) -> dict[int, tuple[int, Params]]:
-        """Return from which trial each weak member continues, and with which configuration."""
+        """Return the trial that each weak member continues from, and its new configuration."""
         if number not in self._replacements:
             ranked = sorted(ended, key=self._rank)
             sound = [trial for trial in ranked if self._scores[trial] is not None]
@@ -204,7 +206,7 @@ class Population:
         return replacements
 
     def _moves(self, number: int) -> list[Move]:
-        """Return what each part up to one has gained over the one that it continued."""
+        """Return the gain of each part over the part that it continued, up to a number of parts."""
         moves = []
         for trial in sorted(self._scores, key=lambda trial: self._places[trial]):
             segment, score = self._segments[trial], self._scores[trial]
@@ -217,7 +219,7 @@ class Population:
 
 
 class Explorer:
-    """Changes those parameters of a configuration that may change during a training."""
+    """Changes the parameters of a configuration that may change during a training."""
 
     def __init__(
         self, experiment: Experiment, options: PBT | PB2, names: Collection[str], *, is_bandit: bool
@@ -225,10 +227,10 @@ class Explorer:
         """Prepare to explore.
 
         Args:
-            experiment: What is tuned.
+            experiment: The experiment.
             options: The options of the population.
             names: The parameters that may change.
-            is_bandit: Whether ranges follow a Gaussian process once enough is known.
+            is_bandit: Whether a Gaussian process chooses ranges once enough is known.
         """
         self._space = experiment.search
         self._resample = options.resample
@@ -246,12 +248,12 @@ class Explorer:
         rng: random.Random,
         moves: Moves,
     ) -> Params:
-        """Return a configuration near another one, in which only parameters that may change differ.
+        """Return a configuration near another one. Only parameters that may change are different.
 
         Args:
-            params: The configuration of the member whose weights are taken.
-            rng: Decides what chance decides.
-            moves: What earlier parts of all members have gained, and which one follows.
+            params: The configuration of the member whose weights are used.
+            rng: The random number generator.
+            moves: The gains of earlier parts of all members, and the part that follows.
         """
         changed = self._perturb(params, rng)
         if not self._is_bandit or len(moves.made) < _MIN_MOVES:
@@ -261,9 +263,11 @@ class Explorer:
         return most_promising(self._space, changed, self._ranges, rng=rng, moves=moves)
 
     def _perturb(self, params: Params, rng: random.Random) -> Params:
-        """Move each changing parameter a little, or draw it again.
+        """Move each parameter that may change a little, or draw it again.
 
-        Source: Jaderberg et al., 2017, appendix A; of choices the neighbour in the list is taken.
+        A choice moves to a neighbour in its list.
+
+        Source: Jaderberg et al., Population based training of neural networks, 2017, appendix A.
         """
         changed: Params = {}
         for name in self._space.order():
@@ -272,18 +276,19 @@ class Explorer:
                 continue
             if isinstance(domain, Fixed):
                 changed[name] = domain.value
-            elif name not in params:  # a parent has changed, so that it exists now
+            elif name not in params:  # a parent has changed, so this parameter exists now
                 changed[name] = domain.sample(rng)
             elif name in self._names:
-                anew = rng.random() < self._resample
-                changed[name] = domain.sample(rng) if anew else _moved(domain, params[name], rng)
+                is_drawn = rng.random() < self._resample
+                value = params[name]
+                changed[name] = domain.sample(rng) if is_drawn else _moved(domain, value, rng)
             else:
                 changed[name] = params[name]
         return changed
 
 
 def _moved(domain: Choice | Float | Int, value: JsonValue, rng: random.Random) -> JsonValue:
-    """Return a value near another one of a parameter; of choices without an order the same."""
+    """Return a value near another one. The value of a choice without an order stays the same."""
     values = domain.values()
     if isinstance(domain, Choice):
         if not all(isinstance(choice, int | float) for choice in domain.choices):
@@ -296,7 +301,7 @@ def _moved(domain: Choice | Float | Int, value: JsonValue, rng: random.Random) -
         assert isinstance(value, int | float)
         moved = value * rng.choice(_FACTORS)
         if values is None:
-            # A factor never leaves 0.
+            # No factor moves a value of 0, so it is drawn again.
             return min(max(moved, domain.low), domain.high) if value else domain.sample(rng)
         step = domain.step or 1
         place, moved_place = (round((number - domain.low) / step) for number in (value, moved))

@@ -1,4 +1,4 @@
-"""What a population knows of the parts of its trainings, from which it chooses how to continue."""
+"""The gains of a population's parts, from which it chooses the parameters of the next part."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from workbench.experiment.space import Params
 
 @dataclass(frozen=True)
 class Move:
-    """One part of a training: what it was trained with, and what that gained.
+    """One part of a training, with its configuration and its gain.
 
     Attributes:
-        number: Which part of the training, from 0.
+        number: The number of the part, from 0.
         params: The configuration.
         before: The score at its start. Larger is better.
-        gain: By how much the score was higher at its end.
+        gain: The score at its end minus the score at its start.
     """
 
     number: int
@@ -27,12 +27,12 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """What is known when the next part of a training is chosen.
+    """The knowledge from which the next part of a training is chosen.
 
     Attributes:
-        made: What earlier parts of all members have gained.
-        chosen: The parts that other members will train beside it.
-        following: The part itself, of which only its number and its score at the start count.
+        made: Earlier parts of all members.
+        chosen: Parts that other members will train at the same time.
+        following: The next part itself. Only its number and its score at the start are used.
     """
 
     made: Sequence[Move]

@@ -1,7 +1,7 @@
-"""The Optuna study behind the workbench's: one Optuna trial for each configuration, in memory.
+"""The Optuna study behind a study of the workbench: one Optuna trial per configuration, in memory.
 
 It receives means over repeats, limits, and failures such as out of memory or divergence, in the
-form from which each sampler learns.
+form that each sampler learns from.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from workbench.search.records import Outcome, describe_limit
 
 # Hyperband derives a trial's bracket from the study's name.
 _STUDY_NAME = "study"
-# Stopped trials that may be continued: their checkpoints are kept.
+# How many stopped trials may be continued. Their checkpoints are kept, which takes space.
 _MAX_STOPPED = 3
 
 
 class _Memory(InMemoryStorage):
-    """Optuna's storage in memory, without what samplers record there for other processes.
+    """Optuna's storage in memory, without the notes that samplers leave for other processes.
 
-    TPE and GP record a proposal's parameters before all of them are known, including parameters
-    whose condition does not hold. Nothing reads a partial proposal here, and a replay could not
-    reproduce it. Trials share the distributions of their parameters, of which Optuna makes new ones
-    for each.
+    TPE and GP record the parameters of a proposal before all of them are known, including
+    parameters whose condition does not hold. Nothing reads partial proposals here, and a replay
+    could not reproduce them. To save memory, trials share their distributions, which Optuna creates
+    again for each trial.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class _Memory(InMemoryStorage):
         param_value_internal: float,
         distribution: BaseDistribution,
     ) -> None:
-        # By its text: choices of True and of 1 are equal to Python.
+        # The key is the text, because distributions with the choices True and 1 compare equal.
         shared = self._distributions.setdefault((param_name, repr(distribution)), distribution)
         super().set_trial_param(trial_id, param_name, param_value_internal, shared)
 
@@ -66,9 +66,9 @@ class _Memory(InMemoryStorage):
 
 
 class _StoppableStudy(optuna.Study):
-    """A study whose sampler may say that it has nothing left to propose.
+    """A study whose sampler can signal that it has nothing left to propose.
 
-    Optuna's own `stop` works only within `optimize`, which nothing here calls.
+    Optuna's own `stop` only works within `optimize`, which is not used here.
     """
 
     is_stopped = False
@@ -85,7 +85,7 @@ class Projection:
         """Start without any trial.
 
         Args:
-            experiment: What to tune.
+            experiment: The experiment.
 
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
@@ -97,9 +97,9 @@ class Projection:
         self._worst: list[float] | None = None
         self._resumes = can_resume(experiment)
         self.stopped: dict[int, FrozenTrial] = {}
-        """By configuration, the stopped trials that may still be continued."""
+        """The stopped trials that may still be continued, by configuration."""
         self._known_chances: dict[int, float] | None = None
-        """Chances of the stopped ones to end as the best, or None if they are to be forecast."""
+        """The probabilities of stopped trials to end as the best. None if they are out of date."""
         self._storage = _Memory()
         with quiet():
             samplers.check(experiment)
@@ -133,8 +133,8 @@ class Projection:
             configuration: Its number, from 0.
             params: The configuration, or None if the sampler should choose it.
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
-            is_first: Whether it is the first one that the sampler chooses.
-            reports: What it has reported before it was stopped, by rung, or None for a new one.
+            is_first: Whether it is the first configuration that the sampler chooses.
+            reports: Its reports by rung from before it was stopped, or None if it is new.
 
         Returns:
             The configuration.
@@ -152,7 +152,8 @@ class Projection:
                 )
             trial = self._study.ask()
             if uses_sampler:
-                # Reading it makes the sampler sample and record its state, in a replay too.
+                # Reading the property makes the sampler sample and record its state. This is also
+                # necessary in a replay, whose parameters are given.
                 _ = trial.relative_params
             if params is None:
                 params = self.parameters.suggest(trial)
@@ -175,15 +176,15 @@ class Projection:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
     def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
-        """Record what a running configuration shows, and query the pruner.
+        """Record values of a running configuration, and ask the pruner.
 
         Args:
             configuration: Number of the configuration.
-            step: Rung, or number of the repeat. Each only once.
-            values: The objectives; that of one is finite, those of several may be NaN.
+            step: The rung, or the number of the repeat. Each may only be recorded once.
+            values: The values of the objectives. A single one must be finite, several may be NaN.
 
         Returns:
-            Whether the pruner would stop it.
+            Whether the pruner would stop the configuration.
         """
         self._known_chances = None
         trial_id = self._id(self._running[configuration])
@@ -201,7 +202,7 @@ class Projection:
         """Return why the pruner has just stopped a configuration.
 
         Args:
-            configuration: Number of the configuration, which `judge` judged last.
+            configuration: Number of the configuration that `judge` judged last.
             at: Writes a rung, such as `epoch 5`.
         """
         trial = self._storage.get_trial(self._id(self._running[configuration]))
@@ -219,7 +220,8 @@ class Projection:
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
         if self._experiment.sampler.kind.needs_every_limit:
-            # Optuna's gp needs the same limits in every trial. The worst value tells it enough.
+            # Optuna's gp needs the same limits in every trial, so limits that only failures break
+            # are dropped. It learns from failures by their bad values.
             limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
@@ -248,7 +250,7 @@ class Projection:
     def _chances(self) -> dict[int, float]:
         """Return the probability of each stopped configuration to end as the best.
 
-        They are forecast once until something else is known: the driver reads them at every look.
+        The driver reads them in each turn of its loop, so they are cached until something changes.
         """
         if self._known_chances is None and self.stopped:
             assert isinstance(self._pruner, CurvePruner)
@@ -272,7 +274,8 @@ class Projection:
             return TrialState.COMPLETE, values
         if outcome.reason in ("oom", "diverged"):
             if self._worst and self._experiment.sampler.kind.learns_from_complete_only:
-                # These samplers use complete trials only, and would propose it again and again.
+                # These samplers only use complete trials. They would propose the configuration
+                # again and again, so it counts as complete with the worst value so far.
                 return TrialState.COMPLETE, self._worst
             return TrialState.PRUNED, None
         return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
@@ -284,13 +287,14 @@ class Projection:
         reports: Sequence[tuple[int, float]],
         run_id: str | None,
     ) -> None:
-        """Add a trial for the sampler to learn from that it has not proposed itself.
+        """Add a trial that the sampler learns from although it has not proposed it.
 
         Args:
             params: A configuration of the space.
-            outcome: Its outcome; complete only with finite values of all objectives.
-            reports: Pairs of rung and value of the objective, as reported then.
-            run_id: The earlier run that it is of, or None if it is of this one, from another space.
+            outcome: Its outcome. A complete one must have finite values of all objectives.
+            reports: Pairs of rungs and values of the objective that the trial reported.
+            run_id: The earlier run that it belongs to, or None for a trial of this run from another
+                space.
         """
         self._known_chances = None
         result = self._result_of(params, outcome, reports)
@@ -305,14 +309,14 @@ class Projection:
             knowledge.priors.append(result.trial)
 
     def add_related(self, params: Params, outcome: Outcome, name: str) -> None:
-        """Add a trial of a related function, whose values are not compared with those of this one.
+        """Add a trial of a related function. Its values are not comparable with this function's.
 
-        A sampler that finds out how functions are related learns from it. Others, and pruners, do
-        not see it.
+        Only a sampler that models the relation between functions learns from it. Other samplers
+        and pruners do not see it.
 
         Args:
             params: A configuration of the space.
-            outcome: Its outcome, which may only be complete with finite values of all objectives.
+            outcome: Its outcome. A complete one must have finite values of all objectives.
             name: The name of the function.
         """
         self._knowledge.earlier.setdefault(name, []).append(self._result_of(params, outcome, ()))
@@ -334,14 +338,19 @@ class Projection:
         return Result(trial, violations, outcome.seconds)
 
     def predict_memory(self, params: Params, share: float) -> None:
-        """Add which part of the memory a configuration of the space would hold; above 1 all."""
+        """Add a prediction of memory.
+
+        Args:
+            params: A configuration of the space.
+            share: The part of the memory that it needs. It does not fit above 1.
+        """
         self._knowledge.memory.append((self.parameters.to_optuna(params), share))
 
     def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
-        """Return the arguments with which `create_trial` makes a trial that made these reports.
+        """Return the arguments of `create_trial` for a trial with these reports.
 
-        Those of several objectives are not kept: such a trial counts as one of which nothing is
-        known.
+        With several objectives, reports are dropped, because a prior trial only stores those of the
+        first objective. Such a trial has no curves.
         """
         if len(self._metrics) > 1:
             return {"user_attrs": {CURVES: {}}}

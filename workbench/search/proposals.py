@@ -1,9 +1,8 @@
-"""Propose configurations by Gaussian processes: the sampler behind `auto` where it is the best.
+"""Proposes configurations by Gaussian processes. `auto` uses this sampler where it is the best.
 
-Each quantity of the search, such as an objective or a limit, is standardised, and has a process of
-its own. Each proposal is a function of the results so far, the proposals that are still running,
-and a seed. It costs some milliseconds: hyper-parameters are fitted again only when there are 15 %
-more results.
+Each quantity of the search, such as an objective or a limit, is standardised and has its own
+process. A proposal is a function of the results so far, the running proposals, and a seed. It takes
+a few milliseconds, because hyper-parameters are only fitted again when there are 15 % more results.
 """
 
 from __future__ import annotations
@@ -34,60 +33,63 @@ from workbench.search.partial_results import Reading, is_cut, observe, of_object
 from workbench.search.resource_models import Cost, full_seconds
 from workbench.search.transfer import Related, Relation, Source, relate
 
-# How many standard deviations above the mean what is possible lies: by `make bench WHAT=search`.
+# A possible value is this many standard deviations above the mean. Chosen by `make bench
+# WHAT=search`.
 _OPTIMISM = 2.0
-# Threads cost small matrices more than they save. The libraries are looked up once.
+# For small matrices, threads take longer than they save. Looking up the libraries is slow, so it is
+# done once.
 ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
-# The weight of what a user believes, before it is divided by the square of the number of results.
+# The weight of priors. It is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
+# Hyper-parameters are fitted again when there are this many times as many results.
 _GROWTH = 1.15
-# Observations of curves that hyper-parameters are fitted to at most.
+# Hyper-parameters are fitted to at most this many observations of curves.
 _MAX_FITTED = 160
-# Results of this run before they decide whether an earlier one is related to it.
+# From this many results on, the results of this run decide whether an earlier run is related to it.
 _MIN_RELATED = 2
 _Worth = Callable[[np.ndarray], np.ndarray]
-"""Values configurations, given their features."""
+"""Scores configurations, given their features."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How values are brought to mean 0 and standard deviation 1."""
+    """Transforms values to mean 0 and standard deviation 1, and back."""
 
     mean: float
     deviation: float
 
     @classmethod
     def of(cls, values: np.ndarray) -> Scale:
-        """Return the scale by which these values have mean 0 and standard deviation 1."""
+        """Return the scale of these values."""
         return cls(float(values.mean()), max(float(values.std()), 1e-12))
 
     def standardize(self, values: np.ndarray) -> np.ndarray:
-        """Return values without their units."""
+        """Return values on the standard scale."""
         return (values - self.mean) / self.deviation
 
     def restore(self, standard: np.ndarray) -> np.ndarray:
-        """Return standardised values in their units."""
+        """Return standardised values in their original units."""
         return self.mean + self.deviation * standard
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A process and the values that it was fitted to."""
+    """A quantity of the search: its process, and the values that it was conditioned on."""
 
     process: GaussianProcess
     scale: Scale
     values: np.ndarray
-    """The standardised values of what has ended."""
+    """The standardised values of configurations that have ended."""
     is_informed: bool = False
-    """Whether earlier runs are a part of it."""
+    """Whether the process also contains results of earlier runs."""
 
     def optimistic(self, features: np.ndarray) -> np.ndarray:
-        """Return how good the quantity may be, standardised."""
+        """Return the possible values of the quantity, standardised."""
         mean, deviation = self.process.predict(features)
         return mean + _OPTIMISM * deviation
 
     def log_improvement(self, features: np.ndarray) -> np.ndarray:
-        """Return the logarithm of the improvement on the best value that is to be expected."""
+        """Return the logarithm of the expected improvement on the best value."""
         return log_expected_improvement(*self.process.predict(features), float(self.values.max()))
 
     def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
@@ -97,10 +99,9 @@ class Quantity:
 
 
 class ProcessSampler(DesignSampler):
-    """Proposes where a Gaussian process expects the best, or knows too little.
+    """Proposes configurations that a Gaussian process expects to be good or knows little about.
 
-    Running configurations count as if they had given what is expected of them: none is proposed
-    twice.
+    Running configurations count as if they had their expected results, so none is proposed twice.
     """
 
     def __init__(
@@ -118,12 +119,12 @@ class ProcessSampler(DesignSampler):
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
-            knowledge: The results so far, some of them with a value. What is fitted to them is
-                added.
-            readings: How the curves of each objective are read.
-            cost_limit: What the budget allows all trainings to cost, or None if it limits no cost.
-            is_first: Whether it is the first one that is chosen: then running ones, which users
-                enqueued, do not count.
+            knowledge: The results so far, some of them with a value. Fitted hyper-parameters are
+                added to its cache.
+            readings: How to read the curves of each objective.
+            cost_limit: The budget's limit on the cost of all trainings, or None if there is none.
+            is_first: Whether it is the first configuration that is chosen. Running ones, which
+                users enqueued, do not count then.
         """
         super().__init__(parameters, seed, knowledge, is_first=is_first)
         self._random = np.random.default_rng(seed)
@@ -147,9 +148,9 @@ class ProcessSampler(DesignSampler):
 
     @property
     def has_related_run(self) -> bool:
-        """Whether this run's results show that an earlier run is related to it.
+        """Whether an earlier run is related to this one, by the results of this one.
 
-        First any one will do.
+        For the first configuration, any earlier run counts as related.
         """
         ended = [result.trial for result in self._results]
         if not self._earlier or len(ended) < _MIN_RELATED:
@@ -191,13 +192,15 @@ class ProcessSampler(DesignSampler):
         valued = ended if len(goals[0].values) == len(ended) else earlier
         kept = np.array([keeps_limits(trial) for trial in valued])
         cost = self._cost(features[: len(ended)], len(running) + 1, num_fitted)
-        # Beside running trials every other one: expected improvement alone would stay near the
-        # best.
+        # While other trials are running, every other proposal is bold. Expected improvement alone
+        # would always stay near the best configuration.
         is_turn = bool(running) and number % 2 == 0
         is_bold = is_turn or bool(limits or self.memory) or any(map(is_cut, ended))
         worth = self._worth(goals, kept, cost, is_bold=is_bold)
         prior_weight = _PRIOR_WEIGHT / max(len(ended), 1) ** 2
 
+        # All terms are logarithms: the worth of a configuration times the probabilities that it
+        # keeps each limit and fits into memory.
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
             scores = worth(features) + prior_weight * self.encoding.log_prior(points, exists)
             for limit in limits:
@@ -217,7 +220,7 @@ class ProcessSampler(DesignSampler):
         )
 
     def _locate_results(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the results lie; earlier proposals have located all but the last ones."""
+        """Return the points of the results. Earlier proposals have cached all but the last."""
         located = self._knowledge.located
         num = 0 if located is None else len(located[0])
         if located is None or num < len(self._results):
@@ -235,7 +238,7 @@ class ProcessSampler(DesignSampler):
         return self.encoding.features(*self._locate(trials))
 
     def _values(self, index: int, trials: Sequence[FrozenTrial]) -> np.ndarray:
-        """Return what trials of which none was stopped early are worth by one objective."""
+        """Return the values of trials by one objective. None may have been stopped early."""
         if len(self._readings) > 1:
             trials = [of_objective(trial, index) for trial in trials]
         return result_values(trials, self._readings[index].sign)
@@ -243,7 +246,8 @@ class ProcessSampler(DesignSampler):
     def _limits(self, features: np.ndarray) -> list[Quantity]:
         """Model by how much each limit is broken.
 
-        What broke it in an earlier run breaks it here.
+        Results of earlier runs count like results of this run. Whether a configuration fits into
+        memory, for example, does not depend on the run.
         """
         results = [*self._earlier_results, *self._results]
         if self._earlier_results:
@@ -255,7 +259,7 @@ class ProcessSampler(DesignSampler):
         ]
 
     def _related(self, index: int, features: np.ndarray, values: np.ndarray) -> Related | None:
-        """Return what earlier runs that are related to this one by one objective have found."""
+        """Return the results of earlier runs that are related to this one by one objective."""
         related: list[tuple[Relation, Source, Kernel]] = []
         for run_id, trials in self._earlier.items():
             source = Source(self._features(trials), self._values(index, trials))
@@ -282,7 +286,7 @@ class ProcessSampler(DesignSampler):
         if not any(is_cut(trial) for trial in ended):
             sign = self._readings[index].sign
             values = result_values(ended, sign)
-            if len(values) < _MIN_RELATED:  # the units of one result are unknown
+            if len(values) < _MIN_RELATED:  # one result shows no scale
                 features, values = features[len(values) :], values[:0]
             related = self._related(index, features[: len(values)], values)
             return self._model(
@@ -291,7 +295,8 @@ class ProcessSampler(DesignSampler):
                 values,
                 num_fitted,
                 related=related,
-                # From these results alone, as they were when they were the only ones.
+                # Values of failed trials depend on all results. A replay must fit to the same
+                # values, so only the first results count.
                 first=lambda: result_values(ended[:num_fitted], sign),
             )
         kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
@@ -311,11 +316,11 @@ class ProcessSampler(DesignSampler):
     def _worth(
         self, goals: Sequence[Quantity], kept: np.ndarray, cost: Cost | None, *, is_bold: bool
     ) -> _Worth:
-        """Return how good a configuration may be: by the objective, or by what it adds to a front.
+        """Return the function that scores configurations by one objective or by a front.
 
-        If `is_bold`, what is possible counts: it lies at the ends of ranges, which takes many
-        trials. Else the expected improvement finds more: one after another, where no limits are to
-        be kept, and in every other proposal beside running trials.
+        A bold proposal uses the possible value, which is often largest at the ends of ranges and
+        needs many trials. Expected improvement finds better configurations in runs with one trial
+        at a time and without limits. With several trials at a time, the two alternate.
         """
         if cost is not None:
             return self._worth_for_cost(goals[0], kept, cost)
@@ -332,10 +337,7 @@ class ProcessSampler(DesignSampler):
         return worth
 
     def _cost(self, features: np.ndarray, num_at_once: int, num_fitted: int) -> Cost | None:
-        """Model what trainings cost.
-
-        None where that does not decide how good the best one will be.
-        """
+        """Model the cost of trainings. Returns None if cost does not limit the search."""
         if self._cost_limit is None or not self._results:
             return None
         seconds = full_seconds(self._results, self._readings[0])
@@ -351,12 +353,13 @@ class ProcessSampler(DesignSampler):
         )
 
     def _worth_for_cost(self, goal: Quantity, kept: np.ndarray, cost: Cost) -> _Worth:
-        """Return the logarithm of the improvement that a configuration promises for what it costs.
+        """Return the function that scores configurations by their improvement per cost.
 
-        If trials are stopped early, one that disappoints costs little, so that possible
-        improvements count as without costs. Elsewhere the expected one counts, which risks less of
-        the budget on a trial. Source: Snoek, Larochelle and Adams, Practical Bayesian optimization,
-        NIPS 2012, section 3.2.
+        If trials are stopped early, a disappointing trial is cheap, so the possible improvement is
+        used. Otherwise the expected improvement is used, which risks less of the budget on a trial.
+
+        Source: Snoek, Larochelle and Adams, Practical Bayesian optimization, NIPS 2012, section
+        3.2.
         """
         best = float(goal.values[kept if any(kept) else slice(None)].max())
         if any(is_cut(result.trial) for result in self._results):
@@ -372,10 +375,10 @@ class ProcessSampler(DesignSampler):
     def _forecast(
         self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
     ) -> tuple[Kernel, np.ndarray]:
-        """Forecast where all trainings end, or would have ended, from what all of them reported."""
+        """Forecast the final values of all trainings, as if none were stopped, from all reports."""
         key, reading = (f"curves {index}", num_fitted), self._readings[index]
         if key not in self._kernels:
-            # From these results alone, as they were when they were the only ones.
+            # Only from the first results, so that a replay fits to the same observations.
             seen = observe(trials[:num_fitted], reading)
             few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
             standard = Scale.of(seen.values).standardize(seen.values)
@@ -407,15 +410,14 @@ class ProcessSampler(DesignSampler):
 
         Args:
             name: Name of the quantity.
-            features: Of the configurations that have ended, and of those that are running.
-            values: Of those that have ended.
-            num_fitted: How many of them the hyper-parameters are fitted to.
-            kernel: The hyper-parameters, or None if they are to be fitted.
-            expected: What is expected of those that are running, or None if it follows from the
-                values.
-            related: What earlier runs have found, if that helps.
-            first: Returns the values that the hyper-parameters are fitted to, or None if they are
-                the first of `values`.
+            features: Features of the ended configurations, then of the running ones.
+            values: Values of the ended configurations.
+            num_fitted: The number of values to which the hyper-parameters are fitted.
+            kernel: The hyper-parameters, or None to fit them.
+            expected: Expected values of the running configurations, or None to predict them.
+            related: Results of related earlier runs, or None.
+            first: Returns the values to which the hyper-parameters are fitted. None for the first
+                of `values`.
         """
         key = (name, num_fitted)
         scale = Scale.of(values) if related is None else Scale(related.mean, related.deviation)
@@ -441,7 +443,7 @@ class ProcessSampler(DesignSampler):
     def _process(
         self, kernel: Kernel, features: np.ndarray, values: np.ndarray, related: Related | None
     ) -> GaussianProcess:
-        """Return the process after the standardised values of this run and of related ones."""
+        """Return the process conditioned on standardised values of this run and related runs."""
         if related is None:
             return GaussianProcess(kernel, self.encoding.groups, features, values)
         return GaussianProcess(
@@ -454,9 +456,9 @@ class ProcessSampler(DesignSampler):
 
 
 def _num_fitted(num_results: int) -> int:
-    """Return how many results the hyper-parameters are fitted to.
+    """Return the number of results to which the hyper-parameters are fitted.
 
-    Few numbers, so that few fits suffice.
+    It only takes a few values: 4, 6, 8 and so on, then steps of 15 %. So few fits are needed.
     """
     fitted = following = MIN_PROCESS_RESULTS
     while following <= num_results:

@@ -1,4 +1,4 @@
-"""Make the pruner of an experiment from its `early_stop`. Its options are in `experiment`."""
+"""Creates the pruner of an experiment from `early_stop`. `experiment` defines its options."""
 
 from __future__ import annotations
 
@@ -30,22 +30,23 @@ from workbench.search.partial_results import Reading, is_decision, stated_epochs
 if TYPE_CHECKING:
     from workbench.search.curves import Curve
 
-# Complete trials before curves can be compared, and how many of the latest curves are.
+# Complete trials that are needed for forecasts, and how many of the latest curves are compared.
 _MIN_COMPLETE = 3
 _MAX_CURVES = 100
-# Times the probability below which a trial is stopped: from there on it is continued.
+# A stopped trial is continued if its probability is this many times the one below which trials are
+# stopped. Without the gap, trials would be stopped and continued in turn.
 _RESUMING = 1.5
 
 
 class PatiencePruner(BasePruner):
-    """Stops a trial that has not improved on its own best value for some rungs.
+    """Stops a trial that has not improved on its best value for a number of rungs.
 
     Optuna's PatientPruner counts reports instead of rungs, and never stops a trial whose value is
     constant.
     """
 
     def __init__(self, patience: int) -> None:
-        """Make the pruner.
+        """Create the pruner.
 
         Args:
             patience: Rungs without improvement, in epochs or steps.
@@ -58,7 +59,7 @@ class PatiencePruner(BasePruner):
         return bool(values) and max(values) - self.best_report(study, trial)[0] >= self._patience
 
     def best_report(self, study: optuna.Study, trial: FrozenTrial) -> tuple[int, float]:
-        """Return the rung and the value of the best report of a trial, of equal ones the first."""
+        """Return the rung and the value of a trial's best report, or the first of equal ones."""
         values = trial.intermediate_values
         sign = 1 if study.direction == StudyDirection.MINIMIZE else -1
         best = min(values, key=lambda rung: (sign * values[rung], rung))
@@ -66,39 +67,39 @@ class PatiencePruner(BasePruner):
 
 
 class Place(NamedTuple):
-    """How a trial stands among the others that came as far."""
+    """The rank of a trial among the others that have reached the same rung."""
 
     num_better: int
     num_others: int
 
     @property
     def is_behind(self) -> bool:
-        """Whether more than two thirds of the others are better there."""
+        """Whether more than two thirds of the others are better."""
         return 3 * self.num_better > 2 * self.num_others
 
 
 class CurvePruner(BasePruner):
-    """Stops a trial whose learning curve is unlikely to end better than the best one did.
+    """Stops a trial whose learning curve is unlikely to end better than the best trial.
 
-    Until enough trials are complete for that to be known, it stops the worst third of those that
-    came as far: where several run at once, all of them would else be trained to the end.
+    Forecasts need a few complete trials. Until then, trials are stopped if they are in the worst
+    third at their rung. Otherwise all trials that run at the same time would be trained to the end.
     """
 
     def __init__(self, chance: float, grace: int, num_epochs: int | None) -> None:
-        """Make the pruner.
+        """Create the pruner.
 
         Args:
             chance: A trial is stopped if its probability to end as the best is lower, in (0, 0.5).
-            grace: Rungs before the first decision. Further ones follow after each half of a
+            grace: Rungs before the first decision. Further decisions follow after each half of a
                 doubling.
-            num_epochs: Last rung of trials whose parameters do not name their epochs, or None if
-                only complete trials show it.
+            num_epochs: The last rung of trials without a parameter `epochs`, or None if only
+                complete trials show it.
         """
         self.chance = chance
         """A trial that is less likely to end as the best is stopped."""
         self._grace = grace
         self._num_epochs = num_epochs
-        self._ended: dict[int, Curve | None] = {}  # of ended trials, which change no more
+        self._ended: dict[int, Curve | None] = {}  # a cache of the curves of ended trials
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to end as the best."""
@@ -110,12 +111,12 @@ class CurvePruner(BasePruner):
         return chance >= _RESUMING * self.chance
 
     def place(self, study: optuna.Study, trial: FrozenTrial) -> Place | None:
-        """Return the place by which a trial is judged; None once forecasts are possible."""
+        """Return the rank by which a trial is judged, or None once forecasts are possible."""
         others = _others(study, trial)
         return _place(study, trial, others, _ends(others))
 
     def chance_of_best(self, study: optuna.Study, trial: FrozenTrial) -> float:
-        """Return the probability of a trial to end as the best, or 1 if too little is known."""
+        """Return the probability that a trial ends as the best, or 1 if too little is known."""
         others = _others(study, trial)
         ends = _ends(others)
         place = _place(study, trial, others, ends)
@@ -131,8 +132,10 @@ class CurvePruner(BasePruner):
     def _chance_of(
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
     ) -> float:
-        """Return the probability that a trial ends above the best, or 1 if nothing is known."""
-        from workbench.search.curves import forecast  # light installations lack SciPy
+        """Return the probability that a trial ends above the best value, or 1 if unknown."""
+        from workbench.search.curves import (
+            forecast,
+        )  # imports SciPy, which light installations omit
 
         trials = (trial, *others[-_MAX_CURVES:])
         curve, *known = (self._curve(other, sign) for other in trials)
@@ -176,13 +179,14 @@ def _place(
         for other in others
         if rung in other.intermediate_values and keeps_limits(other)
     ]
-    if len(there) < 2 and not ends:  # of two at once, either may be the better one
+    if len(there) < 2 and not ends:
+        # With only two trials, the one that is behind may still become the better one.
         return Place(0, len(there))
     return Place(sum(other > sign * value for other in there), len(there))
 
 
 def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
-    """Return the last reports of the trials that are complete and keep the limits."""
+    """Return the last reports of complete trials that keep the limits."""
     return [
         max(trial.intermediate_values.items())
         for trial in trials
@@ -191,14 +195,14 @@ def _ends(trials: Iterable[FrozenTrial]) -> list[tuple[int, float]]:
 
 
 def make_pruner(experiment: Experiment) -> BasePruner:
-    """Make the pruner of an experiment.
+    """Create the pruner of an experiment.
 
     Args:
-        experiment: The experiment; `early_stop` holds the settings.
+        experiment: The experiment. Its section `early_stop` contains the settings.
 
     Returns:
-        A pruner that has not seen any trial. For pruners without such a setting, the caller ensures
-        that no trial stops before `grace`.
+        A pruner that has not seen any trial. Some pruners have no setting for `grace`, so the
+        caller must ensure that no trial stops before.
     """
     kind = experiment.early_stop.kind
     make = load_object(kind.factory, field="early_stop.pruner")
@@ -217,12 +221,12 @@ def can_resume(experiment: Experiment) -> bool:
 
 
 def make_none(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make the pruner that stops nothing."""
+    """Create a pruner that stops nothing."""
     return NopPruner()
 
 
 def make_asha(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make Optuna's asynchronous successive halving."""
+    """Create Optuna's asynchronous successive halving."""
     settings = experiment.early_stop
     return SuccessiveHalvingPruner(
         min_resource=settings.grace, reduction_factor=settings.reduction_factor
@@ -230,7 +234,7 @@ def make_asha(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 
 def make_hyperband(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make Optuna's Hyperband."""
+    """Create Optuna's Hyperband."""
     settings = experiment.early_stop
     return HyperbandPruner(
         min_resource=settings.grace,
@@ -240,13 +244,13 @@ def make_hyperband(experiment: Experiment, options: PrunerOptions) -> BasePruner
 
 
 def make_median(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make Optuna's median pruner."""
+    """Create Optuna's median pruner."""
     settings = experiment.early_stop
     return MedianPruner(n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace)
 
 
 def make_percentile(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make Optuna's percentile pruner."""
+    """Create Optuna's percentile pruner."""
     settings = experiment.early_stop
     return PercentilePruner(
         settings.percentile, n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace
@@ -254,12 +258,12 @@ def make_percentile(experiment: Experiment, options: PrunerOptions) -> BasePrune
 
 
 def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make the pruner of trials that no longer improve."""
+    """Create the pruner of trials that no longer improve."""
     return PatiencePruner(experiment.early_stop.patience)
 
 
 def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make the pruner that extrapolates learning curves."""
+    """Create the pruner that extrapolates learning curves."""
     assert isinstance(options, Curves)
     if len(experiment.objectives) > 1:
         return FrontPruner(options.chance, experiment.early_stop.grace, Reading.of(experiment))
@@ -267,12 +271,12 @@ def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 
 def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
-    """Make Optuna's Wilcoxon pruner."""
+    """Create Optuna's Wilcoxon pruner."""
     return WilcoxonPruner(p_threshold=experiment.early_stop.p_threshold)
 
 
 def _longest_epochs(experiment: Experiment) -> int | str:
-    """Return the most rungs of a trial; `auto` makes Optuna wait for the first to end."""
+    """Return the largest number of rungs. `auto` makes Optuna wait for the first trial to end."""
     epochs = longest_training(experiment)
     if epochs is None:
         return "auto"

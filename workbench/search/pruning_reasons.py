@@ -1,6 +1,6 @@
-"""Why a pruner stops a trial, in one short sentence with the numbers that it compared.
+"""Explains in one short sentence why a pruner stops a trial, with the numbers that it compared.
 
-The decision itself is left to `pruners`. It is explained directly afterwards, from the same study.
+`pruners` makes the decision. It must be explained directly afterwards, from the same study.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def explain(
         case FrontPruner():
             rung = max(trial.user_attrs[CURVES])
             chance = _compare_chances(pruner.chance_of_gain(study, trial), pruner.chance)
-            return f"at {at(rung)} the chance to extend the front was {chance}"
+            return f"at {at(rung)} the chance of extending the front was {chance}"
         case CurvePruner():
             if place := pruner.place(study, trial):
                 worse = (
@@ -57,10 +57,11 @@ def explain(
                     f" {format_count(place.num_others, 'other trial')}"
                 )
                 return (
-                    f"{_last(trial, metric, at)} is {worse}, and too few are complete for forecasts"
+                    f"{_last(trial, metric, at)} is {worse} (too few trials are complete for"
+                    " forecasts)"
                 )
             chance = _compare_chances(pruner.chance_of_best(study, trial), pruner.chance)
-            return f"{_last(trial, metric, at)} left a chance of {chance} to end as the best"
+            return f"with {_last(trial, metric, at)}, the chance of becoming the best is {chance}"
         case PatiencePruner():
             rung, value = pruner.best_report(study, trial)
             return f"{metric} has not improved since {at(rung)}, when it was {format_number(value)}"
@@ -88,7 +89,8 @@ def _explain_rank(
     metric: str,
     at: DescribeRung,
 ) -> str:
-    """Explain by the values at the trial's last rung, of its bracket if there are brackets."""
+    """Explain by the values at the trial's last rung, within its bracket if there are brackets."""
+    # Optuna has no public way to read these values. It stores them in attributes of the trials.
     rungs = [name for name in trial.system_attrs if name.startswith("completed_rung_")]
     key = max(rungs, key=_number_in)
     others = [other for other in study.get_trials(deepcopy=False) if key in other.system_attrs]
@@ -117,7 +119,10 @@ def _number_in(key: str) -> int:
 def _explain_percentile(
     pruner: PercentilePruner, study: optuna.Study, trial: FrozenTrial, metric: str, at: DescribeRung
 ) -> str:
-    """Explain by the values of complete trials at the last rung, as the best so far is judged."""
+    """Explain by the values of complete trials at the last rung.
+
+    Optuna compares them with the best value of the trial so far, not with its last value.
+    """
     rung = max(trial.intermediate_values)
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     values = [

@@ -21,16 +21,17 @@ from workbench.foundation.events import (
     TrialReported,
 )
 
-# A training that holds less is as far from running out of memory as one of which nothing is known.
+# The violation of the memory limit is the logarithm of the used part. Below this part, it would be
+# less than -1, which is the value of a training whose memory is unknown.
 _SMALL_SHARE = math.exp(-1.0)
-_BEFORE = -1  # the attempt as which those count that a training had before it was stopped
+_BEFORE = -1  # stands for all attempts from before a training was stopped
 _LIMIT_OF: dict[Reason, str] = {
     "oom": "fits in memory",
     "diverged": "stays finite",
     "error": "ends without an error",
     "timeout": "ends in time",
 }
-"""The limit that a failure breaks. What else ends a trial says nothing about its configuration."""
+"""The limit that a failure breaks. Other failures are not caused by the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Proposal:
     fidelity: LowFidelity | None = None
 
     def event(self) -> TrialProposed:
-        """Return the proposal as an event, dated now."""
+        """Return the proposal as an event with the current time."""
         return TrialProposed(
             trial=self.trial,
             params=self.params,
@@ -64,9 +65,9 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a training ended.
+    """The end of a training.
 
-    A study of ten thousand trials keeps this of each, rather than the event.
+    A study with ten thousand trials stores this instead of the events, which take more memory.
     """
 
     state: Literal["complete", "pruned", "stopped", "failed"]
@@ -80,21 +81,21 @@ class Ending:
 
 @dataclass(slots=True)
 class TrialRecord:
-    """One training: what was proposed, what it reported, how it ended."""
+    """One training: its proposal, its reports and its end."""
 
     proposal: Proposal
     value: TrialValue | None
-    """Its value so far, or None once it has ended."""
+    """The value so far, or None once the training has ended."""
     num_epochs: float | None = None
     """How many epochs it trains unless it is stopped, or None if only the function knows."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
     elapsed_s: dict[int, float] = field(default_factory=dict)
-    """By attempt, seconds until its last report."""
+    """Seconds until the last report of each attempt."""
     memory_share: float | None = None
-    """The largest part of its GPU's memory that it has held so far."""
+    """The largest part of its GPU's memory that it has used so far."""
     why_pruned: str | None = None
-    """Why it should stop, once a pruner has decided that."""
+    """Why it should stop, if a pruner has decided that."""
     ended: Ending | None = None
 
     @property
@@ -103,7 +104,7 @@ class TrialRecord:
         return self.why_pruned is not None
 
     def end(self, event: TrialEnded) -> None:
-        """Record how the training ended, and forget what only a running one needs."""
+        """Record the end of the training, and drop everything that only a running one needs."""
         values = event.values or self.result()
         seconds = math.fsum(self.elapsed_s.values())
         self.ended = Ending(
@@ -119,31 +120,32 @@ class TrialRecord:
         self.elapsed_s = {}
 
     def continue_from(self, before: TrialRecord) -> None:
-        """Count what a stopped training has shown as if it had never stopped."""
+        """Take over the reports of a stopped training, as if it had never stopped."""
         assert before.ended is not None
         self.reports |= before.reports
         self.elapsed_s[_BEFORE] = before.ended.seconds
 
     def result(self) -> dict[str, float]:
-        """Return the values by which the training is judged, so far or at its end."""
+        """Return the values of the training so far or at its end."""
         if self.ended is not None:
             return dict(self.ended.values)
         return {} if self.value is None else self.value.result()
 
     def is_over_with(self, report: TrialReported) -> bool:
-        """Return whether the training ends by itself with a report: nothing is left to stop."""
+        """Return whether the training ends by itself with this report."""
         if report.returned or self.num_epochs is None or report.epoch is None:
             return report.returned
         return report.epoch >= self.num_epochs
 
     def seen(self, metrics: Sequence[str], value: float) -> list[float]:
-        """Return what a report shows of each objective, for the pruner.
+        """Return the value of each objective for the pruner.
+
+        A single objective is judged by its value in the report. Several objectives are judged by
+        the values that the trial would have if it ended now, or NaN if one was not reported yet.
 
         Args:
             metrics: The objectives' metrics.
-            value: What the first one was in the report. One objective is judged by that; several by
-                what the trial would be worth if it ended there, NaN where one has not been
-                reported.
+            value: The value of the first objective in the report.
         """
         if len(metrics) == 1:
             return [value]
@@ -152,7 +154,7 @@ class TrialRecord:
         return [worth.get(metric, math.nan) for metric in metrics]
 
     def outcome(self, metrics: Sequence[str]) -> Outcome | None:
-        """Return how the training ended as far as the sampler is concerned, None while it runs.
+        """Return the outcome of the training for the sampler, or None while it runs.
 
         Args:
             metrics: The objectives' metrics.
@@ -166,7 +168,8 @@ class TrialRecord:
                 return Outcome("failed", values, "error")
             if is_whole and not all(math.isfinite(values[name]) for name in metrics):
                 return Outcome("failed", values, "diverged")
-            # Its objective alone: which limits a full training keeps is not known from it.
+            # Only the objectives are used. Other metrics of a training at a low fidelity do not
+            # show which limits a full training would keep.
             if is_low:
                 return Outcome(
                     "pruned",
@@ -193,19 +196,15 @@ class Outcome:
     reason: Reason | None = None
     fits: bool = True
     seconds: float = 0.0
-    """How long a training took that was complete or pruned, until its last report.
-
-    0 if that is unknown.
-    """
+    """Seconds until the last report of a complete or pruned training, or 0 if unknown."""
     memory_share: float | None = None
-    """The largest part of a GPU's memory that such a training held, or None if that is unknown."""
+    """The largest part of a GPU's memory that such a training used, or None if unknown."""
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
         """Return by how much each limit is broken, by the limit's text. At most 0 if it is kept.
 
-        A training that never reported the metric of a limit breaks it, unless it was stopped early
-        and may not have got that far. A failure that may lie in the configuration breaks a limit of
-        its own.
+        A training that never reported the metric of a limit breaks it, unless it was stopped early.
+        A failure that the configuration may have caused breaks a separate limit.
 
         Args:
             constraints: The limits of the experiment.
@@ -236,7 +235,9 @@ def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
     outcome = Outcome(event.state, event.values)
     for metric in metrics:
         if event.state == "complete" and metric not in event.values:
-            raise ExperimentError("missing in a complete trial", field=f"values.{metric}")
+            raise ExperimentError(
+                "a complete trial must have a value of every objective", field=f"values.{metric}"
+            )
         if event.state == "complete" and not math.isfinite(event.values[metric]):
             outcome = Outcome("failed", event.values, "diverged")
     return outcome
@@ -244,7 +245,7 @@ def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
 
 @dataclass(slots=True)
 class ConfigurationRecord:
-    """One configuration: its trainings, and the outcome that was reported to the sampler."""
+    """One configuration with its trainings, and the outcome that the sampler has learned."""
 
     number: int
     params: Params
@@ -253,16 +254,16 @@ class ConfigurationRecord:
     prune: bool = False
     outcome: Outcome | None = None
     confirmed: Outcome | None = None
-    """The outcome over all trainings, where it was trained again after the search."""
+    """The outcome over all trainings, if it was trained again after the search."""
 
     def combine(self, metrics: Sequence[str]) -> Outcome | None:
-        """Return the mean over the trainings that completed, or why there is none.
+        """Return the mean outcome of the complete trainings, or the first outcome if none is.
 
         Args:
             metrics: The objectives' metrics.
 
         Returns:
-            None while a training runs or waits.
+            The outcome, or None while a training runs or waits.
         """
         outcomes = [trial.outcome(metrics) for trial in self.trials]
         if self.num_waiting or any(outcome is None for outcome in outcomes):
@@ -286,7 +287,7 @@ class ConfigurationRecord:
 
 
 def num_epochs(experiment: Experiment, params: Params) -> float | None:
-    """Return how many epochs a training of `params` takes, or None if only its function knows."""
+    """Return the number of epochs of a training, or None if only its function knows."""
     if not experiment.trains_model:
         return None
     epochs = params.get("epochs", experiment.training.epochs)

@@ -1,10 +1,9 @@
-"""What a training of a configuration takes, seconds and memory, as models over the space.
+"""Models of the seconds and the memory of a training over the search space.
 
-Seconds are modelled, because energy and money are spent by the second. They count only as far as
-those of trials that the model did not know could have been predicted: where costs do not vary, or
-without a pattern, nothing is traded for them. Memory was predicted for some configurations before
-any was tried. Which budgets limit cost is left to `cost_limit`, and what a configuration is worth
-to `proposals`.
+Energy and money are spent by the second, so the model of cost predicts seconds. It only counts as
+far as it can predict trials that it has not seen. If costs do not vary, or vary without a pattern,
+proposals ignore them. Memory was estimated for some configurations before any was tried.
+`cost_limit` decides which budgets limit the cost, and `proposals` scores configurations.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from workbench.search.partial_results import Reading
 
 _MIN_SPREAD = 1e-6
 _MEMORY = "predicted memory"
-"""What the kernel of predicted memory is kept as."""
+"""The name of the memory's hyper-parameters in the cache."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,10 @@ class Cost:
     """A model of the logarithm of seconds.
 
     Attributes:
-        process: Predicts it, standardised.
-        deviation: The unit of the standardised logarithms.
-        predictability: Share of the variance that is predicted for trials which the model does not
-            know, in [0, 1].
+        process: The process of the standardised logarithms.
+        deviation: Their standard deviation before they were standardised.
+        predictability: The share of the variance that the model predicts for trials that it has not
+            seen, in [0, 1].
     """
 
     process: GaussianProcess
@@ -52,14 +51,14 @@ class Cost:
         kernels: dict[tuple[str, int], Kernel],
         num_fitted: int,
     ) -> Cost | None:
-        """Model the costs of the trials so far, or None if too few are known or all are equal.
+        """Model the costs of the trials so far. None if too few are known or all are equal.
 
         Args:
-            seconds: Of whole trainings; NaN where they are not known. Shape [n].
-            features: Of their configurations, shape [n, features].
+            seconds: Seconds of whole trainings, NaN if unknown. Shape [n].
+            features: Features of their configurations, shape [n, features].
             groups: Group of each feature, shape [features].
-            kernels: What was fitted before. What is fitted now is added.
-            num_fitted: How many of the first trials the hyper-parameters are fitted to.
+            kernels: A cache of hyper-parameters. Those fitted here are added.
+            num_fitted: The hyper-parameters are fitted to this many of the first trials.
         """
         known = np.flatnonzero(seconds > 0)
         first = known[known < num_fitted]
@@ -77,7 +76,7 @@ class Cost:
         return cls(process, deviation, max(process.predictability() or 0.0, 0.0))
 
     def log_factor(self, features: np.ndarray) -> np.ndarray:
-        """Return the log of the cost, as far as it can be predicted and up to a constant.
+        """Return the log of the cost up to a constant, shrunk by how predictable costs are.
 
         Args:
             features: Shape [m, features].
@@ -86,14 +85,14 @@ class Cost:
 
 
 def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
-    """Return how long each training takes if it is not stopped early, times its workers.
+    """Return the seconds of each training times its workers, as if none had been stopped early.
 
     Args:
-        results: What has ended.
-        reading: How their curves are read: it states where a stopped one would have ended.
+        results: Configurations that have ended.
+        reading: How to read their curves. It determines where a stopped training would have ended.
 
     Returns:
-        Shape [n]; NaN where it is not known.
+        Shape [n], with NaN for unknown values.
     """
     reached_rungs = [max(result.trial.intermediate_values, default=0) for result in results]
     longest = max(reached_rungs, default=0)
@@ -110,11 +109,11 @@ def full_seconds(results: Sequence[Result], reading: Reading) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """A model of the logarithm of the part of the memory that a configuration holds.
+    """A model of the logarithm of the part of the memory that a configuration needs.
 
     Attributes:
-        process: Predicts it, standardised.
-        limit: Where the memory is full, standardised.
+        process: The process of the standardised logarithms.
+        limit: The standardised logarithm at which the memory is full.
     """
 
     process: GaussianProcess
@@ -122,10 +121,10 @@ class MemoryModel:
 
     @classmethod
     def of(cls, knowledge: Knowledge, encoding: Encoding) -> MemoryModel:
-        """Fit the model to all predictions, which do not all agree.
+        """Fit the model to all predictions, of which some fit and some do not.
 
         Args:
-            knowledge: The predictions, and what was fitted before, to which this is added.
+            knowledge: The predictions, and the cache to which the hyper-parameters are added.
             encoding: The space.
         """
         features = encoding.features(*encoding.locate([params for params, _ in knowledge.memory]))
@@ -135,6 +134,7 @@ class MemoryModel:
         if (key := (_MEMORY, len(logs))) not in knowledge.kernels:
             knowledge.kernels[key] = fit(features, encoding.groups, standard)
         process = GaussianProcess(knowledge.kernels[key], encoding.groups, features, standard)
+        # The memory is full at a part of 1, whose logarithm is 0.
         return cls(process, -mean / deviation)
 
     def log_chance(self, features: np.ndarray) -> np.ndarray:

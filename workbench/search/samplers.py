@@ -1,12 +1,14 @@
-"""Check the sampler of an experiment, and make Optuna's.
+"""Checks the sampler of an experiment, and creates Optuna's sampler for a configuration.
 
-The options of samplers are in `workbench.experiment.samplers`.
+`workbench.experiment.samplers` defines the options of samplers.
 
-A new sampler is made for every configuration and seeded from the experiment's seed and the number
-of the configuration, so that what it proposes depends on the history alone. No proposal is made
-ahead: the trial whose end frees a worker is what the next one has to learn from. An earlier
-proposal would treat that trial as still running. Which result is missing would depend on the speed
-of the machine, so the same seed would no longer lead to the same trials.
+A new sampler is created for every configuration. Its seed follows from the experiment's seed and
+the number of the configuration, so a proposal only depends on the history.
+
+No proposal is made ahead of time. The next proposal should learn from the trial whose end frees a
+worker, and a proposal that was made before would treat that trial as still running. Which results
+are missing would then depend on the speed of the machine, and the same seed would no longer lead to
+the same trials.
 """
 
 from __future__ import annotations
@@ -56,21 +58,21 @@ if TYPE_CHECKING:
 
 LARGEST_GRID = 100_000
 _MIN_SOURCE_TRIALS = 10
-"""CMA-ES starts from the best tenth of earlier trials, which has to hold one."""
+"""CMA-ES starts from the best tenth of earlier trials, which must contain at least one."""
 
 
 def stable_seed(*parts: int | str) -> int:
-    """Return a seed in [0, 2**32) that depends on `parts` alone, in every process."""
+    """Return a seed in [0, 2**32) that only depends on `parts` and is the same in all processes."""
     digest = hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()
     return int.from_bytes(digest[:4], "big")
 
 
 def training_seed(seed: int, repeat: int) -> int:
-    """Return the seed of a training: the same for all configurations, another for each repeat.
+    """Return the seed of a training. It differs between repeats, but not between configurations.
 
     Args:
         seed: Seed of the experiment.
-        repeat: Which training of its configuration, from 0.
+        repeat: The number of the training among those of its configuration, from 0.
     """
     return stable_seed("training", seed, repeat)
 
@@ -146,11 +148,11 @@ def _check_priors(experiment: Experiment) -> None:
     for name, domain in experiment.search.root.items():
         if not isinstance(domain, Fixed) and domain.prior is not None:
             raise ExperimentError(
-                "only the samplers auto, pbt and pb2 read it, and only with one objective",
+                "priors only work with the samplers auto, pbt and pb2, and with one objective",
                 field=f"search.{name}.prior",
                 next_step=(
-                    "Remove it, or start with a configuration that you add to the run: workbench"
-                    " enqueue."
+                    "Remove the prior. To try a good configuration first, add it with"
+                    " `workbench enqueue`."
                 ),
             )
 
@@ -169,9 +171,9 @@ def _check_grid(experiment: Experiment) -> None:
 
 
 class _GP(GPSampler):
-    """Optuna's, on one thread.
+    """Optuna's sampler on one thread.
 
-    Threads cost small matrices more than they save, and trials need the cores.
+    For small matrices, threads take longer than they save, and trials need the cores.
     """
 
     def sample_relative(
@@ -179,13 +181,14 @@ class _GP(GPSampler):
     ) -> dict[str, Any]:
         from threadpoolctl import threadpool_limits
 
-        with threadpool_limits(limits=1):  # of what is loaded: from the second proposal on
+        # Only libraries that are already loaded are limited, so the first proposal is not.
+        with threadpool_limits(limits=1):
             return super().sample_relative(study, trial, search_space)
 
 
 @dataclass(frozen=True)
 class SamplerRequest:
-    """What a sampler is made for."""
+    """Everything that a sampler needs to propose one configuration."""
 
     seed: int
     """The seed for this configuration."""
@@ -196,22 +199,19 @@ class SamplerRequest:
     parameters: Parameters
     """The searched parameters."""
     knowledge: Knowledge
-    """What is known."""
+    """The results so far."""
     readings: Sequence[Reading]
-    """How the curves of each objective are read."""
+    """How to read the curves of each objective."""
     cost_limit: CostLimit | None = None
-    """What the budget allows all trainings to cost."""
+    """The budget's limit on the cost of all trainings."""
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
     is_first: bool = False
-    """Whether no sampler has chosen a configuration of this run yet.
-
-    What users enqueued does not count.
-    """
+    """Whether it is the first configuration of the run, not counting those that users enqueued."""
 
     @property
     def searched(self) -> dict[str, BaseDistribution] | None:
-        """The parameters of the space, or None if conditions decide which exist."""
+        """The parameters of the space, or None if there are conditions."""
         return self.parameters.always()
 
 
@@ -223,13 +223,13 @@ def make_sampler(
     *,
     is_first: bool = False,
 ) -> BaseSampler:
-    """Make the sampler that proposes one configuration.
+    """Create the sampler that proposes one configuration.
 
     Args:
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
         parameters: The searched parameters of its space.
-        knowledge: What is known, or None before the first trial.
+        knowledge: The results so far, or None before the first trial.
         is_first: Whether it is the first configuration that a sampler chooses.
 
     Returns:
@@ -257,7 +257,7 @@ def make_sampler(
 
 
 def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make the sampler that suits the request, as `Auto.describe` says."""
+    """Create the sampler that suits the request, as `Auto.describe` documents."""
     match _suited(request):
         case "random":
             return make_random(options, request)
@@ -266,8 +266,8 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "design":
             if request.knowledge.earlier:
                 informed = _make_process(request)
-                # The first configuration tries what earlier runs found. Then they have to be
-                # confirmed.
+                # The first configuration is the best of earlier runs. After that, the results of
+                # this run must show that they are related.
                 if informed.has_related_run:
                     return informed
             return make_design(options, request)
@@ -307,7 +307,7 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
 
 
 def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make the sampler that covers the space evenly: the first members of a population."""
+    """Create the sampler that covers the space evenly."""
     return DesignSampler(
         request.parameters,
         stable_seed("design", request.experiment_seed),
@@ -317,12 +317,12 @@ def make_design(options: dict[str, Any], request: SamplerRequest) -> BaseSampler
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's random sampler."""
+    """Create Optuna's random sampler."""
     return RandomSampler(request.seed)
 
 
 def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's quasi-Monte Carlo sampler. All configurations share one sequence."""
+    """Create Optuna's quasi-Monte Carlo sampler. All configurations share one sequence."""
     return QMCSampler(
         seed=stable_seed("qmc", request.experiment_seed),
         independent_sampler=RandomSampler(request.seed),
@@ -332,10 +332,7 @@ def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 
 
 def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's TPE sampler.
-
-    Multivariate, and by groups where conditions decide what exists.
-    """
+    """Create Optuna's TPE sampler. It is multivariate, and grouped if there are conditions."""
     multivariate = options.setdefault("multivariate", True)
     grouped = options.setdefault("group", request.searched is None and multivariate)
     searched = request.searched if multivariate and not grouped else None
@@ -343,13 +340,13 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 
 
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's Gaussian-process sampler."""
+    """Create Optuna's Gaussian process sampler."""
     options["warn_independent_sampling"] = False
     return _known(_GP, request, request.searched, options)
 
 
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's CMA-ES sampler, which samples ranges and starts from priors."""
+    """Create Optuna's CMA-ES sampler, which samples ranges and starts from earlier trials."""
     searched = request.searched and {
         name: distribution
         for name, distribution in request.searched.items()
@@ -368,7 +365,7 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 def _in_ranges(
     prior: FrozenTrial, searched: Mapping[str, BaseDistribution]
 ) -> Iterator[FrozenTrial]:
-    """Yield an earlier trial with nothing but the searched ranges, since CMA-ES takes no others."""
+    """Yield an earlier trial with only the searched ranges. CMA-ES accepts no other parameters."""
     if all(name in prior.params for name in searched):
         yield create_trial(
             state=prior.state,
@@ -379,12 +376,12 @@ def _in_ranges(
 
 
 def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's NSGA-II sampler."""
+    """Create Optuna's NSGA-II sampler."""
     return _known(NSGAIISampler, request, request.searched, options)
 
 
 def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make Optuna's NSGA-III sampler."""
+    """Create Optuna's NSGA-III sampler."""
     return _known(NSGAIIISampler, request, request.searched, options)
 
 
@@ -394,27 +391,27 @@ def _known(
     searched: dict[str, BaseDistribution] | None,
     options: dict[str, Any],
 ) -> BaseSampler:
-    """Make a sampler of a kind that knows the searched parameters, unless conditions decide."""
+    """Create a sampler that knows the searched parameters, unless there are conditions."""
     if request.learns_limits:
         options |= limit_options(kind)
     sampler = kind(seed=request.seed, **options)
     if searched is not None:
-        # Optuna's own way is to collect them from all earlier trials, which takes a new sampler
-        # longer than everything else that it does.
+        # Optuna collects the parameters from all earlier trials. For a new sampler, this takes
+        # longer than everything else.
         sampler.infer_relative_search_space = lambda study, trial: dict(searched)
     return sampler
 
 
 def prepare_proposals(experiment: Experiment) -> threading.Thread:
-    """Import in the background what later proposals and decisions of the pruner need.
+    """Import the modules of later proposals and pruning decisions in the background.
 
-    No worker waits for an import then. What is proposed does not depend on it.
+    Otherwise workers would wait for the imports. Proposals do not depend on it.
 
     Args:
-        experiment: What is tuned.
+        experiment: The experiment.
 
     Returns:
-        The thread, started.
+        The started thread.
     """
     modules = (*experiment.sampler.kind.needs_later, *experiment.early_stop.kind.needs_later)
     thread = threading.Thread(target=_import_all, args=(modules,), name="proposals", daemon=True)
@@ -424,5 +421,5 @@ def prepare_proposals(experiment: Experiment) -> threading.Thread:
 
 def _import_all(modules: tuple[str, ...]) -> None:
     for module in modules:
-        with contextlib.suppress(ImportError):  # the proposal that needs it says so
+        with contextlib.suppress(ImportError):  # the proposal that needs the module reports it
             import_module(module)

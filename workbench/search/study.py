@@ -1,4 +1,4 @@
-"""The study: ask, report, tell, the replay of events, and what came of it all."""
+"""The study: ask, report and tell, the replay of events, and the results."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Study:
         """Start without any trial.
 
         Args:
-            experiment: What to tune.
+            experiment: The experiment.
 
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
@@ -60,14 +60,14 @@ class Study:
         self._trials: dict[int, TrialRecord] = {}
         self._configurations: list[ConfigurationRecord] = []
         self._of_earlier_code: set[int] = set()
-        """The configurations that ran, or still run, code from before the last change of it."""
+        """The configurations that ran, or still run, code from before its last change."""
         self._learner = Learner(experiment)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
         self._enqueued: deque[Params] = deque()
         self._recording: Recording | None = None
         self._tried: set[str] = set()
-        self._resumed: dict[int, int] = {}  # by running trial, the stopped one that it continues
+        self._resumed: dict[int, int] = {}  # running trials, and the stopped ones they continue
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
         self._combinations = self._combinations_of(experiment)
@@ -93,11 +93,11 @@ class Study:
 
     @property
     def experiment(self) -> Experiment:
-        """What is tuned, in the space that is in force."""
+        """The experiment with the current search space."""
         return self._learner.experiment
 
     def apply(self, event: Event) -> None:
-        """Apply one stored event; events that do not concern the study do nothing."""
+        """Apply one stored event. Events that do not concern the study have no effect."""
         match event:
             case TrialProposed():
                 self._replay(event)
@@ -120,26 +120,26 @@ class Study:
             case _:
                 pass
 
-    # What is proposed.
+    # Proposals.
 
     @property
     def num_enqueued(self) -> int:
-        """How many enqueued configurations have not been proposed yet."""
+        """The number of enqueued configurations that have not been proposed yet."""
         return len(self._enqueued)
 
     @property
     def has_waiting_repeats(self) -> bool:
-        """Whether `ask` has further trainings of configurations that were started."""
+        """Whether `ask` has further trainings of configurations that have started."""
         if self._recording is None:
             return bool(self._waiting_repeats)
         return self._recording.repeats
 
     @property
     def has_confirmations(self) -> bool:
-        """Whether `ask` trains known configurations now, if it proposes no new one.
+        """Whether `ask` would now train a known configuration if it may not propose a new one.
 
-        It continues stopped ones that may end as the best, trains promising ones at a higher
-        fidelity, and the best ones again.
+        It continues stopped configurations that may end as the best, trains promising ones at a
+        higher fidelity, and repeats the best ones.
         """
         return self._recording is None and (
             self._to_resume(is_searching=False) is not None
@@ -148,7 +148,7 @@ class Study:
 
     @property
     def is_stopped_by_sampler(self) -> bool:
-        """Whether the sampler has called Optuna's `Study.stop`: it has nothing left to propose."""
+        """Whether the sampler has called Optuna's `Study.stop` and has nothing left to propose."""
         return self._learner.is_stopped
 
     @property
@@ -170,10 +170,10 @@ class Study:
         return self.is_stopped_by_sampler or (grid is not None and grid.point(self._tried) is None)
 
     def _combinations_of(self, experiment: Experiment) -> Grid | None:
-        """Return all combinations of a space that is used up by a sampler that knows of no grid.
+        """Return all combinations of a small space, for samplers that do not enumerate a grid.
 
-        The same configuration with the same seed is the same training: `repeats` and `confirm` ask
-        for more.
+        Training a configuration again with the same seed has the same result, so the run ends when
+        all combinations were tried. `repeats` and `confirm` use other seeds.
         """
         if self._grid is not None or self._population is not None:
             return None
@@ -182,12 +182,12 @@ class Study:
     def ask(self, *, repeats_only: bool = False) -> Proposal | None:
         """Propose the next training.
 
-        Repeats of configurations whose first training completed come first, then enqueued
-        configurations, then the sampler's, and at last the best ones again. A replay proposes what
-        was recorded, in that order.
+        Repeats of configurations whose first training is complete come first. Enqueued
+        configurations are next, then the sampler's, and at last repeats of the best ones. A replay
+        follows the recorded order instead.
 
         Args:
-            repeats_only: Propose no new configuration, because the budget has no room for one.
+            repeats_only: Do not propose a new configuration, because the budget has no room for it.
 
         Returns:
             The proposal, or None if there is nothing to propose at the moment.
@@ -208,7 +208,7 @@ class Study:
         return self._resume_best(is_searching=True) or self._ask_sampler()
 
     def _ask_population(self, population: Population) -> Proposal | None:
-        """Propose the next part of a member's training; new members may be enqueued ones."""
+        """Propose the next part of a member's training. Enqueued configurations are new members."""
         part = population.next()
         if part is None:
             return None
@@ -222,7 +222,7 @@ class Study:
         return self._propose(configuration, 0, "enqueued", segment=segment)
 
     def _ask_sampler(self) -> Proposal | None:
-        """Propose what the sampler chooses, or the best ones again if it has nothing left."""
+        """Propose a configuration of the sampler, or a repeat of a good one if there is none."""
         if self.is_stopped_by_sampler:
             return self._confirm()
         chosen = None
@@ -234,28 +234,29 @@ class Study:
             untried = self._combinations.point(self._tried)
             if untried is None and self._tried:
                 return self._confirm()
-            # A sampler that repeats itself has learnt what it can: the next one is new.
+            # The sampler has proposed a configuration that was tried before. It has converged, so
+            # the next configuration is one that was not tried.
             chosen = untried if self._has_repeated else None
         return self._propose(self._configure(chosen, "sampler"), 0, "sampler")
 
     def _resume_best(self, *, is_searching: bool) -> Proposal | None:
-        """Continue the stopped trial that may end as the best by what is known now, if any."""
+        """Continue the stopped trial that may now end as the best, if there is one."""
         number = self._to_resume(is_searching=is_searching)
         if number is None:
             return None
         return self._resume(self._configurations[number])
 
     def _to_resume(self, *, is_searching: bool) -> int | None:
-        """Return the configuration to continue from its checkpoint, or at a higher fidelity."""
+        """Return the configuration to continue from its checkpoint or at a higher fidelity."""
         if self._promotions is None:
             return self._learner.to_resume()
         is_running = any(record.outcome is None for record in self._configurations)
         return self._promotions.next(is_over=not is_searching and not is_running)
 
     def _resume(self, configuration: ConfigurationRecord) -> Proposal:
-        """Continue a training that was stopped, or begin it again at a higher fidelity."""
-        before, begins_anew = configuration.trials.pop(), self._promotions is not None
-        reports = None if begins_anew else before.reports
+        """Continue a training that was stopped, or start it again at a higher fidelity."""
+        before, starts_over = configuration.trials.pop(), self._promotions is not None
+        reports = None if starts_over else before.reports
         self._learner.begin(
             configuration.number, configuration.params, sampled=False, reports=reports
         )
@@ -267,13 +268,13 @@ class Study:
             seed=before.proposal.seed,
             resumes=before.proposal.trial,
         )
-        if not begins_anew:
+        if not starts_over:
             configuration.trials[-1].continue_from(before)
             self._resumed[proposal.trial] = before.proposal.trial
         return proposal
 
     def _confirm(self) -> Proposal | None:
-        """Train one of the best configurations again, if the race among them is not over."""
+        """Repeat one of the best configurations, unless the race between them is over."""
         training = next_confirmation(self.experiment, self._comparable())
         if training is None:
             return None
@@ -281,7 +282,7 @@ class Study:
         return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
 
     def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
-        """Start a configuration: the given one, or one that the sampler chooses."""
+        """Start the given configuration, or one that the sampler chooses."""
         number = len(self._configurations)
         sampled = source == "sampler" and self._recording is None
         params = self._learner.begin(number, chosen, sampled=sampled)
@@ -302,7 +303,7 @@ class Study:
         segment: Segment | None = None,
         resumes: int | None = None,
     ) -> Proposal:
-        """Begin a training of a configuration."""
+        """Start a training of a configuration."""
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
         params, low = configuration.params, None
@@ -331,18 +332,19 @@ class Study:
         return proposal
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> None:
-        """Enqueue a configuration to be tried next, after those enqueued before.
+        """Enqueue a configuration to try next, after those that were enqueued before.
 
         Args:
-            params: A configuration; fixed values may be left out.
+            params: A configuration. Fixed values may be omitted.
 
         Raises:
             ExperimentError: If it is not a configuration of the space, or the study is a replay.
         """
-        self._refuse_where_fixed()
+        self._check_not_replay()
         if self._population is not None and len(self._enqueued) >= self._population.num_unborn:
             raise ExperimentError(
-                "every member of the population has begun", next_step="Start another run with it."
+                "every member of the population has already started",
+                next_step="Start another run with this configuration.",
             )
         self._enqueued.append(self._checked(params))
 
@@ -359,15 +361,14 @@ class Study:
             needed |= self._recording.needed()
         return needed
 
-    # What trials report, and how they end.
+    # Reports and ends of trials.
 
     def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
         """Record a report of a trial.
 
         Args:
             trial: Number of the trial.
-            rung: Resource spent, in epochs or steps, `TrialReported.rung`. Each is judged only
-                once.
+            rung: The resource that was spent, in epochs or steps. Each rung is only judged once.
             values: Metrics by name.
 
         Returns:
@@ -378,9 +379,9 @@ class Study:
         )
 
     def take_report(self, event: TrialReported) -> bool:
-        """Record a report in its stored form, and return whether the trial should stop now."""
+        """Record a stored report, and return whether the trial should stop now."""
         record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
-        if record.value is None:  # it has ended
+        if record.value is None:  # the trial has ended
             return record.prune
         record.elapsed_s[event.attempt] = event.elapsed_s
         if event.memory_share is not None:
@@ -388,7 +389,7 @@ class Study:
         record.value.report(
             event.values, step=event.step, attempt=event.attempt, returned=event.returned
         )
-        # Trainings at a low fidelity are compared at their ends.
+        # With a fidelity, trainings are only compared at their ends.
         if self.experiment.fidelity is not None:
             return False
         value = event.values.get(self._metrics[0], math.nan)
@@ -421,7 +422,8 @@ class Study:
         record.end(outcome)
         self._resumed.pop(trial, None)
         configuration = self._configurations[record.proposal.configuration]
-        # It was trained again: the sampler compares first outcomes only.
+        # A confirmation of a configuration that has an outcome. The sampler only learns the first
+        # outcome, because comparing means of different numbers of trainings would mislead it.
         if configuration.outcome is not None:
             configuration.confirmed = (
                 configuration.combine(self._metrics) or configuration.confirmed
@@ -447,7 +449,7 @@ class Study:
     def _take_repeat(
         self, configuration: ConfigurationRecord, repeat: int, result: Outcome
     ) -> None:
-        """Let further trainings follow a first one, unless a test of the repeats forgoes them."""
+        """Queue repeats after a first training, or drop them if the pruner rejects the values."""
         if repeat == 0 and self._recording is None:
             for later in range(1, self.experiment.repeats):
                 self._waiting_repeats.append((configuration.number, later))
@@ -464,19 +466,18 @@ class Study:
     def add_prior(self, event: PriorTrialAdded) -> None:
         """Add a trial of an earlier run for the sampler to learn from.
 
-        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it
-        reported.
+        nsga2, nsga3 and grid do not learn from it. Pruners compare other trials with it at the
+        rungs that it reported.
 
         Args:
             event: The trial. Its parameters must be a configuration of this space.
 
         Raises:
-            ExperimentError: If it is not a configuration of the space, or does not have an
-                objective.
+            ExperimentError: If it is not a configuration of the space, or lacks an objective.
         """
         params = self._checked(event.params)
         if self.experiment.fidelity is not None:
-            if event.state == "pruned":  # by other rungs than levels of the fidelity
+            if event.state == "pruned":  # its rungs are not levels of the fidelity
                 return
             event = event.model_copy(update={"reports": []})
         self._learner.add_prior(params, event)
@@ -484,7 +485,7 @@ class Study:
     # Replays.
 
     def replay(self, proposals: Iterable[TrialProposed]) -> None:
-        """Propose what another study of the experiment proposed, in that order and nothing else.
+        """Propose exactly the trainings that another study proposed, in the same order.
 
         Args:
             proposals: All recorded proposals, by number of the trial.
@@ -494,7 +495,7 @@ class Study:
         """
         if self._trials:
             raise RunError(
-                "the study has proposed something already", next_step="Replay into a new run."
+                "the study has already proposed a trial", next_step="Replay into a new run."
             )
         self._recording = Recording(proposals)
 
@@ -519,11 +520,11 @@ class Study:
         )
 
     def _replay(self, event: TrialProposed) -> None:
-        """Take in a proposal of this run that is stored already."""
+        """Apply a proposal of this run that is already stored."""
         if event.trial != len(self._trials):
             raise RunError(
-                f"the event proposes trial {event.trial} where {len(self._trials)} is next",
-                next_step="The stored events are incomplete: restore the store from a backup.",
+                f"the event proposes trial {event.trial}, but trial {len(self._trials)} is next",
+                next_step="Events are missing in the store. Restore it from a backup.",
             )
         if self._recording is not None:
             self._ask_replayed(self._recording, repeats_only=False)
@@ -544,7 +545,7 @@ class Study:
         self._trials[event.trial].proposed_unix_s = event.time_unix_s
 
     def _in_full(self, params: Params) -> Params:
-        """Return the configuration that was trained, at any fidelity."""
+        """Return the configuration without the fidelity at which it was trained."""
         if self._promotions is None:
             return dict(params)
         return self._promotions.levels.complete(params)
@@ -552,15 +553,20 @@ class Study:
     # Changes of the space and of the code.
 
     def change_search(self, changes: Any) -> int:
-        """Search another space from now on, as `Learner.change_search`. A replay refuses it."""
-        self._refuse_where_fixed()
+        """Search another space from now on, as `Learner.change_search`.
+
+        Raises:
+            ExperimentError: If the space of this study cannot change.
+        """
+        self._check_not_replay()
         if self._population is not None:
             raise ExperimentError(
-                "the members of a population keep their space", next_step="Start another run."
+                "you cannot change the search space of a population", next_step="Start another run."
             )
         if self._promotions is not None:
             raise ExperimentError(
-                "a run with a fidelity keeps its space", next_step="Start another run."
+                "you cannot change the search space of a run with a fidelity",
+                next_step="Start another run.",
             )
         num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
         space = self.experiment.search
@@ -573,27 +579,27 @@ class Study:
         return num_kept
 
     def check_program(self) -> None:
-        """Refuse to change the code where later trials continue what earlier ones began.
+        """Check that the code of the run may change.
 
         Raises:
-            ExperimentError: If they do, or the run is a replay.
+            ExperimentError: If later trials continue earlier ones, or the run is a replay.
         """
-        self._refuse_where_fixed()
-        keeper = None
+        self._check_not_replay()
+        kind = None
         if self._population is not None:
-            keeper = "the members of a population keep"
+            kind = "population"
         elif self._promotions is not None:
-            keeper = "a run with a fidelity keeps"
-        if keeper is not None:
+            kind = "run with a fidelity"
+        if kind is not None:
             raise ExperimentError(
-                f"{keeper} the code with which the run began", next_step="Start another run."
+                f"you cannot change the code of a {kind}", next_step="Start another run."
             )
 
     def change_program(self, event: ProgramKept) -> None:
-        """Learn another function from now on: its trials so far are those of a related run.
+        """Learn the function of changed code. Trials so far count as those of a related run.
 
         Args:
-            event: The new version. A trial in `continued` still runs the code with which it began.
+            event: The new version. Trials in `continued` still run the code that they started with.
         """
         if (self._population, self._promotions, self._recording) != (None, None, None):
             return
@@ -612,19 +618,20 @@ class Study:
         self._tried = {
             key_of(space, record.params) for record in begun if record.number not in kept
         }
-        # All combinations are new to the new code.
+        # With the new code, no combination has been tried.
         self._has_repeated = False
         self._combinations = self._combinations_of(self.experiment)
         if self._grid is not None:
             self._grid = Grid(self.experiment)
 
-    def _refuse_where_fixed(self) -> None:
+    def _check_not_replay(self) -> None:
         if self._recording is not None:
             raise ExperimentError(
-                "a replay tries only what was recorded", next_step="Start another run."
+                "a replay only repeats recorded trials, so you cannot change it",
+                next_step="Start another run.",
             )
 
-    # What came of it.
+    # Results.
 
     def result(self, trial: int) -> dict[str, float]:
         """Return the values of a trial.
@@ -633,20 +640,21 @@ class Study:
             trial: Number of the trial.
 
         Returns:
-            Its values so far, according to the objectives' `value`.
+            Its values so far, by the `value` of each objective.
         """
         return self._record(trial).result()
 
     def why_pruned(self, trial: int) -> str | None:
-        """Return why a trial should stop, in one sentence, or None if no pruner decided that."""
+        """Return why a trial should stop in one sentence, or None if no pruner decided that."""
         return self._record(trial).why_pruned
 
     def best_trials(self) -> list[int]:
         """Return the best feasible trial, or with several objectives the Pareto front.
 
         Returns:
-            Numbers of trials: of each configuration the repeat with the best value, or with several
-            objectives its first complete repeat. Empty while nothing feasible is complete.
+            Numbers of trials. A configuration is represented by its repeat with the best value, or
+            with several objectives by its first complete repeat. Empty while no feasible trial is
+            complete.
         """
         finished = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
         return export.best_trials(self.experiment, finished)
@@ -655,13 +663,14 @@ class Study:
         """Return the importance of each searched parameter, the most important first.
 
         Args:
-            trials: Among the configurations of these trials, or None for all.
+            trials: Only use the configurations of these trials, or None for all.
 
         Returns:
-            Shares of total effects in the variance over the space, each with its 90 % interval, or
-            0 for a parameter that has no effect. Empty with too few trials or several objectives.
+            The share of each parameter in the variance over the space, with its 90 % interval. 0
+            for a parameter without an effect. Empty with too few trials or several objectives.
         """
-        if self.experiment.sampler.kind.is_population:  # its trials start with weights of others
+        if self.experiment.sampler.kind.is_population:
+            # Members continue from each other, so a value is not due to its parameters alone.
             return {}
         return self._learner.importance(
             (record, outcome)
@@ -684,13 +693,13 @@ class Study:
         export.copy_to_storage(self.experiment, parameters, trials, url=url, name=name)
 
     def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        """Yield the configurations that have ended, of the code in force."""
+        """Yield the configurations of the current code that have ended."""
         for record in self._comparable():
             if record.outcome is not None:
                 yield record, record.outcome
 
     def _comparable(self) -> list[ConfigurationRecord]:
-        """Return the configurations of the code in force: others measured something else."""
+        """Return the configurations of the current code. Other code measures another function."""
         if not self._of_earlier_code:
             return self._configurations
         return [

@@ -1,9 +1,8 @@
-"""Whether an earlier run is related to this one, and how its values compare: a matter of evidence.
+"""Decides by evidence whether an earlier run is related to this one, and how its values compare.
 
-The functions that two runs search are taken for samples of Gaussian processes with a correlation,
-and values of this run for such a sample in units of its own. An earlier run in which this run's
-results would be no less surprising than without it is forgotten, and so is one whose results do not
-even predict each other. Which results there are, and what to propose, is left to `proposals`.
+The functions of two runs are modelled as correlated samples of a Gaussian process. The values of
+this run have their own units. An earlier run is dropped if it does not make the results of this run
+more probable, or if its results do not even predict each other. `proposals` uses the related runs.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from scipy.linalg import solve_triangular
 
 from workbench.search.gaussian_process import GaussianProcess, Kernel, correlation, factorize
 
-# Correlations that are considered, and how probable it is beforehand that there is none.
+# The correlations that are compared, and the prior probability that there is none.
 _CORRELATIONS = (0.5, 0.8, 0.95, 0.995)
 _UNRELATED = 0.8
-# What a run is expected to be to this one while nothing speaks for or against it.
+# The assumed correlation before this run has results.
 _EXPECTED = 0.9
-# Units of this run's values that are considered: multiples of the spread of either run.
+# The units of this run's values that are compared, as multiples of the spread of either run.
 _UNITS = tuple(2.0**power for power in range(-3, 4))
 _LEAST = 1e-12
 
 
 @dataclass(frozen=True)
 class Source:
-    """What an earlier run has found.
+    """The results of an earlier run.
 
     Attributes:
-        features: Of its configurations, shape [n, features].
-        values: Their values, larger is better, shape [n].
+        features: Features of its configurations, shape [n, features].
+        values: Their values, shape [n]. Larger is better.
     """
 
     features: np.ndarray
@@ -57,13 +56,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Relation:
-    """How this run relates to an earlier one.
+    """The relation of this run to an earlier one.
 
     Attributes:
-        correlation: Of the functions that both search, in (0, 1).
+        correlation: The correlation of the functions that both search, in (0, 1).
         mean: The value of this run that is as good as the mean of the earlier one.
-        deviation: What one standard deviation of the earlier run is in this one.
-        evidence: Logarithm of how much more probable this run's results are with it than without.
+        deviation: One standard deviation of the earlier run, in units of this one.
+        evidence: The log likelihood ratio of this run's results with and without the earlier run.
     """
 
     correlation: float
@@ -74,16 +73,16 @@ class Relation:
 
 @dataclass(frozen=True)
 class Related:
-    """What related runs have found, in the units of the one that explains this run best.
+    """The results of related runs, and the units of the run that explains this one best.
 
     Attributes:
-        kernel: Hyper-parameters of that run.
-        features: Of all their configurations, shape [n, features].
-        values: Their values, each run's with mean 0 and standard deviation 1, shape [n].
-        correlations: For each configuration, that of its run with this one, shape [n].
+        kernel: Hyper-parameters of the run that explains this one best.
+        features: Features of all configurations, shape [n, features].
+        values: Their values, shape [n]. Those of each run have mean 0 and standard deviation 1.
+        correlations: For each configuration, the correlation of its run with this one, shape [n].
         runs: For each configuration, the number of its run, shape [n].
-        mean: As of `Relation`.
-        deviation: As of `Relation`.
+        mean: See `Relation`.
+        deviation: See `Relation`.
     """
 
     kernel: Kernel
@@ -96,7 +95,7 @@ class Related:
 
     @classmethod
     def of(cls, runs: Sequence[tuple[Relation, Source, Kernel]]) -> Related:
-        """Join related runs, at least one."""
+        """Combine one or more related runs."""
         best, _, kernel = max(runs, key=lambda run: run[0].evidence)
         sizes = [len(source.values) for _, source, _ in runs]
         return cls(
@@ -110,10 +109,12 @@ class Related:
         )
 
     def agreement(self, num: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the correlation of runs between all results, and with what this run will find.
+        """Return the correlations of the runs of all results, with each other and with this run.
+
+        Two other runs are only correlated through this run, so their correlation is the product.
 
         Args:
-            num: Results of this run, which come last.
+            num: The number of results of this run, which come last.
 
         Returns:
             Shapes [results, results] and [results].
@@ -127,7 +128,7 @@ class Related:
 def relate(
     kernel: Kernel, groups: np.ndarray, source: Source, features: np.ndarray, values: np.ndarray
 ) -> Relation | None:
-    """Return how this run relates to an earlier one, or None if it is as well explained without it.
+    """Return the relation of this run to an earlier one, or None if they are unrelated.
 
     Source: Bonilla, Chai and Williams, Multi-task Gaussian process prediction, NIPS 2007, for two
     tasks. The correlation and the units have the highest posterior probability, with Schwarz's
@@ -137,14 +138,15 @@ def relate(
         kernel: Hyper-parameters of the earlier run.
         groups: Group of each feature, shape [features].
         source: The earlier run.
-        features: Of this run's results, shape [n, features].
-        values: The results, larger is better, shape [n].
+        features: Features of this run's results, shape [n, features].
+        values: The results, shape [n]. Larger is better.
     """
     if not len(values):
         return Relation(_EXPECTED, source.mean, source.deviation)
     process = GaussianProcess(kernel, groups, source.features, source.standard)
     predictability = process.predictability()
-    # As far as a run predicts not even its own results, it predicts none of this run.
+    # A run that cannot predict its own results cannot predict this run's either, so the prior
+    # probability of a relation is scaled by its predictability.
     related_before = (1 - _UNRELATED) * (1.0 if predictability is None else predictability)
     if related_before <= 0:
         return None
@@ -171,6 +173,7 @@ def relate(
     best = max(relations, key=lambda relation: relation.evidence)
     peak = best.evidence
     evidence = [math.exp(relation.evidence - peak) for relation in relations]
+    # The log of the mean likelihood ratio, with the peak taken out so that nothing overflows.
     related = math.log(sum(evidence) / len(evidence)) + peak
     if related + math.log(related_before / (1 - related_before)) <= 0:
         return None
@@ -180,7 +183,7 @@ def relate(
 def _fits(
     source: Source, mean: np.ndarray, covariance: np.ndarray, values: np.ndarray
 ) -> Iterator[tuple[float, float, float]]:
-    """Yield the log likelihood of some units, with the mean and the deviation of these units."""
+    """Yield the log likelihood of different units, with their mean and deviation."""
     num = len(values)
     factor = factorize(covariance)
     root = solve_triangular(
@@ -194,7 +197,8 @@ def _fits(
         return -0.5 * float(off @ off) - volume - num * math.log(deviation)
 
     yield likelihood(source.mean, source.deviation), source.mean, source.deviation
-    penalty = math.log(num + 1)  # two fitted numbers, half of the logarithm each
+    # Schwarz's penalty of half the logarithm for each of the two fitted numbers.
+    penalty = math.log(num + 1)
     spread = float(values.std())
     for deviation in {
         unit * of for unit in _UNITS for of in (source.deviation, spread) if of > _LEAST

@@ -1,10 +1,12 @@
-"""Shares of parameters in the variance of a function over a space, from noisy values of it.
+"""Shares of parameters in the variance of a function over a space, from noisy values.
 
-The function is a sum of functions of one and two parameters that are orthogonal over the declared
-space. There, and not where trials happen to lie, a total share is a sum of squared coefficients.
-Which of the functions matter is not known, so that draws average over the answers that fit: where
-few trials lie, many fit, and the interval is wide. What an observation is, and what follows from
-shares, is left to `importance`.
+The function is modelled as a sum of functions of one and two parameters. They are orthogonal over
+the declared space, so a total share is a sum of squared coefficients. It does not depend on where
+the trials are.
+
+Which of these functions matter is unknown, so the shares are drawn from their posterior
+distribution. With few trials, many models fit, and the interval is wide. `importance` makes the
+observations and interprets the shares.
 """
 
 from __future__ import annotations
@@ -22,57 +24,57 @@ from workbench.search.encoding import Encoding
 
 _MAX_DEGREE = 10
 _MAX_PAIR_DEGREE = 6
-"""Of the product of the degrees of two parameters."""
+"""The largest product of the degrees of two parameters."""
 _MAX_PAIR_COLUMNS = 800
 _NUM_GRID, _NUM_POINTS = 2048, 2048
-# What is believed before any value was seen. A parameter acts alone with this probability, and two
-# act together with one that depends on how many of them act alone.
+# Prior probabilities. A parameter has a main effect with probability `_ACTS`. Two parameters
+# interact with a probability that depends on how many of them have a main effect: 0, 1 or 2.
 _ACTS = 0.5
 _PAIR_ACTS = np.array([0.01, 0.06, 0.25])
-# The variance of a group of functions, in that of the values, and the power of the degree with
-# which it falls off among them, are drawn from these. The smoothest and the roughest are less
-# common.
+# The prior variance of a group of functions, relative to the variance of the values. Within a
+# group, it falls off with a power of the degree. Both are drawn from these lists. The smoothest and
+# the roughest functions are less probable.
 _SIZES = np.logspace(-4.5, 1, 12)
 _DECAYS, _DECAY_WEIGHTS = (1.5, 3.0, 5.0), (0.3, 0.4, 0.3)
-# Of values at the end, a cut training's value is a straight function with this slope, as far as is
-# known.
+# The value of a cut training is modelled as a linear function of its final value, with this prior
+# of the slope.
 _SLOPE_MEAN, _SLOPE_SD = 1.0, 0.5
 _FLAT = 100.0
-"""The variance of an intercept, in that of the values."""
+"""The prior variance of the intercept, relative to the variance of the values."""
 _NOISE, _NOISE_SD = 0.02, 3.0
-"""The centre and the spread, in logarithms, of variances of noise, in that of the values."""
+"""The prior of the noise's variance, relative to the variance of the values.
+
+It is log-normal with this median, and this standard deviation of the logarithm.
+"""
 _MIN_NOISE = 1e-6
-# Each round starts with values that count for less, so that the next answer does not depend on the
-# last one.
+# Each round of the sampler starts at a high temperature, at which the data count less. This makes
+# its samples independent of the round before.
 _TEMPERATURES = (8.0, 3.0, 1.0, 1.0, 1.0, 1.0)
 _NUM_KEPT = 3
-"""Of each round, its last answers."""
+"""How many of the last steps of each round are kept."""
 _NUM_ROUNDS, _NUM_FUNCTIONS = 10, 4
 _MAX_VISITS = 60
-"""How many pairs without a part in the last answer are tried in the next."""
+"""How many pairs without an interaction in the last step are visited in the next."""
 _NUM_NOISE_STEPS = 12
 _LEAST = 1e-12
 _MIN_SIGNAL = 0.9
-"""The share of the answers that need to have a parameter that acts.
-
-Else chance explains the values.
-"""
+"""The share of the draws that must have any effect. Otherwise chance explains the values."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What was observed of a function.
+    """Observed values of a function.
 
-    A training that was cut shows the function from afar. How its values at a rung depend on those
-    at the end is seen in the trainings that went on. Why a training was cut does not bias the
-    answer, as long as its values are those by which it was cut.
+    A training that was cut only shows the function indirectly. The trainings that were not cut show
+    how values at its rung depend on final values. The result is not biased by cutting, because
+    trainings were cut because of the same values that are observed here.
 
     Attributes:
         units: Points of configurations, shape [n, parameters].
         exists: Which parameters exist there, same shape.
-        values: Shape [n].
-        kinds: Shape [n]: 0 for values at the end, and from 1 on a number for each rung of a cut.
-        pairs: For each kind from 1 on, values at its rung and at the end of trainings that have
+        values: The values, shape [n].
+        kinds: 0 for final values, and a number from 1 for each rung of cut trainings, shape [n].
+        pairs: For each kind from 1 on, the values at its rung and at the end of trainings that have
             both, shape [m, 2].
     """
 
@@ -88,9 +90,10 @@ class Group:
     """The functions of the same parameters.
 
     Attributes:
-        parameters: Their columns, one or two.
-        at: Their places among all functions.
-        sizes: For each decay, how the variance of the group is divided, shape [decays, functions].
+        parameters: The columns of the parameters, one or two.
+        at: The positions of the group among all functions.
+        sizes: The relative prior variances within the group for each decay, shape [decays,
+            functions].
     """
 
     parameters: tuple[int, ...]
@@ -99,10 +102,10 @@ class Group:
 
 
 class Basis:
-    """Functions of the parameters of a space, orthogonal over it where no parameter is conditional.
+    """Functions of the parameters of a space. They are orthogonal if no parameter is conditional.
 
     Attributes:
-        groups: The functions by their parameters: those of single ones first.
+        groups: The functions, grouped by their parameters. Single parameters come first.
         owners: For each function, which parameters it depends on, shape [functions, parameters].
     """
 
@@ -110,13 +113,14 @@ class Basis:
         """Choose the functions.
 
         Args:
-            encoding: Of the space.
+            encoding: The encoding of the space.
         """
         self._encoding, num = encoding, len(encoding.distributions)
         grid = np.repeat(((np.arange(_NUM_GRID) + 0.5) / _NUM_GRID)[:, None], num, axis=1)
         rounded = encoding.rounded(grid)
         self._mixes = [self._mix(column, rounded[:, column]) for column in range(num)]
-        # Functions of a choice are all as smooth as each other.
+        # Polynomials become rougher with their degree. Functions of a choice have no order, so all
+        # have the same degree.
         degrees = [
             np.ones(mix.shape[1]) if is_choice else np.arange(1.0, mix.shape[1] + 1)
             for mix, is_choice in zip(self._mixes, encoding.is_choice, strict=True)
@@ -148,7 +152,10 @@ class Basis:
         self._terms += terms
 
     def _mix(self, column: int, rounded: np.ndarray) -> np.ndarray:
-        """Return what makes raw functions of a column, of which the first is 1, orthonormal."""
+        """Return the matrix that makes the raw functions of a column orthonormal.
+
+        The first raw function is constant. It is dropped, because the intercept represents it.
+        """
         raw = self._raw(column, rounded)
         num_kept = min(raw.shape[1], len(np.unique(rounded.round(12))))
         _, upper = np.linalg.qr(raw[:, :num_kept] / math.sqrt(len(raw)))
@@ -216,7 +223,7 @@ class Basis:
 
 
 def _num_at_most(most: int, products: Iterable[np.ndarray]) -> int:
-    """Return how many products of degrees are not above a limit."""
+    """Return how many products of degrees are at most a limit."""
     return sum(int((product <= most).sum()) for product in products)
 
 
@@ -224,18 +231,18 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
     """Draw total shares from their posterior distribution.
 
     Args:
-        encoding: Of the space.
-        observed: What was observed. No kind has only equal values.
-        seed: Of the draws.
+        encoding: The encoding of the space.
+        observed: The observations. The values of a kind must not all be equal.
+        seed: The seed of the draws.
 
     Returns:
         Shape [draws, parameters], or None if chance alone explains the values about as well.
 
     Source:
-        Groups of functions that matter or not: George and McCulloch, Approaches for Bayesian
-        variable selection, Statistica Sinica 1997; pairs after their parameters: Chipman, Bayesian
-        variable selection with related predictors, 1996. Values that are missing by what was
-        observed: Rubin, Inference and missing data, Biometrika 1976.
+        Selection of groups of functions: George and McCulloch, Approaches for Bayesian variable
+        selection, Statistica Sinica 1997. Pairs that depend on their parameters: Chipman, Bayesian
+        variable selection with related predictors, 1996. Values that are missing because of
+        observed values: Rubin, Inference and missing data, Biometrika 1976.
     """
     basis, rng = Basis(encoding), np.random.default_rng(seed)
     chain = _Chain(basis, _Likelihood.of(basis, observed), rng)
@@ -253,18 +260,18 @@ def draw_shares(encoding: Encoding, observed: Observed, seed: int = 0) -> np.nda
 
 
 class _Likelihood:
-    """What observations say of coefficients, of noise, and of how cut trainings are read.
+    """The likelihood of the coefficients, given the noise and the readings of cut trainings.
 
-    The last columns are the intercept and an offset for each kind but the first. A value of kind k
-    is `offset_k + slope_k (intercept + functions)`, and what is noise at the end is noise of it,
-    too.
+    The columns are the functions, the intercept, and an offset for each kind but the first. A value
+    of kind k is `offset_k + slope_k (intercept + functions)`. It contains the noise of the final
+    value, and additional noise.
 
     Attributes:
-        num_functions: How many functions there are. The intercept is next.
+        num_functions: The number of functions. The intercept is the next column.
         design: The functions and the intercept at the observations, shape [n, functions + 1].
-        precision: Of all columns, as far as it was observed; shape [columns, columns].
-        target: The product of precision and likeliest coefficients, shape [columns].
-        prior: Variances of intercept and offsets.
+        precision: The precision of all columns by the observations, shape [columns, columns].
+        target: The product of the precision and the most likely coefficients, shape [columns].
+        prior: The prior variances of the intercept and the offsets.
     """
 
     def __init__(
@@ -291,14 +298,15 @@ class _Likelihood:
 
     @classmethod
     def of(cls, basis: Basis, observed: Observed) -> _Likelihood:
-        """Bring values of all kinds to one scale, on which each kind is near the end."""
+        """Standardise the values, and shift those of each kind near the final values."""
         values = observed.values.astype(float)
         rows = [observed.kinds == kind for kind in range(int(observed.kinds.max()) + 1)]
         pairs = [np.empty((0, 2)), *(pair.astype(float) for pair in observed.pairs)]
         for mine, pair in zip(rows[1:], pairs[1:], strict=True):
             gap = values[mine].mean() - values[rows[0]].mean()
             if len(pair):
-                # Differences within a trial have none of the spread between trials.
+                # Differences within a trial are more exact, as they contain no differences between
+                # trials.
                 gap = (pair[:, 0] - pair[:, 1]).mean()
             values[mine] -= gap
             pair[:, 0] -= gap
@@ -328,7 +336,7 @@ class _Likelihood:
             )
 
     def learn(self, coefficients: np.ndarray, rng: np.random.Generator) -> None:
-        """Draw slopes and noise for given coefficients of all columns."""
+        """Draw slopes and noise, given the coefficients of all columns."""
         signal = self.design @ coefficients[: self.num_functions + 1]
         offsets = np.append(0.0, coefficients[self.num_functions + 1 :])
         variances = self._variances()
@@ -354,7 +362,7 @@ class _Likelihood:
     def _learn_noise(
         self, left: np.ndarray, pair_left: np.ndarray, rng: np.random.Generator
     ) -> None:
-        """Draw variances of noise by Metropolis steps, from what is left unexplained."""
+        """Draw the variances of the noise by Metropolis steps, from sums of squared residuals."""
 
         def log_density(logs: np.ndarray) -> float:
             parts = np.exp(logs)
@@ -378,7 +386,7 @@ class _Likelihood:
 
 
 class _Chain:
-    """Draws which groups of functions matter, and how much, from their posterior distribution."""
+    """A Gibbs sampler of the groups of functions that matter, and of their coefficients."""
 
     def __init__(self, basis: Basis, likelihood: _Likelihood, rng: np.random.Generator) -> None:
         self._groups, self._likelihood, self._rng = basis.groups, likelihood, rng
@@ -391,10 +399,10 @@ class _Chain:
         self._log_choices = np.log(np.outer(_DECAY_WEIGHTS, np.full(len(_SIZES), 1 / len(_SIZES))))
 
     def step(self, temperature: float) -> list[np.ndarray]:
-        """Draw the next answer, and return coefficients of functions that agree with it.
+        """Draw the next selection of groups, and return coefficients for it.
 
         Args:
-            temperature: By how much less the observations count.
+            temperature: The observations are weighted by its inverse.
         """
         rng, likelihood = self._rng, self._likelihood
         precision, target = likelihood.precision / temperature, likelihood.target / temperature
@@ -404,6 +412,8 @@ class _Chain:
             *rng.permutation(len(self._singles)),
             *rng.permutation([*pairs, *self._pairs[is_in[self._pairs]]]),
         ]
+        # The factorization of the other columns only changes when a group enters or leaves, so it
+        # is reused while visited groups stay out.
         rest: _Rest | None = None
         for visit in visits:
             group = self._groups[int(visit)]
@@ -430,16 +440,18 @@ class _Chain:
             self._act_together[first, second] = self._act_together[second, first] = acts
 
     def _choose(self, group: Group, precision: np.ndarray, target: np.ndarray) -> np.ndarray | None:
-        """Draw the prior variances of a group's coefficients, given what the rest leaves to it.
+        """Draw the prior variances of a group's coefficients, given all other groups.
 
         Args:
             group: The group.
-            precision: What is known of its coefficients, shape [functions, functions].
-            target: The product of that and their likeliest values, shape [functions].
+            precision: The precision of its coefficients, shape [functions, functions].
+            target: The product of the precision and their most likely values, shape [functions].
 
         Returns:
             Variances, shape [functions], or None if the group does not matter.
         """
+        # The coefficients are integrated out. After an eigendecomposition, the log marginal
+        # likelihood of every size is a sum over eigenvalues.
         roots = np.sqrt(group.sizes)
         values, vectors = np.linalg.eigh(roots[:, :, None] * precision * roots[:, None, :])
         values = np.maximum(values, 0.0)[:, None, :]
@@ -457,7 +469,10 @@ class _Chain:
         return _SIZES[size] * group.sizes[decay]
 
     def _log_odds(self, parameters: tuple[int, ...]) -> float:
-        """Return the prior odds that a group matters, given all others, as a logarithm."""
+        """Return the log of the prior odds that a group matters, given all other groups.
+
+        The odds of a main effect include how it changes the probabilities of all its pairs.
+        """
         if len(parameters) == 2:
             chance = _PAIR_ACTS[self._acts[list(parameters)].sum()]
             return math.log(chance / (1 - chance))
@@ -484,11 +499,11 @@ class _Chain:
 
 @dataclass(frozen=True)
 class _Rest:
-    """The columns that matter, without those of the group in question.
+    """The columns of all groups that matter, without the visited group.
 
     Attributes:
-        columns: Their places.
-        factor: Of the precision of their coefficients.
+        columns: The positions of the columns.
+        factor: The Cholesky factor of the posterior precision of their coefficients.
         target: The product of the factor's transpose and the coefficients' means.
     """
 
@@ -511,7 +526,7 @@ class _Rest:
     def condition(
         self, precision: np.ndarray, target: np.ndarray, at: slice
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return precision and target of a group, after what these columns explain."""
+        """Return the precision and the target of a group, conditioned on these columns."""
         shared = solve_triangular(
             self.factor, precision[self.columns, at], lower=True, check_finite=False
         )
