@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -38,6 +38,13 @@ def better_side(goal: str | None) -> str:
     if goal == "maximize":
         return "higher"
     return "lower"
+
+
+def better_of(goal: str | None) -> Callable[..., float]:
+    """Return the function that picks the best of values: `max` to maximize, else `min`."""
+    if goal == "maximize":
+        return max
+    return min
 
 
 class MeanLast(Section):

@@ -19,7 +19,6 @@ from workbench.experiment.automl import is_automl
 from workbench.experiment.setting_types import Auto
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import AttachmentSaved, Event, RunState
-from workbench.foundation.registry import load_object
 from workbench.runs import control
 from workbench.runs.bundles.bundle import write_bundle
 from workbench.runs.bundles.bundle_formats import check_result_format
@@ -27,6 +26,7 @@ from workbench.runs.energy import RunEnergy
 from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
+from workbench.runs.result_exporters import result_exporter
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import await_end, follow, is_shown_in_this_cell
 from workbench.store.database import RunRow, Store, labels
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from workbench.runs.bundles.ensemble import Ensemble
-
-_AUTOML = "workbench.runs.automl:AutoML"
-"""What writes the result of an AutoML run. It is loaded by name, as it builds on runs."""
 
 
 def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
@@ -806,9 +803,9 @@ class Run:
             >>> (folder / "weights.safetensors").exists()
             True
         """
-        if trial is None and is_automl(self.experiment):
+        if trial is None and (export_result := result_exporter(self.experiment)) is not None:
             check_result_format(self.experiment, format, has_weights=weights)
-            return load_object(_AUTOML)(self).export(folder, force=force)
+            return export_result(self, folder, force)
         return linked(
             write_bundle(
                 self.stored, Path(folder), trial=trial, format=format, force=force, weights=weights

@@ -513,5 +513,10 @@ class AutoML:
             raise error.about(field) from error
 
 
+def export_result(run: Run, folder: str | Path, force: bool) -> Path:
+    """Write the result of an AutoML run as a bundle. See `workbench.runs.result_exporters`."""
+    return AutoML(run).export(folder, force=force)
+
+
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:
     return {f"{part}_{name}": value for name, value in scores.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.experiment.goals import Goal, sign_of
+from workbench.experiment.goals import Goal, better_of, sign_of
 from workbench.experiment.space import Fixed
 from workbench.runs.plots.parameter_axes import ParameterAxis, ParameterLayout, searched
 from workbench.runs.plots.prepare import title_of
@@ -138,7 +138,7 @@ def prepare_best_by_trial(run: RunData) -> TrialValues:
     objective = run.experiment.objectives[0]
     trials = _complete(run)
     values = [trial.values[objective.metric] for trial in trials]
-    best_so_far = itertools.accumulate(values, max if objective.goal == "maximize" else min)
+    best_so_far = itertools.accumulate(values, better_of(objective.goal))
     best = run.history.best()
     return TrialValues(
         title_of(run.experiment, objective),
