@@ -357,14 +357,14 @@ class Draft:
         """
         python, document = self._python, copy.deepcopy(self.document)
         try:
-            found = self.notebook.resolve(document, _known())
+            resolved = self.notebook.resolve(document, _known())
             changed = self.notebook.renewed(document)
         except ExperimentError as error:
             self.notes = [str(error)]
             self._notify()
             return
         if document != self.document:
-            self._change(document, f"take {' and '.join([*found, *changed])} from the notebook")
+            self._change(document, f"take {' and '.join([*resolved, *changed])} from the notebook")
             names = " and ".join(changed)
             self.notes = []
             if changed:

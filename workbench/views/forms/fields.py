@@ -234,15 +234,16 @@ def _alerts(document: Document) -> Section:
     for index, item in enumerate(items):
         named = item.get("on") if isinstance(item, Mapping) else None
         kind = RULES.get(named) if isinstance(named, str) else None
-        found = fields_of_type(kind or RULES[_FIRST_ALERT], item, f"alerts.{index}", document)
-        on = next(field for field in found if field.path.endswith(".on"))
+        path = f"alerts.{index}"
+        alert_fields = fields_of_type(kind or RULES[_FIRST_ALERT], item, path, document)
+        on = next(field for field in alert_fields if field.path.endswith(".on"))
         # The kind comes first. The fields of an unknown kind are unknown.
         fields.append(
             on.model_copy(
                 update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None}
             )
         )
-        fields += [field for field in found if field is not on and kind]
+        fields += [field for field in alert_fields if field is not on and kind]
     help_ = _schema(Experiment)["properties"]["alerts"]["description"]
     listed = ItemList(num_items=len(items), min_items=0, next={"on": _FIRST_ALERT})
     return _section("alerts", help_, fields, listed)

@@ -37,9 +37,9 @@ class Notebook:
         """Return the classes and functions that cells define."""
         return [
             name
-            for name, found in list(self._namespace.items())
-            if callable(found)
-            and getattr(found, "__module__", None) == "__main__"
+            for name, value in list(self._namespace.items())
+            if callable(value)
+            and getattr(value, "__module__", None) == "__main__"
             and name[0] != "_"
         ]
 
@@ -107,7 +107,7 @@ class Notebook:
         Raises:
             ExperimentError: If something cannot be pickled, with its field.
         """
-        found: list[str] = []
+        names: list[str] = []
 
         def taken(field: str, name: Any) -> Any:
             if not _could_be_own(name, field, known):
@@ -118,11 +118,11 @@ class Notebook:
                 raise error.about(field) from error
             if written is None:
                 return name
-            found.append(name)
+            names.append(name)
             return written
 
         _rename(document, taken)
-        return found
+        return names
 
     def explained(
         self, problem: WorkbenchError, document: Mapping[str, Any], known: Known
@@ -196,5 +196,5 @@ def _rename(document: dict[str, Any], new_name: Callable[[str, Any], Any]) -> No
     metrics = document.get("metrics")
     if isinstance(metrics, list):
         document["metrics"] = [
-            renamed(f"metrics.{index}", one) for index, one in enumerate(metrics)
+            renamed(f"metrics.{index}", metric) for index, metric in enumerate(metrics)
         ]

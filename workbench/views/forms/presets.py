@@ -38,8 +38,8 @@ def shipped() -> dict[str, Path]:
 
 def example(folder: Path | None = None) -> NamedChoice | None:
     """Return the shipped preset that takes least time, or None if the user has replaced it."""
-    found, ours = presets(folder), shipped().get(_EXAMPLE)
-    if ours is None or found[_EXAMPLE] != ours:
+    files, ours = presets(folder), shipped().get(_EXAMPLE)
+    if ours is None or files[_EXAMPLE] != ours:
         return None
     return NamedChoice(name=_EXAMPLE, help=first_comment(ours))
 
@@ -57,19 +57,19 @@ def preset_path(name: str, folder: Path | None = None) -> Path:
     Raises:
         UnknownNameError: If there is no preset of that name.
     """
-    found = presets(folder)
-    if name not in found:
-        raise UnknownNameError(f"there is no preset {name!r}", field="preset", allowed=list(found))
-    return found[name]
+    files = presets(folder)
+    if name not in files:
+        raise UnknownNameError(f"there is no preset {name!r}", field="preset", allowed=list(files))
+    return files[name]
 
 
 def _experiments(*folders: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for folder in folders:
         for path in _files(folder):
             if first_comment(path) is not None:
-                found.setdefault(path.stem, path)
-    return found
+                files.setdefault(path.stem, path)
+    return files
 
 
 def _files(folder: Path) -> list[Path]:
@@ -97,8 +97,8 @@ def first_comment_of_tiers(path: Path) -> str | None:
 
 def _read(path: Path) -> tuple[str, str]:
     try:
-        found = path.stat()
-        return _read_help(path, found.st_mtime_ns, found.st_size)
+        status = path.stat()
+        return _read_help(path, status.st_mtime_ns, status.st_size)
     except OSError:
         return "", ""
 

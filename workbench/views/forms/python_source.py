@@ -212,12 +212,12 @@ class _Reader:
 
     def read_statement(self, statement: ast.stmt) -> None:
         match statement:
-            case ast.Import(names=names) if all(one.name == _MODULE for one in names):
-                self._modules |= {one.asname or one.name for one in names}
+            case ast.Import(names=names) if all(alias.name == _MODULE for alias in names):
+                self._modules |= {alias.asname or alias.name for alias in names}
             case ast.ImportFrom(module="workbench", names=names, level=0) if all(
-                one.name == "Experiment" or one.name in _TYPES for one in names
+                alias.name == "Experiment" or alias.name in _TYPES for alias in names
             ):
-                self._types |= {one.asname or one.name: one.name for one in names}
+                self._types |= {alias.asname or alias.name: alias.name for alias in names}
             case (
                 ast.Assign(targets=[ast.Name()], value=ast.Call() as call)
                 | ast.Expr(value=ast.Call() as call)
@@ -273,8 +273,8 @@ class _Reader:
                 return [self._value(item) for item in items]
             case ast.Dict():
                 return self._mapping(node)
-            case ast.Name(id=name) if (found := self._lookup(name)) is not None:
-                return found
+            case ast.Name(id=name) if (value := self._lookup(name)) is not None:
+                return value
             case ast.Name(id=name):
                 raise _refuse(
                     node.lineno,

@@ -40,18 +40,18 @@ def chosen_model(history: History) -> ChosenModel | None:
     Args:
         history: The run.
     """
-    found: dict[str, Any] | None = history.result
-    if found is None:
+    result: dict[str, Any] | None = history.result
+    if result is None:
         return None
-    test = found["test"]
+    test = result["test"]
     metric = next(iter(test))
-    board = prepare_leaderboard(found, _MAX_ROWS)
+    board = prepare_leaderboard(result, _MAX_ROWS)
     return ChosenModel(
-        model=found["model"],
+        model=result["model"],
         metric=metric,
         value=test[metric],
-        baseline=found["baseline"].get(metric),
-        summary=tuple(found["summary"]),
+        baseline=result["baseline"].get(metric),
+        summary=tuple(result["summary"]),
         columns=board.columns,
         rows=board.rows,
         figures=model_figures(history),
@@ -84,18 +84,18 @@ def candidates(history: History) -> Candidates | None:
     )
     from workbench.runs.automl.model_selection import describe
 
-    found = ranked_candidates(history)
-    scores = score_labels(found)
+    candidates = ranked_candidates(history)
+    scores = score_labels(candidates)
     rows = tuple(
         (
-            each.family,
-            each.state,
-            *(format_number(each.values[name]) if name in each.values else "" for name in scores),
-            f"{each.num_folds} of {each.of_folds}",
-            format_duration(each.trained_s),
-            describe(each.params, each.family),
+            candidate.family,
+            candidate.state,
+            *(_score(candidate.values.get(name)) for name in scores),
+            f"{candidate.num_folds} of {candidate.of_folds}",
+            format_duration(candidate.trained_s),
+            describe(candidate.params, candidate.family),
         )
-        for each in found[:_MAX_ROWS]
+        for candidate in candidates[:_MAX_ROWS]
     )
     heads = (
         "model",
@@ -105,4 +105,8 @@ def candidates(history: History) -> Candidates | None:
         "training time",
         "with",
     )
-    return Candidates(summary=describe_counts(found), columns=heads, rows=rows)
+    return Candidates(summary=describe_counts(candidates), columns=heads, rows=rows)
+
+
+def _score(value: float | None) -> str:
+    return "" if value is None else format_number(value)

@@ -138,9 +138,9 @@ class Feed:
         with self._lock:
             tail = None if run_id in NEWEST else self._tails.get(run_id)
             if tail is None:
-                found = self.store.run(run_id).run_id
-                tail = self._tails.get(found) or RunTail(self.store, found)
-                self._tails[found] = tail
+                full_id = self.store.run(run_id).run_id
+                tail = self._tails.get(full_id) or RunTail(self.store, full_id)
+                self._tails[full_id] = tail
                 self._wake()
             tail.used_s = time.monotonic()
             return tail

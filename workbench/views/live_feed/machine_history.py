@@ -120,7 +120,7 @@ class MachineHistory:
             _node_series(node, points, clock, max_points, _on(points[-1][1].host, started, by_node))
             for node, points in by_node.items()
         ]
-        return MachinesHistory(nodes=tuple(sorted(nodes, key=lambda one: (one.host, one.node))))
+        return MachinesHistory(nodes=tuple(sorted(nodes, key=lambda node: (node.host, node.node))))
 
     def _read(self) -> None:
         """Read what is new on every level, and forget samples that have become part of a rollup."""
@@ -181,7 +181,7 @@ def _node_series(
     rows = [(*point.values, *[None] * width)[:width] for _, point in points]
     values = np.array(rows, dtype=float)  # None becomes NaN
     times, values = _means(*_one_of_each(times, values), max_points)
-    columns = [tuple(_rounded(one) for one in column) for column in values.T]
+    columns = [tuple(_rounded(value) for value in column) for column in values.T]
     spans, num_lanes = _lanes(trials, clock)
     return NodeSeries(
         node=node,
@@ -248,7 +248,7 @@ def _lanes(trials: Sequence[Trial], clock: RunClock) -> tuple[tuple[TrialSpan, .
     busy: list[tuple[float, int]] = []  # until when, and the lane
     num_lanes = 0
     spans = []
-    for trial in sorted(trials, key=lambda one: one.started_unix_s or 0.0)[-MAX_TRIALS:]:
+    for trial in sorted(trials, key=lambda trial: trial.started_unix_s or 0.0)[-MAX_TRIALS:]:
         begin = trial.started_unix_s or 0.0
         while busy and busy[0][0] <= begin:
             heapq.heappush(free, heapq.heappop(busy)[1])

@@ -9,6 +9,7 @@ from workbench.advisor.advice_card import card_of
 from workbench.experiment.actions import write_for_panel
 from workbench.experiment.automl import is_automl
 from workbench.experiment.changes import CHANGEABLE, values_of
+from workbench.experiment.goals import better_of
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count, format_duration, format_value
 from workbench.foundation.python_values import plain
@@ -293,13 +294,11 @@ def _labels_of(row: RunRow) -> dict[str, Any]:
 
 
 def _best_so_far(history: History) -> tuple[float, ...]:
-    """Return the best value of the first objective after each trial that ended, at most a few of
-    them.
-    """
+    """Return the best value of the first objective after each trial that ended, thinned out."""
     metric, goal = history.objectives[0].metric, history.objectives[0].goal
     ended = sorted(history.ranked(), key=lambda trial: trial.last_event_unix_s)
     values = (trial.values[metric] for trial in ended)
-    best = list(itertools.accumulate(values, max if goal == "maximize" else min))
+    best = list(itertools.accumulate(values, better_of(goal)))
     last = len(best) - 1
     places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
     return tuple(float(f"{best[place]:.4g}") for place in sorted(places))

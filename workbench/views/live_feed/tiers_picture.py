@@ -208,18 +208,18 @@ def status_between(
         now: The later ones.
         at_s: When the later ones were made, in seconds.
     """
-    found = []
+    tiers = []
     for early, late in zip(before, now, strict=True):
         elapsed_s = late["now_s"] - early["now_s"]
         of_time = 1 / elapsed_s if elapsed_s > 0 else 0.0
-        found.append(
+        tiers.append(
             TierStatus(
                 num_waiting=int(late["num_waiting"]),
                 load=min(1.0, (late["busy_s"] - early["busy_s"]) * of_time),
                 answers_per_s=(late["num_answered"] - early["num_answered"]) * of_time,
             )
         )
-    return TiersStatus(at_s=at_s, tiers=found)
+    return TiersStatus(at_s=at_s, tiers=tiers)
 
 
 def read_tiers_request(content: dict[str, Any]) -> TiersRequest | None:

@@ -165,8 +165,8 @@ class TiersSession:
                     threshold=point.threshold,
                     share=point.share,
                     schedulers=[
-                        point_of(name, one, point.group_accuracy.get(name))
-                        for name, one in point.outcomes.items()
+                        point_of(name, outcome, point.group_accuracy.get(name))
+                        for name, outcome in point.outcomes.items()
                     ],
                 )
                 for point in exit_curve(system)

@@ -31,18 +31,18 @@ class Comparison:
     sign: str
     value: str
 
-    def holds(self, found: Any) -> bool:
+    def holds(self, value: Any) -> bool:
         """Return whether it holds for a value. Nothing compares with a missing value or NaN."""
-        if found is None or (isinstance(found, float) and math.isnan(found)):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
             return False
         wanted = _number(self.value)
-        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if self.sign in _ORDERS:
-            return is_number and wanted is not None and _ORDERS[self.sign](found, wanted)
+            return is_number and wanted is not None and _ORDERS[self.sign](value, wanted)
         if is_number and wanted is not None:
-            is_same = found == wanted
+            is_same = value == wanted
         else:
-            is_same = format_value(found).casefold() == self.value.casefold()
+            is_same = format_value(value).casefold() == self.value.casefold()
         return is_same != (self.sign == "!=")
 
 

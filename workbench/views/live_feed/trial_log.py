@@ -124,9 +124,9 @@ class TrialLogReader:
         *complete, self._rest = (self._rest + content).split(b"\n")
         if len(self._rest) > _END_BYTES:  # a line without an end is cut
             complete, self._rest = [*complete, self._rest], b""
-        found = list(self._matching(complete))
-        self._lines.extend(found)
-        self._num_found += len(found)
+        matches = list(self._matching(complete))
+        self._lines.extend(matches)
+        self._num_found += len(matches)
         return size
 
     def _matching(self, lines: list[bytes]) -> Iterator[str]:

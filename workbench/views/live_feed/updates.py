@@ -273,14 +273,14 @@ class FrameBuilder:
             return {}
         self._failed.pop(part, None)
         try:
-            found = make()
+            message = make()
         except WorkbenchError as error:
             self._failed[part] = error
             raise
-        if found is None or found == self._sent.get(part):
+        if message is None or message == self._sent.get(part):
             return {}
-        self._sent[part] = found
-        return {part: found}
+        self._sent[part] = message
+        return {part: message}
 
     def _is_due(self, part: str) -> bool:
         now_s = time.monotonic()

@@ -100,13 +100,13 @@ def _read(path: Path) -> Iterator[bytes]:
 def _narrate(feed: Feed, run_id: str, data: RunData) -> Iterator[bytes]:
     narrator = Narrator(data.history)
     for rows in feed.store.event_rows(run_id):
-        found = [
+        lines = [
             (event.time_unix_s, data.history.clock.at(event.time_unix_s), text)
             for _, event in data.add_rows(rows)
             if (text := narrator.line_of(event)) is not None
         ]
         # What workers report arrives a little later than it happened.
-        yield "".join(_line(*each) for each in sorted(found, key=lambda each: each[0])).encode()
+        yield "".join(_line(*line) for line in sorted(lines, key=lambda line: line[0])).encode()
 
 
 def _line(time_unix_s: float, run_time_s: float, text: str) -> str:

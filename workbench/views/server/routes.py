@@ -244,10 +244,10 @@ class DraftHandler(WorkbenchHandler):
     @translated
     async def get(self, key: str) -> None:
         """Respond with its YAML and the run that it started last."""
-        found = await self.in_thread(read_draft, self.feed.store.artifacts, key)
-        if found is None:
+        draft = await self.in_thread(read_draft, self.feed.store.artifacts, key)
+        if draft is None:
             raise UnknownNameError("this form has no kept draft", field="draft")
-        self.answer(found.model_dump(include={"yaml", "run_id", "saved_unix_s"}))
+        self.answer(draft.model_dump(include={"yaml", "run_id", "saved_unix_s"}))
 
 
 class ActionsHandler(WorkbenchHandler):
