@@ -105,6 +105,7 @@ class BlockSequence:
             answered = model(drawn)
         if not isinstance(answered, Tensor):
             raise _refusal(model, f"it returns {type(answered).__name__}, not a tensor")
+        # Blocks without weight matrices, such as activations, are not worth a stage.
         weighted = [
             number
             for number, name in enumerate(self.names)
@@ -176,6 +177,7 @@ class BlockSequence:
         return torch.randint(self.vocabulary_size, (2, *self.input_shape), generator=generator)
 
     def _follows(self, model: nn.Module, number: int, values: Tensor, answered: Tensor) -> bool:
+        # Samples must come first, or exits could not let single samples leave.
         if values.shape[:1] != answered.shape[:1]:
             return False
         try:
@@ -196,6 +198,7 @@ class BlockSequence:
         with torch.no_grad():
             again = model(drawn)
         handle.remove()
+        # The very same tensor: nothing is computed after the block.
         return returned[0] is again and again.shape == answered.shape
 
 

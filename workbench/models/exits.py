@@ -245,6 +245,7 @@ def _head(model: nn.Module, shape: tuple[int, ...], num_outputs: int) -> nn.Modu
         return model.exit_head(num_outputs)  # type: ignore[operator]
     layers: list[nn.Module] = []
     if len(shape) == 3:
+        # Pool to a few positions, so that an exit is small compared with the pieces before it.
         height, width = (max(1, size // _MAX_POSITIONS) for size in shape[1:])
         layers.append(nn.AvgPool2d((height, width)))
         shape = (shape[0], shape[1] // height, shape[2] // width)

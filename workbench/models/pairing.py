@@ -355,6 +355,7 @@ class Pairing:
                 return None
             return None, "binary"
         readings = _readings(shape, target_shape)
+        # Equal shapes of outputs and targets: two classes with one score, or shares of the classes.
         if self.num_outputs in (1, 2) and len(shape) > 1 and has_single_scores:
             is_class_dim = shape[-1] == self.num_outputs or shape[1] == 1
             if not is_class_dim:  # a sample has several predictions with one score each
@@ -387,6 +388,7 @@ class Pairing:
             if len(fitting) == 1:
                 return fitting[0]
             readings = fitting or readings
+        # A batch with a clear meaning may have come before, or the model declares the dimension.
         known = self._remembered
         if known is None:
             known = self.declared()
@@ -626,6 +628,7 @@ def _logits_of(probabilities: Tensor) -> Tensor:
 
 def _are_of_sigmoid(scores: Tensor) -> bool:
     """Return whether scores in training come from a sigmoid, maybe in another shape."""
+    # Go back over reshapes in the graph to the operation that has made the values.
     made_by = scores.grad_fn
     for _ in range(_MAX_RESHAPED):
         if made_by is None or _RESHAPES.match(made_by.name()) is None:

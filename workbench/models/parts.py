@@ -119,11 +119,12 @@ def _nothing_of(outputs: Any) -> Tensor:
     if not isinstance(output, Tensor):
         output = loss_in(outputs)
     assert output is not None
-    return torch.nan_to_num(output.float()).sum() * 0.0
+    return torch.nan_to_num(output.float()).sum() * 0.0  # NaN times 0 would still be NaN
 
 
 def sizes_of_parts(num: int) -> Iterator[tuple[int, ...]]:
     """Yield ways to cut at least 2 samples into parts of equal and of different sizes."""
+    # Equal parts alone prove little: any weights of equal parts give the same mean.
     yield num // 2, num - num // 2
     if num > 2:
         yield 1, num - 1
@@ -227,6 +228,7 @@ class Evidence(NamedTuple):
         counts = self.counts.get(division)
         if counts is None or not sum(counts):
             return False
+        # A part that counts nothing may be NaN, as a mean over nothing is.
         counted = [(part, count) for part, count in zip(self.parts, counts, strict=True) if count]
         value = sum(part * count for part, count in counted) / sum(counts)
         size = max(abs(self.whole), *(abs(part) for part, _ in counted))

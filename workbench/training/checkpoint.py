@@ -87,6 +87,7 @@ def _write(place: Artifacts, content: dict[str, Any], names: Sequence[str]) -> N
         temporary.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
             torch.save({"format": FORMAT, **content}, file)
+        # A checkpoint that is both last and best is written once and linked for the second name.
         for name in names[:-1]:
             _link_or_copy(temporary, twin)
             place.put(twin, name)
@@ -127,9 +128,11 @@ def save_in_parts(
         ArtifactsError: If it cannot be written. An earlier checkpoint stays.
     """
     place = open_artifacts(folder) if isinstance(folder, Path) else folder
+    # Parts have new names each time. The files of the previous checkpoint stay complete until the
+    # new one is in place, and are deleted after that.
     name = f"{group.broadcast(uuid.uuid4().hex)}-{group.rank}{_PART}"
     _write(place, vars(parts), [name])
-    names = group.gather(name)
+    names = group.gather(name)  # all parts are written now
     if group.rank != 0:
         return ""
     saved = save(place, content | {"parts": names}, last=last, best=best)
@@ -169,6 +172,7 @@ def read(path: str | Path) -> dict[str, Any]:
         RunError: If it is missing, torn, or not one of ours.
     """
     try:
+        # torch.load does not verify checksums, so a flipped bit would go unnoticed.
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         if damaged is not None:

@@ -66,6 +66,7 @@ def find_division(parts: Parts) -> None:
     if parts.makes_own_steps:
         _find_of_own_steps(parts)
         return
+    # Our own losses and metrics are known to add up. Only yours must be tried.
     functions = [
         name
         for name, item in parts.metrics.items()

@@ -73,6 +73,8 @@ class Ranks:
         """
         self.num_reports += 1
         if self._rank == 0:
+            # The decision must be in the store before the number of the report, because the others
+            # wait for the number.
             if stop and not self._is_set(_STOP):
                 self._store.set(_STOP, str(self.num_reports))
             self._store.set(_REPORTS, str(self.num_reports))
@@ -85,6 +87,7 @@ class Ranks:
         # this worker. Do not wait again.
         has_caught_up = self._number(_REPORTS) >= self.num_reports - 1
         deadline = time.monotonic() + (WAIT_S if has_caught_up else 0.0)
+        # Poll with growing pauses: usually, rank 0 reports at about the same time.
         pause_s, longest_s = _POLL_S
         while True:
             if self._number(_REPORTS) >= self.num_reports or self._is_set("left/0"):

@@ -76,6 +76,7 @@ class Source:
             arrays = (split.inputs, split.targets)
             if sum(array.nbytes for array in arrays) <= RESIDENT_BYTES:
                 self._resident = Resident(*(self._move(np.array(array)) for array in arrays))
+        # Data on the device needs no loaders.
         self._loaders = loaders if self._resident is None else None
         if self._loaders is not None:
             self._loaders.add(part, split)
@@ -140,6 +141,8 @@ class Source:
         if self._loaders is None and self._resident is None:
             yield from batches
             return
+        # Loading pulls micro batches out of `batches`, a few steps ahead of the training. Their
+        # steps wait here until the training gets to them.
         waiting: deque[WorkerBatch] = deque()
 
         def wanted() -> Iterator[Wanted]:
@@ -247,6 +250,7 @@ class WorkerBatch:
         self.epoch, self.seed = source.epoch, source.seed
         """Seeds of everything that is drawn for the samples."""
         self._own = worker_part(indices, replica, num_replicas)
+        # A smaller last step may leave a worker without samples. See `micro_batches`.
         self._spare = indices[:1]
         self._micro_batch = micro_batch
         self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_replicas)
@@ -267,6 +271,7 @@ class WorkerBatch:
             yield indices if len(indices) else self._spare
 
     def __iter__(self) -> Iterator[MicroBatch]:
+        # Weights count samples over all workers. Padding has no own samples, so its weight is 0.
         num_left = len(self._own)
         for number, indices in enumerate(self.micro_batches):
             inputs, targets = self._load(number, indices)
@@ -295,6 +300,7 @@ class WorkerBatch:
         It was loaded ahead, or kept if a step uses its only micro batch again. Otherwise it is read
         now.
         """
+        # An evaluation in between makes the request stale, because loaders serve one at a time.
         if self._loading is not None and self._num_loaded == number and not self._loading.is_stale:
             self._num_loaded += 1
             loaded = self._source.move(self._loading.next())

@@ -61,6 +61,7 @@ class Window:
             loss_sum: The result of `epoch_so_far`, if the epoch continues after an interruption.
             count: Number of summands: samples, or whatever the loss counts.
         """
+        # The stored sum is over all workers, so only one of them may start with it.
         self._own_epoch_sum = loss_sum if self._worker.rank == 0 else 0.0
         self._epoch_count = self._seen_epoch_count = count
         self._seen_epoch_sum = loss_sum
@@ -90,6 +91,8 @@ class Window:
             request: Whether to request an action, such as a checkpoint. Only rank 0's request
                 counts.
         """
+        # Only rank 0's clock counts: the others add 0. So one sum over the workers adds up the
+        # losses, and also tells all of them what rank 0 has decided.
         elapsed_s = perf_counter() - self._started_s
         is_due = elapsed_s >= REPORT_INTERVAL_S
         missing_s = REPORT_INTERVAL_S if is_due else REPORT_INTERVAL_S - elapsed_s
@@ -117,6 +120,7 @@ class Window:
 
     def exclude(self, elapsed_s: float, num_samples: int) -> None:
         """Exclude a step that was added, such as a warm-up step, from the speed."""
+        # Moving the start of the window takes the time out of it.
         self._started_s += elapsed_s
         self._num_untimed += num_samples
 

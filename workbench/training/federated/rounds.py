@@ -125,6 +125,7 @@ class Rounds:
             failures=federated.failures,
             stragglers=federated.stragglers,
         )
+        # A client that fails sends nothing, so its training need not be computed.
         finishing = [taking_part for taking_part in drawn if not taking_part.fails]
         own = [
             self._train(taking_part, number, lr)
@@ -132,6 +133,7 @@ class Rounds:
         ]
         result = _Sums()
         change = self._aggregate(result.follow(self._in_order(own, len(finishing))), drawn, number)
+        # Drop the weights of the last client before the server's step.
         self._strategy.begin(self._weights, proximal=0.0)
         if change is not None:
             self._apply(change)
@@ -175,6 +177,7 @@ class Rounds:
         for step in range(num_steps):
             local_epoch, place = divmod(step, per_epoch)
             if place == 0:
+                # Seeded by round, client and pass: the same order on any number of workers.
                 if not self._parts.datasets.order.keeps_order:
                     order = np.random.default_rng([seed, local_epoch]).permutation(shard)
                 train.epoch = number * federated.local_epochs + local_epoch
@@ -229,6 +232,8 @@ class Rounds:
         for update in updates:
             client = update.participation.client
             weight = float(update.num_samples)
+            # The server only sees sums. So clients send weighted changes together with their
+            # weights, and the server divides one sum by the other.
             change = np.append((update.weights - before) * weight, weight)
             try:
                 values = masks.to_fixed(change, num_clients=len(numbers))

@@ -145,6 +145,8 @@ class FollowedProgram:
         streams = {stream: Lines(readers.is_of_interest) for stream in reads}
         polled_s = 0.0
         with selectors.DefaultSelector() as selector:
+            # The status is written once, at the end. The streams must not block, because other
+            # processes of the program may keep them open without writing.
             for descriptor in (*streams, process.status):
                 os.set_blocking(descriptor, descriptor == process.status)
                 selector.register(descriptor, selectors.EVENT_READ)
@@ -229,6 +231,8 @@ class ProgramProcess:
         """
         control, self._control = os.pipe()
         self.status, status = os.pipe()
+        # Isolated and without site-packages, the supervisor starts within milliseconds, and your
+        # environment variables cannot change it.
         command = [
             sys.executable,
             "-I",

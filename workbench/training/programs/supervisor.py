@@ -41,6 +41,7 @@ def main(control: int, status: int, grace_s: float, arguments: list[str]) -> Non
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _note_signal)
     pid, error = _start(libc, arguments, (control, status, woken, wake))
+    # Close our copies of the output. Its reader must see the end when the program's processes end.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
@@ -69,7 +70,7 @@ def _watch(pid: int, control: int, woken: int, grace_s: float) -> tuple[int | No
         if woken in ready:
             os.read(woken, 4096)
         if control in ready:
-            if not os.read(control, 1):
+            if not os.read(control, 1):  # the worker has closed the pipe, or has died
                 return None, True
             if deadline_s is None:
                 deadline_s = time.monotonic() + grace_s
@@ -92,6 +93,7 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
     if pid == 0:
         try:
             os.setsid()
+            # If the supervisor dies, the kernel kills the program. It may have died already.
             _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(127)
@@ -112,6 +114,7 @@ def _start(libc: ctypes.CDLL, arguments: list[str], own: tuple[int, ...]) -> tup
         finally:
             os._exit(127)
     os.close(failed)
+    # Python closes the other end in `execvp`, so this reads an error or the end of the pipe.
     error = os.read(result, 1000).decode()
     os.close(result)
     return pid, error or None
@@ -145,6 +148,7 @@ def _end_descendants(pid: int, code: int | None, patience_s: float) -> int | Non
     if left := _descendants():
         _signal_all(left, signal.SIGTERM)
     deadline_s = time.monotonic() + patience_s
+    # Look again after each round, because a process may start another one before it is killed.
     while left := _descendants():
         if time.monotonic() >= deadline_s:
             _signal_all(left, signal.SIGKILL)
@@ -160,6 +164,7 @@ def _descendants() -> set[int]:
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
+                # Zombies of other parents count as ended. Our own must still be reaped.
                 if state != b"Z" or int(parent) == os.getpid():
                     parents[int(name)] = int(parent)
     below: set[int] = set()
