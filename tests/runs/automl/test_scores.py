@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    matthews_corrcoef,
+    mean_absolute_percentage_error,
+    median_absolute_error,
+    precision_score,
+    recall_score,
+    roc_auc_score,
+)
 
 from workbench.foundation.errors import ArgumentError
 from workbench.runs.automl.scores import (
@@ -73,3 +82,44 @@ def test_a_metric_of_the_other_task_is_refused_with_what_is_allowed():
         check_metric("macrof1", "classification")
     with pytest.raises(ArgumentError, match="allowed: rmse, mae, r2"):
         check_metric("accuracy", "regression")
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_scores_of_classes_are_those_of_scikit_learn(num_classes):
+    random = np.random.default_rng(1)
+    targets = random.integers(0, num_classes, 80)
+    predicted = random.dirichlet([1.0] * num_classes, 80).round(1)  # with ties
+    predicted[:, 0] = 1.0 - predicted[:, 1:].sum(axis=1)
+    chosen = predicted.argmax(axis=1)
+    scores = scores_of(predicted, targets, "classification", "f1")
+    average = "binary" if num_classes == 2 else "macro"
+    assert scores["f1"] == pytest.approx(f1_score(targets, chosen, average=average))
+    assert scores["precision"] == pytest.approx(precision_score(targets, chosen, average=average))
+    assert scores["recall"] == pytest.approx(recall_score(targets, chosen, average=average))
+    found = METRICS["classification"]["mcc"].score(predicted, targets)
+    assert found == pytest.approx(matthews_corrcoef(targets, chosen))
+    wanted = targets if num_classes == 2 else np.eye(num_classes)[targets]
+    shown = predicted[:, 1] if num_classes == 2 else predicted
+    found = METRICS["classification"]["average_precision"].score(predicted, targets)
+    assert found == pytest.approx(average_precision_score(wanted, shown))
+
+
+def test_errors_of_numbers_are_those_of_scikit_learn():
+    random = np.random.default_rng(2)
+    targets, predicted = random.normal(3, 1, 50), random.normal(3, 1, (50, 1))
+    found = {
+        name: METRICS["regression"][name].score(predicted, targets)
+        for name in ("mape", "median_absolute_error")
+    }
+    assert found["mape"] == pytest.approx(mean_absolute_percentage_error(targets, predicted))
+    assert found["median_absolute_error"] == pytest.approx(
+        median_absolute_error(targets, predicted)
+    )
+
+
+def test_a_class_that_is_never_predicted_has_no_precision():
+    predicted = np.tile([0.9, 0.1], (6, 1))
+    targets = np.array([0, 0, 0, 1, 1, 0])
+    scores = scores_of(predicted, targets, "classification", "f1")
+    assert (scores["f1"], scores["precision"], scores["recall"]) == (0.0, 0.0, 0.0)
+    assert METRICS["classification"]["mcc"].score(predicted, targets) == 0.0

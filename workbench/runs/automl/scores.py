@@ -15,29 +15,93 @@ from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
+from workbench.runs.automl.decisions import MIN_PROBABILITY, Decisions
 from workbench.runs.automl.score_intervals import Scale, Score, interval_of, parts_of
 from workbench.runs.automl.targets import Task
-
-_MIN_PROBABILITY = 1e-7
 
 
 def _log_loss(predicted: np.ndarray, targets: np.ndarray) -> float:
     of_target = predicted[np.arange(len(targets)), targets]
-    return float(-np.mean(np.log(np.maximum(of_target, _MIN_PROBABILITY))))
+    return float(-np.mean(np.log(np.maximum(of_target, MIN_PROBABILITY))))
 
 
 def _accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
     return float((predicted.argmax(axis=1) == targets).mean())
 
 
+def _counts(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return how often each class was right, predicted, and wanted."""
+    chosen = predicted.argmax(axis=1)
+    counted = (targets[chosen == targets], chosen, targets)
+    return np.stack([np.bincount(classes, minlength=predicted.shape[1]) for classes in counted])
+
+
 def _of_classes(score: ClassScore) -> Score:
     def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
-        chosen = predicted.argmax(axis=1)
-        counted = (targets[chosen == targets], chosen, targets)
-        counts = [np.bincount(classes, minlength=predicted.shape[1]) for classes in counted]
-        return mean_score(score, np.stack(counts))
+        return mean_score(score, _counts(predicted, targets))
 
     return measure
+
+
+def _of_positives(score: ClassScore) -> Score:
+    """Return the score of the second of two classes. For more classes, it is the mean."""
+
+    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+        counts = _counts(predicted, targets)
+        if len(counts[0]) != 2:
+            return mean_score(score, counts)
+        with np.errstate(invalid="ignore"):
+            return float(np.nan_to_num(score(*counts)[1]))
+
+    return measure
+
+
+def _precision(right: np.ndarray, predicted: np.ndarray, _wanted: np.ndarray) -> np.ndarray:
+    return np.divide(right, predicted, out=np.zeros(len(right)), where=predicted > 0)
+
+
+def _mcc(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """Return the correlation of predicted and true classes, 0 if one of them is constant.
+
+    Source: Matthews (1975); for several classes Gorodkin (2004).
+    """
+    right, chosen, wanted = _counts(predicted, targets).astype(float)
+    num = len(targets)
+    product = (num**2 - (chosen**2).sum()) * (num**2 - (wanted**2).sum())
+    if product <= 0:
+        return 0.0
+    return float((right.sum() * num - (chosen * wanted).sum()) / product**0.5)
+
+
+def _average_precision(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """Return the mean precision over the places of the positives, by falling probability.
+
+    With more than two classes, each is compared with the rest. Equal probabilities share a place.
+    """
+    present = np.unique(targets)
+    if len(present) < 2:
+        return float("nan")
+    numbers = [1] if predicted.shape[1] == 2 else present.tolist()
+    return float(np.mean([_precision_at(predicted[:, at], targets == at) for at in numbers]))
+
+
+def _precision_at(scores: np.ndarray, is_class: np.ndarray) -> float:
+    order = np.argsort(-scores, kind="stable")
+    last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    found = np.cumsum(is_class[order])[last]
+    return float((found / (last + 1) * np.diff(found, prepend=0)).sum() / is_class.sum())
+
+
+def _mape(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """Return the mean error as a share of the target, over targets that are not 0."""
+    known = targets != 0
+    if not known.any():
+        return float("nan")
+    return float(np.mean(np.abs(1.0 - predicted[known, 0] / targets[known])))
+
+
+def _median_error(predicted: np.ndarray, targets: np.ndarray) -> float:
+    return float(np.median(np.abs(predicted[:, 0] - targets)))
 
 
 def _squared_error(predicted: np.ndarray, targets: np.ndarray) -> float:
@@ -67,13 +131,17 @@ class Measure:
         score: Measures predictions.
         goal: In which direction it is better.
         objective: The metric that trials report of it, to compare them.
-        scale: How it is distributed, as `interval_of` reads it.
+        scale: Between which values it lies, as `interval_of` reads it.
+        is_decided: Whether it reads only which class is predicted.
+        is_tuned: Whether the probability that is enough for a class is chosen to maximise it.
     """
 
     score: Score
     goal: Goal
     objective: str
     scale: Scale
+    is_decided: bool = False
+    is_tuned: bool = False
 
     @property
     def objective_goal(self) -> Goal:
@@ -96,20 +164,33 @@ class Measure:
 METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
-        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share"),
+        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share", True),
         "balanced_accuracy": Measure(
-            _of_classes(recall), "maximize", "val_balanced_accuracy", "share"
+            _of_classes(recall), "maximize", "val_balanced_accuracy", "share", True, True
         ),
-        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share"),
+        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share", True, True),
         "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share"),
+        "average_precision": Measure(_average_precision, "maximize", "val_loss", "share"),
+        "f1": Measure(_of_positives(f1), "maximize", "val_loss", "share", True, True),
+        "mcc": Measure(_mcc, "maximize", "val_loss", "correlation", True, True),
     },
     "regression": {
         "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "error"),
         "mae": Measure(_mae, "minimize", "val_mean_absolute_error", "error"),
         # It orders the models of one fold as their squared error does.
         "r2": Measure(_r2, "maximize", "val_loss", "explained"),
+        "mape": Measure(_mape, "minimize", "val_mean_absolute_error", "error"),
+        "median_absolute_error": Measure(
+            _median_error, "minimize", "val_mean_absolute_error", "error"
+        ),
     },
 }
+_ALSO_SHOWN = {
+    "precision": Measure(_of_positives(_precision), "maximize", "val_loss", "share", True),
+    "recall": Measure(_of_positives(recall), "maximize", "val_loss", "share", True),
+}
+"""Nobody optimises these alone: predicting every row, or a single one, would be the best."""
+_SHOWN_WITH = {"f1": ("precision", "recall")}
 _SHOWN: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy", "balanced_accuracy", "log_loss"),
     "regression": ("r2", "rmse", "mae"),
@@ -147,17 +228,32 @@ def loss_of(
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, or None for the mean negative log-likelihood in nats, or the
-            squared error.
+            squared error. If the decisions are tuned for a metric later, good probabilities are
+            what matters until then.
     """
-    if metric is not None:
+    if metric is not None and not METRICS[task][metric].is_tuned:
         return METRICS[task][metric].loss(predicted, targets)
     if task == "regression":
         return _squared_error(predicted, targets)
     return _log_loss(predicted, targets)
 
 
+def measure_of(name: str, task: Task) -> Measure:
+    """Return how a score is measured.
+
+    Args:
+        name: A metric that can be optimised or is shown.
+        task: Whether classes or numbers are predicted.
+    """
+    return METRICS[task].get(name) or _ALSO_SHOWN[name]
+
+
 def scores_of(
-    predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None
+    predicted: np.ndarray,
+    targets: np.ndarray,
+    task: Task,
+    metric: str | None = None,
+    decisions: Decisions | None = None,
 ) -> dict[str, float]:
     """Return the scores to show, the most important one first.
 
@@ -166,10 +262,14 @@ def scores_of(
         targets: Class numbers, or numbers.
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, which comes first, or None for the default.
+        decisions: How the class follows from probabilities, if not the most probable one.
     """
-    return {
-        name: METRICS[task][name].score(predicted, targets) for name in _shown_names(task, metric)
-    }
+    decided = predicted if decisions is None else decisions.weighed(predicted)
+    scores = {}
+    for name in _shown_names(task, metric):
+        measure = measure_of(name, task)
+        scores[name] = measure.score(decided if measure.is_decided else predicted, targets)
+    return scores
 
 
 def score_intervals(
@@ -179,6 +279,7 @@ def score_intervals(
     metric: str | None = None,
     *,
     blocks: RowBlocks,
+    decisions: Decisions | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
 
@@ -188,25 +289,33 @@ def score_intervals(
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, or None for the default.
         blocks: Which samples belong together, and their times.
+        decisions: How the class follows from probabilities, if not the most probable one.
     """
+    decided = predicted if decisions is None else decisions.weighed(predicted)
     parts = parts_of(len(targets), blocks)
     intervals = {}
     for name in _shown_names(task, metric):
-        measure = METRICS[task][name]
-        found = interval_of(measure.score, predicted, targets, scale=measure.scale, parts=parts)
+        measure = measure_of(name, task)
+        found = interval_of(
+            measure.score,
+            decided if measure.is_decided else predicted,
+            targets,
+            scale=measure.scale,
+            parts=parts,
+        )
         if found is not None:
             intervals[name] = found
     return intervals
 
 
 def _shown_names(task: Task, metric: str | None) -> tuple[str, ...]:
-    first = () if metric is None else (metric,)
+    first = () if metric is None else (metric, *_SHOWN_WITH.get(metric, ()))
     return (*first, *(name for name in _SHOWN[task] if name not in first))
 
 
 def is_better(name: str, task: Task, value: float, other: float) -> bool:
     """Return whether a value of a metric is better than another one."""
-    return sign_of(METRICS[task][name].goal) * (value - other) > 0
+    return sign_of(measure_of(name, task).goal) * (value - other) > 0
 
 
 def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.ndarray:
