@@ -13,6 +13,7 @@ from workbench.cli.options import command_line, example, open_store, write_for_s
 from workbench.cli.output import echo, print_json, print_note
 from workbench.cli.parameters import (
     ADDRESS,
+    CLASS_WEIGHTS,
     DETACH,
     DROP,
     FAMILIES,
@@ -31,7 +32,9 @@ from workbench.cli.parameters import (
     TIME,
     TIME_COLUMN,
     VALIDATION,
+    WEIGHT_COLUMN,
 )
+from workbench.foundation.errors import ArgumentError
 
 if TYPE_CHECKING:
     from workbench.foundation.events import RunState
@@ -53,6 +56,8 @@ if TYPE_CHECKING:
     TIME_COLUMN,
     TEST,
     VALIDATION,
+    WEIGHT_COLUMN,
+    CLASS_WEIGHTS,
     FAMILIES,
     PRESET(default="good"),
     SEED(default=0),
@@ -78,6 +83,8 @@ def automl(
     time_column: str | None,
     test: Path | None,
     validation: Path | None,
+    weight_column: str | None,
+    class_weights: str | None,
     families: str | None,
     preset: PresetName,
     seed: int,
@@ -91,8 +98,9 @@ def automl(
 
     TABLE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
 
-    METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1 or roc_auc for classes,
-    and rmse (the default), mae or r2 for numbers.
+    METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc or
+    average_precision for classes, and rmse (the default), mae, r2, mape or median_absolute_error
+    for numbers.
     """
     from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
@@ -117,6 +125,8 @@ def automl(
         time_column=time_column,
         test=test,
         validation=validation,
+        weight_column=weight_column,
+        class_weights=_read_weights(class_weights),
         families=families or (),
         preset=preset,
         seed=seed,
@@ -150,6 +160,24 @@ def automl(
         code = interrupted(created.run, launcher)
         _say_how_to_use(created)
         return code
+
+
+def _read_weights(text: str | None) -> str | dict[str, float] | None:
+    """Return the weights of classes: `balanced`, or a number for each."""
+    if text is None or "=" not in text:
+        return text
+    weights = {}
+    for item in text.split(","):
+        name, _, number = item.rpartition("=")
+        try:
+            weights[name.strip()] = float(number)
+        except ValueError:
+            raise ArgumentError(
+                f"{item.strip()!r} is no weight of a class",
+                field="--class-weights",
+                allowed="balanced, or weights such as yes=5,no=1",
+            ) from None
+    return weights
 
 
 def _say_how_to_use(automl: AutoML) -> None:

@@ -280,6 +280,15 @@ VALIDATION = _option(
     _PATH,
     "TABLE",
 )
+WEIGHT_COLUMN = _option(
+    "--weight-column", "Weigh each row by this column, which is not an input.", _TEXT, "COLUMN"
+)
+CLASS_WEIGHTS = _option(
+    "--class-weights",
+    "Predict classes by what a mistake costs: balanced, or weights such as yes=5,no=1.",
+    _TEXT,
+    "balanced|CLASS=N,...",
+)
 METRIC = of_argument(arguments.METRIC)
 SIZE = _option("--size", "Combine at most this many trials.", _COUNT)
 CONSTRAINTS = of_argument(arguments.CONSTRAINTS)

@@ -123,6 +123,8 @@ class Output(_Part):
             of the image, and a score for each class. `outputs` is what the model returns.
         shape: The shape for one sample.
         classes: The names of the classes.
+        class_factors: The class with the largest probability times its factor is predicted. Empty
+            if all are 1.
         targets: The names of what is predicted.
         unit: The unit of predicted numbers, or None for the unit of the target.
     """
@@ -131,6 +133,7 @@ class Output(_Part):
     kind: AnswerKind
     shape: tuple[NonNegativeInt, ...] = ()
     classes: tuple[str, ...] = ()
+    class_factors: tuple[float, ...] = ()
     targets: tuple[str, ...] = ()
     unit: str | None = None
 

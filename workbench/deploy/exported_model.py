@@ -34,6 +34,8 @@ from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
 
 _FLOAT = np.dtype("float32")
+_LEAST_CALIBRATED = 1e-7
+"""A smaller probability is corrected as this one, as AutoML does."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def build(
     examples: Sequence[Any],
     *,
     terms: Sequence[str] = (),
+    temperature: float = 1.0,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
 
@@ -98,6 +101,7 @@ def build(
         examples: For each model some inputs as it was trained with, arrays or tensors.
         terms: The terms of texts whose counts the graph takes instead of the inputs, or empty for
             other inputs.
+        temperature: Probabilities are raised to the power of its inverse.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -121,7 +125,18 @@ def build(
             for part, (_, weight) in zip(parts, members, strict=True)
         ]
         total = graph.add("Sum", *weighted)
+    if temperature != 1.0:
+        total = _calibrated(graph, total, temperature)
     return graph.model(total, output.name, _FLOAT, output.shape)
+
+
+def _calibrated(graph: Graph, probabilities: str, temperature: float) -> str:
+    least, inverse = (
+        graph.constant(np.float32(number)) for number in (_LEAST_CALIBRATED, 1.0 / temperature)
+    )
+    powers = graph.add("Pow", graph.add("Max", probabilities, least), inverse)
+    last = graph.constant(np.array([-1], dtype=np.int64))
+    return graph.add("Div", powers, graph.add("ReduceSum", powers, last, keepdims=1))
 
 
 def add_member(

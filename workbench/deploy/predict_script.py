@@ -91,6 +91,8 @@ if __name__ == "__main__":
 _BOXES = "json.dumps(boxes(answer, classes))"
 _NUMBERS = "json.dumps(answer.tolist())"
 _ONE_CLASS = 'f"{classes[answer.argmax()]},{answer.max():.6f}"'
+_DECIDED = 'f"{classes[(answer * factors).argmax()]},{answer[(answer * factors).argmax()]:.6f}"'
+_FACTORS = '    factors = np.array(CARD["outputs"][0]["class_factors"])\n'
 _CLASSES = "json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)])"
 
 
@@ -104,7 +106,11 @@ def script(taken: Input, output: Output) -> str:
     parts = [_BEGIN, _reading(taken)]
     if output.kind == "boxes":
         parts.append(_source(overlap, boxes))
-    text = "".join([*parts, _END])
+    end = _END
+    if output.class_factors:
+        place = '    classes = CARD["outputs"][0]["classes"]\n'
+        end = end.replace(place, place + _FACTORS)
+    text = "".join([*parts, end])
     packages = "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime"
     values = {
         "ANSWER": _answer(output),
@@ -146,7 +152,9 @@ def _answer(output: Output) -> str:
         return _BOXES
     if not output.classes:
         return _NUMBERS
-    return _CLASSES if len(output.shape) > 1 else _ONE_CLASS
+    if len(output.shape) > 1:
+        return _CLASSES
+    return _DECIDED if output.class_factors else _ONE_CLASS
 
 
 # From here on everything may be copied into a script: it uses what `_BEGIN` imports, and nothing

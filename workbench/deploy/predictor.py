@@ -147,7 +147,8 @@ class Predictor:
         if output.kind != "classes":
             return Answers(values=outputs, notes=given)
         names = np.array(output.classes, dtype=object)
-        classes = names[outputs.argmax(axis=-1)]
+        weighed = outputs * np.array(output.class_factors) if output.class_factors else outputs
+        classes = names[weighed.argmax(axis=-1)]
         first = self.card.inputs[0]
         if feeds is not None and first.tokens is not None and len(output.shape) == 2:
             classes = np.where(feeds[first.name] == 0, "", classes)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import write_table
 from workbench.foundation.errors import RunError
 from workbench.models.configurations import configure
+from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.exported_ensemble import write_ensemble
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData, prepare
@@ -96,6 +98,36 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
         write_ensemble(
             run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
         )
+
+
+def test_calibration_and_factors_of_classes_are_those_of_the_bundle(
+    run: wb.Run, tmp_path: Path
+) -> None:
+    frame = write_table(tmp_path / "houses.csv").dropna(subset=["colour"])
+    chosen, learning, held_out = chosen_from(frame, "colour", "forest", num_folds=2)
+    chosen = replace(chosen, decisions=Decisions(1.7, (1.0, 30.0, 1.0)))
+    plain = replace(chosen, decisions=Decisions())
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
+    )
+    rows = held_out.samples
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    expected = chosen.outputs(rows)
+    assert np.abs(expected - plain.outputs(rows)).max() > 0.01
+    wanted = np.array(held_out.interpreter.labels)[
+        chosen.decisions.weighed(expected).argmax(axis=1)
+    ]
+    assert (wanted != np.array(held_out.interpreter.labels)[expected.argmax(axis=1)]).any()
+
+    answers = wb.load_bundle(tmp_path / "best").predict(rows)
+
+    assert answers.probabilities == pytest.approx(expected, abs=1e-5)
+    assert list(answers.classes) == list(wanted)
+    script = [sys.executable, "predict.py", "../rows.csv"]
+    printed = subprocess.run(
+        script, cwd=tmp_path / "best", capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert [line.split(",")[0] for line in printed] == list(wanted)
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3)])

@@ -13,7 +13,7 @@ from workbench.data import load
 from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import encode_train, learn_encoder
 from workbench.data.row_splits import folds_of
-from workbench.foundation.errors import RunError
+from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
 from workbench.runs.automl.preparation import (
@@ -23,6 +23,7 @@ from workbench.runs.automl.preparation import (
     divide,
     pack,
     prepare,
+    repeated,
     unpack,
 )
 from workbench.runs.automl.task_detection import Problem, read_problem, take
@@ -242,3 +243,63 @@ def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() 
         assert errors["root_mean_squared_error"] == pytest.approx(
             np.sqrt((wrong_by**2).mean()), rel=1e-4
         )
+
+
+def weighted() -> tuple[pd.DataFrame, np.ndarray]:
+    rng = np.random.default_rng(5)
+    weights = rng.choice([0.0, 1.0, 4.0], 200, p=[0.1, 0.6, 0.3])
+    size = rng.normal(size=200)
+    frame = pd.DataFrame({"size": size, "weight": weights, "y": 3 * size + rng.normal(size=200)})
+    return frame, weights
+
+
+def test_rows_are_learnt_from_in_proportion_to_their_weights():
+    frame, weights = weighted()
+    problem = read_problem(frame, "y", weight_column="weight")
+    assert list(problem.samples.columns) == ["size"]
+    assert len(problem) == (weights > 0).sum()
+    learning, held_out = prepare(problem, 0, SEEDS)
+    for part in learning.folds:
+        distinct, counts = np.unique(part.train_inputs[:, 0], return_counts=True)
+        heavy = counts > np.median(counts)
+        assert counts[heavy].mean() / counts[~heavy].mean() == pytest.approx(4.0, rel=0.15)
+        assert len(distinct) < len(part.train_targets)
+    assert held_out.weights is not None
+    assert set(held_out.weights) <= {1.0, 4.0}
+    rows, _ = divide(problem, 0)
+    assert problem.weights is not None
+    mean = np.average(problem.targets[rows], weights=problem.weights[rows])
+    assert held_out.guess[0] == pytest.approx(mean, abs=0.05)
+
+
+def test_repeated_samples_have_the_shares_of_their_weights():
+    weights = np.array([1.0, 2.0, 0.0, 5.0])
+    rows = repeated(weights)
+    assert np.bincount(rows, minlength=4).tolist() == [2, 3, 0, 7]
+    assert len(repeated(np.ones(150_000))) == 150_000
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.full(200, -1.0), "weight_column: the weight in row 0 (from 0) is"),
+        (np.full(200, "many"), "weight_column: the weight in row 0 (from 0) is 'many'"),
+        (np.zeros(200), "weight_column: all weights are 0"),
+    ],
+)
+def test_weights_are_numbers_from_0(weights, message):
+    frame, _ = weighted()
+    with pytest.raises(DataError) as raised:
+        read_problem(frame.assign(weight=weights), "y", weight_column="weight")
+    assert str(raised.value).startswith(message)
+
+
+def test_numbers_have_no_weights_of_classes():
+    with pytest.raises(ArgumentError, match="class_weights: numbers have no classes"):
+        prepare(QUESTIONS["numbers"](), 0, SEEDS, class_weights="balanced")
+
+
+def test_classes_that_count_the_same_have_factors():
+    _, held_out = prepare(QUESTIONS["table"](), 0, SEEDS, class_weights="balanced")
+    shares = held_out.guess
+    assert held_out.class_factors == pytest.approx(tuple(shares.max() / shares))

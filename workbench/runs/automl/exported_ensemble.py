@@ -73,7 +73,15 @@ def write_ensemble(
     output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
     if interpreter.target_name is not None:
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
-    made = build(members, inputs, output, examples, terms=terms)
+    output = output.model_copy(update={"class_factors": chosen.decisions.factors})
+    made = build(
+        members,
+        inputs,
+        output,
+        examples,
+        terms=terms,
+        temperature=chosen.decisions.temperature,
+    )
 
     def expected(places: np.ndarray) -> np.ndarray:
         answers = chosen.outputs(take(samples, places))

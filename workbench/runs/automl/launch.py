@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,8 @@ def automl(
     time_column: str | None = None,
     test: Any = None,
     validation: Any = None,
+    weight_column: str | None = None,
+    class_weights: str | Mapping[str, float] | None = None,
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -61,8 +63,10 @@ def automl(
             least 8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing
             and testing.
         task: classification or regression, or None to detect it from the target.
-        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1 or roc_auc for
-            classes, rmse, mae or r2 for numbers. None for log_loss, or the squared error.
+        metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc
+            or average_precision for classes, rmse, mae, r2, mape or median_absolute_error for
+            numbers. None for log_loss, or the squared error. For f1, mcc, macro_f1 and
+            balanced_accuracy, the probability that is enough for a class is chosen as well.
         drop: Columns of a table that must not be used, such as those that are not known when a
             prediction is made.
         group_column: The column that says which rows belong together, such as the patient. Rows of
@@ -73,6 +77,11 @@ def automl(
             at random.
         test: Samples to test on, as `data` with targets. By default a fifth is held out.
         validation: Samples to choose by, as `data` with targets. By default some are held out.
+        weight_column: The column with the weight of each row in training, choice and scores. It is
+            not an input. A row of weight 0 is not used.
+        class_weights: What a mistake in each class costs, such as {"yes": 5}, or "balanced" for
+            classes that count the same however rare they are. Probabilities stay as they are, but
+            the predicted class follows the costs.
         families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"]. "-mlp"
             leaves one out. Empty for all that suit the data and are installed.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
@@ -110,6 +119,8 @@ def automl(
         time_column=time_column,
         test=test,
         validation=validation,
+        weight_column=weight_column,
+        class_weights=class_weights,
         families=families,
         preset=preset,
         seed=seed,
@@ -140,6 +151,8 @@ def create(
     time_column: str | None = None,
     test: Any = None,
     validation: Any = None,
+    weight_column: str | None = None,
+    class_weights: str | Mapping[str, float] | None = None,
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -184,11 +197,12 @@ def create(
         time_column=time_column,
         test=test,
         validation=validation,
+        weight_column=weight_column,
     )
     check_metric(metric, problem.task)
     chosen = check_families(problem.kind, families)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
-    learning, held_out = prepare(problem, seed, seeds, preset)
+    learning, held_out = prepare(problem, seed, seeds, preset, class_weights=class_weights)
     if not chosen and (note := missing_note(problem.kind)):
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
     sha256, payload = pack(held_out)

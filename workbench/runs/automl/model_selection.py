@@ -26,6 +26,7 @@ from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
+from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
 from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset
 from workbench.runs.automl.scores import loss_of
@@ -73,6 +74,7 @@ class ChosenModel:
         targets: The true values of the validation samples.
         interpreter: Reads samples.
         guess: The simplest guess, which is used where no candidate was ready in time.
+        decisions: How probabilities are corrected, and which class follows from them.
     """
 
     candidates: tuple[Candidate, ...]
@@ -80,6 +82,7 @@ class ChosenModel:
     targets: np.ndarray = field(repr=False)
     interpreter: Interpreter = field(repr=False)
     guess: np.ndarray = field(repr=False)
+    decisions: Decisions = field(default_factory=Decisions)
 
     @property
     def used(self) -> list[tuple[Candidate, float]]:
@@ -92,9 +95,10 @@ class ChosenModel:
         """Predictions for the validation samples."""
         if not self.used:
             return self._guessed(len(self.targets))
-        return weighted_mean(
+        mean = weighted_mean(
             [candidate.predicted for candidate, _ in self.used], [weight for _, weight in self.used]
         )
+        return self.decisions.calibrated(mean)
 
     def outputs(self, samples: Any) -> np.ndarray:
         """Return predictions for samples: probabilities of classes, or numbers.
@@ -123,7 +127,8 @@ class ChosenModel:
             )
             for candidate, _ in self.used
         ]
-        return weighted_mean(predictions, [weight for _, weight in self.used])
+        mean = weighted_mean(predictions, [weight for _, weight in self.used])
+        return self.decisions.calibrated(mean)
 
     def _guessed(self, num_samples: int) -> np.ndarray:
         return np.tile(self.guess.astype(np.float64), (num_samples, 1))

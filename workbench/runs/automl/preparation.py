@@ -20,7 +20,8 @@ from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
 from workbench.data.row_splits import folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
-from workbench.foundation.errors import DataError, RunError
+from workbench.foundation.errors import ArgumentError, DataError, RunError
+from workbench.runs.automl.decisions import factors_of
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
@@ -29,6 +30,8 @@ from workbench.runs.automl.task_detection import LEARNING, TEST, VALIDATION, Pro
 
 VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5
+# How often a sample of mean weight is repeated, and the most samples that come out.
+_REPEATS, _MAX_REPEATED = 3, 100_000
 # Each fold is encoded and sent separately. Many samples are worth folds only if each is small.
 _MAX_FOLDED_NUMBERS = 10_000_000
 _MANY_SAMPLES, _MAX_NUMBERS_OF_MANY = 5_000, 3_000_000
@@ -149,6 +152,9 @@ class HeldOut:
         notes: What the user should know about the data.
         roles: Which test samples belong together, and the columns that say so.
         own_parts: The parts that the user gave: "test", "validation", both or none.
+        class_factors: The factor of each class by which the user weighs mistakes, or empty.
+        weights: The weight of each test sample, or None if all are equal.
+        weight_column: The column with the weights, or None.
     """
 
     interpreter: Interpreter
@@ -159,6 +165,9 @@ class HeldOut:
     notes: tuple[str, ...]
     roles: RowRoles = field(default_factory=RowRoles)
     own_parts: tuple[str, ...] = ()
+    class_factors: tuple[float, ...] = ()
+    weights: np.ndarray | None = field(default=None, repr=False)
+    weight_column: str | None = None
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -225,7 +234,12 @@ def num_folds_for(num_learning: int, num_numbers: int, preset: PresetName = DEFA
 
 
 def prepare(
-    problem: Problem, seed: int, training_seeds: Sequence[int], preset: PresetName = DEFAULT
+    problem: Problem,
+    seed: int,
+    training_seeds: Sequence[int],
+    preset: PresetName = DEFAULT,
+    *,
+    class_weights: str | Mapping[str, float] | None = None,
 ) -> tuple[LearningData, HeldOut]:
     """Split and encode samples.
 
@@ -234,9 +248,11 @@ def prepare(
         seed: Seed of the split.
         training_seeds: Seeds of the repeats of a training, at least as many as there may be folds.
         preset: The preset of the run, which decides on the number of folds.
+        class_weights: "balanced", what a mistake in each class costs, or None.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.
+        ArgumentError: If the weight of a class is invalid.
     """
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
@@ -256,7 +272,13 @@ def prepare(
         problem.target_unit,
     )
     folds = tuple(encoded for encoded, _ in made)
+    if problem.weights is not None:
+        targets = targets[repeated(problem.weights[learning])]
     guess = simplest_guess(targets, len(problem.class_names) or None)
+    if class_weights is not None and problem.task == "regression":
+        raise ArgumentError(
+            "numbers have no classes", field="class_weights", next_step="Remove it."
+        )
     held_out = HeldOut(
         interpreter,
         take(problem.samples, test),
@@ -266,9 +288,26 @@ def prepare(
         problem.notes,
         replace(problem.roles, blocks=problem.roles.blocks.take(test)),
         _own_parts(problem),
+        factors_of(class_weights, problem.labels, guess),
+        None if problem.weights is None else problem.weights[test],
+        problem.weight_column,
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
+
+
+def repeated(weights: np.ndarray) -> np.ndarray:
+    """Return sample numbers in which each sample occurs about in proportion to its weight.
+
+    So every model, and every score, respects weights without knowing of them.
+
+    Args:
+        weights: The weight of each sample. At least one is above 0.
+    """
+    total = max(len(weights), min(_MAX_REPEATED, _REPEATS * len(weights)))
+    ends = np.cumsum(weights) / weights.sum() * total
+    counts = np.diff(np.floor(ends + 0.5), prepend=0.0).astype(np.int64)
+    return np.repeat(np.arange(len(weights)), counts)
 
 
 def _own_parts(problem: Problem) -> tuple[str, ...]:
@@ -298,7 +337,31 @@ def _encode_folds(
         )
     if classes is not None and any(len(np.unique(classes[train])) < 2 for train, _ in folds):
         raise _too_uniform(problem, "in the train part of a fold")
-    return [_encode(problem, samples, targets, train, validation) for train, validation in folds]
+    made = [_encode(problem, samples, targets, train, validation) for train, validation in folds]
+    if problem.weights is None:
+        return made
+    weights = problem.weights[learning]
+    pairs = zip(made, folds, strict=True)
+    return [
+        (_weighted(fold, *(weights[part] for part in parts)), reader)
+        for (fold, reader), parts in pairs
+    ]
+
+
+def _weighted(fold: Fold, of_train: np.ndarray, of_validation: np.ndarray) -> Fold:
+    """Return a fold with its samples repeated in proportion to their weights.
+
+    They are repeated once they are encoded: the encoding of a category would know the target of a
+    row from its copies.
+    """
+    train, validation = repeated(of_train), repeated(of_validation)
+    return replace(
+        fold,
+        train_inputs=fold.train_inputs[train],
+        train_targets=fold.train_targets[train],
+        validation_inputs=fold.validation_inputs[validation],
+        validation_targets=fold.validation_targets[validation],
+    )
 
 
 def _encode(

@@ -11,6 +11,7 @@ import html
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from typing_extensions import Self
 
+from workbench.data.row_splits import RowBlocks
 from workbench.experiment.automl import HELD_OUT, is_automl
 from workbench.foundation.errors import DataError, RunError, Suggestion
 from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
+from workbench.runs.automl.decisions import Decisions, learn_decisions
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.model_selection import (
     ChosenModel,
@@ -31,12 +34,12 @@ from workbench.runs.automl.model_selection import (
     describe,
     metric_of,
 )
-from workbench.runs.automl.preparation import HeldOut, LearningData, unpack
+from workbench.runs.automl.preparation import HeldOut, LearningData, repeated, unpack
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
-from workbench.runs.automl.scores import score_intervals, scores_of
+from workbench.runs.automl.scores import measure_of, score_intervals, scores_of
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import as_samples, read_labelled
+from workbench.runs.automl.task_detection import as_samples, read_labelled, weights_in
 from workbench.runs.notebook_output import linked, output_forms
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
@@ -203,8 +206,8 @@ class AutoML:
         """
         if data is None:
             return {name.removeprefix("test_"): value for name, value in self._test.items()}
-        samples, targets = self._labelled(data, target)
-        return self._scores(self._predicted(samples, "data"), targets)
+        predicted, targets, _ = self._tested(data, target)
+        return self._scores(predicted, targets)
 
     def _labelled(self, data: Any, target: str | None) -> tuple[Any, np.ndarray]:
         interpreter = self._held_out.interpreter
@@ -230,15 +233,27 @@ class AutoML:
             RunError: If the run has not ended, or no model was trained to its end.
             DataError: If the samples cannot be read.
         """
-        metric = metric_of(self.run.experiment)
-        roles = self._held_out.roles
+        predicted, targets, blocks = self._tested(data, target)
+        return score_intervals(
+            predicted,
+            targets,
+            self._task,
+            metric_of(self.run.experiment),
+            blocks=blocks,
+            decisions=self._chosen.decisions,
+        )
+
+    def _tested(self, data: Any, target: str | None) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
+        """Return predictions and targets of the test part or of other samples."""
         if data is None:
-            predicted, targets, blocks = self._ending()[1], self._held_out.targets, roles.blocks
-        else:
-            samples, targets = self._labelled(data, target)
-            predicted = self._predicted(samples, "data")
-            blocks = blocks_in(samples, roles)
-        return score_intervals(predicted, targets, self._task, metric, blocks=blocks)
+            return self._weighted(self._ending()[1])
+        samples, targets = self._labelled(data, target)
+        weights = None
+        name = self._held_out.weight_column
+        if name is not None and name in getattr(samples, "columns", ()):
+            weights = weights_in(samples, name)
+        blocks = blocks_in(samples, self._held_out.roles)
+        return _repeated(self._predicted(samples, "data"), targets, blocks, weights)
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -266,13 +281,13 @@ class AutoML:
         if self._analysed is None or self._analysed[0] != seq:
             interpreter = held_out.interpreter
             analysis = analyse(
-                chosen.outputs,
+                lambda samples: chosen.decisions.weighed(chosen.outputs(samples)),
                 held_out.samples,
                 held_out.targets,
                 self._task,
                 labels=interpreter.labels,
                 target_name=interpreter.target_name,
-                predicted=predicted,
+                predicted=chosen.decisions.weighed(predicted),
                 target_unit=interpreter.target_unit,
                 longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
             )
@@ -293,7 +308,8 @@ class AutoML:
         predicted = self._predicted(samples)
         if self._task == "regression":
             return predicted[:, 0]
-        return np.array(self._held_out.interpreter.labels)[predicted.argmax(axis=1)]
+        decided = self._chosen.decisions.weighed(predicted)
+        return np.array(self._held_out.interpreter.labels)[decided.argmax(axis=1)]
 
     def predict_proba(self, samples: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
@@ -376,6 +392,11 @@ class AutoML:
                 }
                 for candidate, weight in chosen.used
             ],
+            "decisions": {
+                "temperature": chosen.decisions.temperature,
+                "factors": list(chosen.decisions.factors),
+                "text": chosen.decisions.describe(self._held_out.interpreter.labels),
+            },
             "num_compared": len(chosen.candidates),
             "test": self.score(),
             "baseline": self.baseline,
@@ -468,7 +489,29 @@ class AutoML:
 
     @property
     def _test(self) -> dict[str, float]:
-        return _named("test", self._scores(self._ending()[1], self._held_out.targets))
+        predicted, targets, _ = self._weighted(self._ending()[1])
+        return _named("test", self._scores(predicted, targets))
+
+    def _weighted(self, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
+        """Return predictions of the test samples, their targets, and which belong together.
+
+        Samples with weights are repeated in proportion to them.
+        """
+        held_out = self._held_out
+        return _repeated(predicted, held_out.targets, held_out.roles.blocks, held_out.weights)
+
+    def _decisions(self, chosen: ChosenModel) -> Decisions:
+        """Learn how probabilities are corrected, and which class follows from them."""
+        if self._task == "regression" or not chosen.used:
+            return Decisions(factors=self._held_out.class_factors)
+        metric = metric_of(self.run.experiment)
+        measure = None if metric is None else measure_of(metric, self._task)
+        return learn_decisions(
+            chosen.predicted,
+            chosen.targets,
+            score=measure.score if measure is not None and measure.is_tuned else None,
+            class_factors=self._held_out.class_factors,
+        )
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:
         """Choose a model and test it: once for each end of the run, which may be extended."""
@@ -489,20 +532,23 @@ class AutoML:
                 most=most if isinstance(most, int) else NUM_ENSEMBLED,
                 until_s=judged_s,
             )
+            chosen = replace(chosen, decisions=self._decisions(chosen))
             self._ended = (last_seq, chosen, chosen.outputs(self._held_out.samples))
         return self._ended[1], self._ended[2]
 
     @property
     def _guess_test(self) -> dict[str, float]:
-        targets = self._held_out.targets
-        predicted = np.tile(self._held_out.guess, (len(targets), 1))
+        guessed = np.tile(self._held_out.guess, (len(self._held_out.targets), 1))
+        predicted, targets, _ = self._weighted(guessed)
         return _named("test", self._scores(predicted, targets))
 
     def _validated(self, predicted: np.ndarray) -> dict[str, float]:
         return _named("val", self._scores(predicted, self._chosen.targets))
 
     def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-        return scores_of(predicted, targets, self._task, metric_of(self.run.experiment))
+        metric = metric_of(self.run.experiment)
+        decisions = self._chosen.decisions
+        return scores_of(predicted, targets, self._task, metric, decisions)
 
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
         chosen = self._chosen
@@ -516,6 +562,17 @@ class AutoML:
 def export_result(run: Run, folder: str | Path, force: bool) -> Path:
     """Write the result of an AutoML run as a bundle. See `workbench.runs.result_exporters`."""
     return AutoML(run).export(folder, force=force)
+
+
+def _repeated(
+    predicted: np.ndarray, targets: np.ndarray, blocks: RowBlocks, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
+    """Return samples repeated in proportion to their weights. Copies of one belong together."""
+    if weights is None:
+        return predicted, targets, blocks
+    rows = repeated(weights)
+    groups = np.arange(len(targets)) if blocks.groups is None else blocks.groups
+    return predicted[rows], targets[rows], RowBlocks(groups, blocks.times).take(rows)
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:

@@ -80,6 +80,8 @@ def summary_lines(
         cut_short = describe_cut_short(history)
         if cut_short is not None:
             lines.append(cut_short)
+        if decided := (result.get("decisions") or {}).get("text"):
+            lines.append(decided)
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]

@@ -65,6 +65,8 @@ class Problem:
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         roles: Which rows belong together, and their times.
         parts: LEARNING, VALIDATION or TEST for each sample if the user divided them, or None.
+        weights: The weight of each sample, all above 0, or None if all are equal.
+        weight_column: The column with the weights, or None.
     """
 
     kind: SampleKind
@@ -80,6 +82,8 @@ class Problem:
     target_unit: str = ""
     roles: RowRoles = field(default_factory=RowRoles)
     parts: np.ndarray | None = field(default=None, repr=False)
+    weights: np.ndarray | None = field(default=None, repr=False)
+    weight_column: str | None = None
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -95,6 +99,7 @@ def read_problem(
     time_column: str | None = None,
     test: Any = None,
     validation: Any = None,
+    weight_column: str | None = None,
 ) -> Problem:
     """Read data and detect its task.
 
@@ -111,6 +116,8 @@ def read_problem(
             or None to look for one.
         test: The samples to test on, with targets, or None to hold some out. As `data`.
         validation: The samples to choose by, with targets, or None to hold some out. As `data`.
+        weight_column: The column with the weight of each sample, or None if all are equal. A sample
+            of weight 0 is not used.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
@@ -131,6 +138,11 @@ def read_problem(
     check_finite(targets)
     written = targets
     targets = read_targets(targets, task)
+    weights = None
+    if weight_column is not None:
+        weights = _weights(kind, samples, weight_column, target=name)
+        targets = targets.where(weights > 0)  # a sample of weight 0 is not used
+        weights = weights[targets.notna().to_numpy()]
     if parts is not None:
         parts = parts[targets.notna().to_numpy()]
     samples, targets, dropped = _drop_without_target(samples, targets)
@@ -158,7 +170,8 @@ def read_problem(
         time_column=time_column,
     )
     notes += roles.notes
-    samples = _without(kind, samples, drop, name, group=roles.group)
+    unused = [column for column in (roles.group, weight_column) if column is not None]
+    samples = _without(kind, samples, drop, name, unused=unused)
     kind, samples, usable = _usable(kind, samples)
     roles, of_copies = _together(kind, samples, roles)
     notes += of_copies + _notes_of_overlap(roles, parts)
@@ -185,6 +198,8 @@ def read_problem(
             "" if form is None else form.unit,
             roles=roles,
             parts=parts,
+            weights=weights,
+            weight_column=weight_column,
         )
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))
@@ -193,6 +208,7 @@ def read_problem(
         samples = take(samples, kept)
         roles = replace(roles, blocks=roles.blocks.take(kept))
         parts = None if parts is None else parts[kept]
+        weights = None if weights is None else weights[kept]
     _check_classes_of_parts(classes, parts, class_names)
     notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
@@ -211,7 +227,49 @@ def read_problem(
         usable.names if usable.are_texts else (),
         roles=roles,
         parts=parts,
+        weights=weights,
+        weight_column=weight_column,
     )
+
+
+def _weights(
+    kind: SampleKind, samples: Any, weight_column: str, *, target: str | None
+) -> np.ndarray:
+    """Return the weight of each sample."""
+    if kind != "table":
+        raise ArgumentError(
+            f"{kind} have no columns", field="weight_column", next_step="Remove it."
+        )
+    if weight_column == target and weight_column not in samples.columns:
+        raise ArgumentError(f"{weight_column!r} is the column to predict", field="weight_column")
+    check_columns(samples.columns, {"weight_column": [weight_column]}, section="")
+    return weights_in(samples, weight_column)
+
+
+def weights_in(samples: pd.DataFrame, weight_column: str) -> np.ndarray:
+    """Return the weight of each row of a table.
+
+    Args:
+        samples: The table.
+        weight_column: The column with the weights.
+
+    Raises:
+        DataError: If they are not numbers from 0, or all 0.
+    """
+    column = column_of(samples, weight_column)
+    numbers = np.full(len(column), np.nan)
+    if column.dtype.kind in "iufb":
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(wrong):
+        raise DataError(
+            f"the weight in row {wrong[0]} (from 0) is {column.iloc[wrong[0]]!r}",
+            field="weight_column",
+            allowed="numbers from 0 in each row",
+        )
+    if not numbers.any():
+        raise DataError("all weights are 0", field="weight_column")
+    return numbers
 
 
 def _with_own_parts(
@@ -445,10 +503,15 @@ def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColu
 
 
 def _without(
-    kind: SampleKind, samples: Any, drop: Sequence[str], target: str | None, *, group: str | None
+    kind: SampleKind,
+    samples: Any,
+    drop: Sequence[str],
+    target: str | None,
+    *,
+    unused: Sequence[str],
 ) -> Any:
     """Return the samples without the columns that must not be used."""
-    if not drop and group is None:
+    if not drop and not unused:
         return samples
     if kind != "table":
         raise ArgumentError(f"{kind} have no columns to drop", field="drop", next_step="Remove it.")
@@ -457,8 +520,7 @@ def _without(
             f"{target!r} is the column to predict", field="drop", next_step="Remove it."
         )
     check_columns(samples.columns, {"drop": drop}, section="")
-    unused = dict.fromkeys((*drop, *([] if group is None else [group])))
-    rest = samples.drop(columns=list(unused))
+    rest = samples.drop(columns=list(dict.fromkeys((*drop, *unused))))
     if not len(rest.columns):
         raise DataError("no column is left to predict the target from", field="drop")
     return rest
