@@ -125,7 +125,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     datasets = load_trial_data(task.run_id, experiment, task.seed, task.params)
     settings = trial_settings(task, device, datasets)
     worker = dataclasses.replace(worker, workers_per_replica=settings.plan.workers_per_replica)
-    _seed(task.seed)
+    _seed(task.seed)  # before the model is built, so that all workers draw the same weights
     if settings.plan.compile == "default":
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
@@ -164,6 +164,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         metrics = metrics_of(experiment, datasets, model)
     else:
         metrics["loss"] = dataclasses.replace(metrics["loss"], measure=loss.measure)  # type: ignore[call-arg]
+    # The schedule may follow a metric, so it needs to know which ones there are.
     schedule = _schedule(experiment, settings, steps_per_epoch, metrics, worker)
     where = field_of("training", "optimizer", task.params)
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
@@ -297,11 +298,11 @@ def build_trial_model(
     Lazy modules get their shapes from samples of the data.
 
     Args:
-        experiment: The experiment; it trains a model.
+        experiment: The experiment. It must train a model.
         params: The configuration of the trial.
         settings: The settings of the trial.
         datasets: The data that the model must fit.
-        pretrained: Whether to load the weights with which the training starts.
+        pretrained: Whether to load the initial weights of the training.
         note: Receives a line that says which weights were loaded.
 
     Raises:
@@ -316,6 +317,8 @@ def build_trial_model(
             model, training.weights, field=field_of("training", "weights", params)
         )
         note(loaded.describe(training.weights.path))
+    # After the weights, whose names do not know the adapter's layers. It freezes the model, except
+    # for its own matrices.
     if training.adapter is not None:
         add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
     freeze(model, training.parameter_groups)

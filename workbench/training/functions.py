@@ -87,6 +87,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
 
         worker = join_trial(task)
     with contextlib.ExitStack() as stack:
+        # Callbacks run in reverse order: the folder is stored before this worker leaves the group.
         stack.callback(_leave, worker)
         if worker is not None:
             stack.enter_context(torchrun_variables(worker.group, host_of(task)))
@@ -186,11 +187,13 @@ class _Reporter:
         self._step = self._check_step(step, is_first=not self._values)
         self._keep_others(reported)
         values = reported.side_values
+        # An empty report still counts: `report()` asks whether to stop.
         if not values and not is_empty:
             return self._is_over  # other ranks may not report it, so no decision is shared
         if not returned and self._task.rank == 0:
             self._check_count(values)
         self._values |= values
+        # Store the files first. A report must never be ahead of the checkpoint that it belongs to.
         if self._folder is not None:
             self._folder.keep()
         event = TrialReported(

@@ -103,6 +103,7 @@ def optimizer_factory(
                 allowed=known,
             )
         arguments[name] = tuple(value) if isinstance(value, list) else value
+    # These options choose an implementation, or exclude the fused one.
     may_fuse = "fused" in known and not {"foreach", "differentiable", "fused"} & arguments.keys()
 
     def make(parameters: Iterable[Any]) -> Optimizer:

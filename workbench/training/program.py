@@ -148,6 +148,7 @@ class _Attempt:
             end = program.run(started, self._environment(), experiment.resources.stop_grace)
         self._reports.end()
         self._attachments.close()
+        # The remaining reports are sent before any note about how the program ended.
         if (unmeasured := self._reports.describe_unmeasured()) is not None:
             self._note("warning", unmeasured)
         if end.error is not None:
@@ -210,16 +211,16 @@ class _Attempt:
         """Return the environment variables of the program."""
         variables = dict(os.environ) | self._ranks.variables
         variables |= {
-            "PYTHONUNBUFFERED": "1",
+            "PYTHONUNBUFFERED": "1",  # metrics are read while the program runs
             "WORKBENCH_CONFIG": str(self._built_in["config"]),
             "WORKBENCH_FOLDER": str(self._path),
             "WORKBENCH_SEED": str(self._task.seed),
             "WORKBENCH_TRIAL": str(self._task.trial),
         }
+        # Without this variable, `workbench.report` does nothing, as on all ranks but the first.
         variables.pop("WORKBENCH_REPORTS", None)
         if self._task.rank == 0:
             variables[SEEN_VARIABLE] = str(self._scratch / _SEEN_NAME)
-        if self._task.rank == 0:
             variables["WORKBENCH_REPORTS"] = str(self._reported)
         if self._experiment.metric_source.kind == "wandb":
             variables |= {
@@ -352,7 +353,7 @@ class ProgramReports:
                 self.step = max(self.step, int(count))
         elif step is not None:
             self.step = max(self.step, step)
-        elif self._objectives[0].metric in numbers:
+        elif self._objectives[0].metric in numbers:  # without any step, objectives are counted
             self.step += 1
         self._pending |= numbers
         if self._metrics & numbers.keys():
@@ -380,6 +381,7 @@ class ProgramReports:
             elapsed_s=self._flushed_s - self._started_s,
             values=values,
         )
+        # Report the values first, so that a diverged trial shows what it has diverged with.
         self.stop = bool(self._report(event))
         name = find_divergence(self._experiment, values)
         if name is not None:
@@ -391,7 +393,7 @@ class ProgramReports:
         for name in self._decisive & values.keys():
             if isinstance(values[name], bool):
                 words[name] = str(values[name])
-            elif self.words.pop(name, None) is not None:
+            elif self.words.pop(name, None) is not None:  # a number follows the word
                 self._often_unmeasured.add(name)
         self.words |= {name: word for name, word in words.items() if name in self._decisive}
 

@@ -41,6 +41,7 @@ def run_trial(
     journal: Journal | None = None
     try:
         journal = Journal(task, steps)
+        # Only the chosen kind is imported: programs and most functions need no torch.
         if task.measurement is not None:
             run = _measure
         elif task.experiment.command is not None:
@@ -99,6 +100,7 @@ def _measure(task: TrialTask, report: Report) -> Outcome:
 
 def _disconnect() -> None:
     """Leave the group, so that the other workers of the trial notice the end of this one."""
+    # If nobody has imported the module, there is no group to leave.
     group = sys.modules.get("workbench.training.strategies.group")
     if group is not None:
         group.let_go()
