@@ -1,1 +1,1 @@
-"""What machines have, and the laws by which time, memory and noise follow from it."""
+"""The hardware of machines, and laws that predict time, memory and noise from it."""

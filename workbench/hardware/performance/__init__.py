@@ -1,1 +1,1 @@
-"""How long a step takes and what it needs: measured by its parts, and predicted for other plans."""
+"""The time and memory of a training step: measured by its parts, and predicted for other plans."""

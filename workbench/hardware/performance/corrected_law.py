@@ -1,8 +1,9 @@
-"""A law fitted to logarithms of measurements under prior beliefs, corrected by a Gaussian process.
+"""A law that is fitted to logarithms of measurements and corrected by a Gaussian process.
 
-The law carries the known mechanism to plans unlike those measured. The process models the residuals
-and carries them to plans that are close in some columns. Both are fitted to the same rows, and
-held-out rows show how wide intervals must be. Callers choose law, columns and beliefs.
+The law describes a known mechanism, so it predicts plans that differ from the measured ones. Its
+parameters have prior beliefs. The process models the residuals, and corrects plans that are close
+to measured ones in some columns. Both are fitted to the same rows, and held-out rows show how wide
+intervals must be. Callers choose the law, the columns and the beliefs.
 """
 
 from __future__ import annotations
@@ -18,43 +19,44 @@ from workbench.hardware.performance.least_squares import jacobian, minimise
 
 Array = NDArray[np.float64]
 Columns = Mapping[str, Array]
-"""Arrays of the same length by name: the input of a law and of a part."""
+"""Arrays of the same length by name: the input of laws and parts."""
 
 NORMAL_90 = 1.6449
 # Half of all normally distributed values are within this many deviations.
 _MEDIAN_OF_NORMAL = 0.6745
 on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-"""For functions of small matrices, where threads only wait for each other."""
+"""Run a function on one thread: with small matrices, threads only wait for each other."""
 
 _ROWS_TO_FIT = 400
 _ROWS_TO_ADAPT = 250
-# No plan is timed or weighed more exactly.
+# The smallest standard deviation of a prediction: no plan is timed or weighed more exactly.
 _MIN_DEVIATION = 0.008
-# The deviation of a law's residuals if nothing is known about it.
+# The deviation of the residuals of a law if nothing is known about it.
 _PLAIN = 0.05
 _ROUNDS = 2
 _FACTORS = (2.0, 1.5)
-# How sure the sizes of parts are before they are adapted: the standard deviation of their
-# logarithms.
+# The prior of the sizes of parts: the standard deviation of their logarithms.
 _DOUBT = 0.7
 _MIN_GAIN = 1e-3
-# A row that is this many deviations off counts as noisier by that number, and by twice as much.
+# A row that is more than this many deviations off is taken for noisier: its noise is multiplied by
+# twice that number of deviations.
 OUTLYING = 3.0
 DISCOUNT = 2.0
-# From this many held-out rows on, they outweigh the stated spread.
+# From this many held-out rows on, their spread counts more than the predicted one.
 _ROWS_OF_TRUST = 20
 _MAX_TRUST = 2.0
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of what a law leaves over: alike for rows that are near in some columns.
+    """One part of a law's residuals, which is similar for rows that are close in some columns.
 
     Attributes:
-        deviation: Its standard deviation, of the logarithm, before it is adapted.
-        reaches: How far rows are from each other, column by column, where they have a correlation
-            of 0.6; 0 where they have none unless they are equal.
-        where: A column of factors, 0 for rows without this part; None where all rows have it.
+        deviation: The standard deviation of the logarithm, before it is adapted.
+        reaches: For each column, the distance between rows at which their correlation is 0.6. With
+            0, only rows with equal values are correlated.
+        where: A column of factors, which are 0 for rows without this part. None if all rows have
+            it.
     """
 
     deviation: float
@@ -62,7 +64,7 @@ class Part:
     where: str | None = None
 
     def correlation(self, rows: Columns, columns: Columns) -> Array:
-        """Return how alike rows are, from 0 to 1, [rows, columns]."""
+        """Return how similar rows are, from 0 to 1, [rows, columns]."""
         alike = np.ones((_length(rows), _length(columns)))
         for name, reach in self.reaches.items():
             apart = rows[name][:, None] - columns[name][None, :]
@@ -72,7 +74,7 @@ class Part:
         return alike
 
     def share(self, rows: Columns) -> Array:
-        """Return how much of the part's variance each row has, [rows]."""
+        """Return the share of the part's variance that each row has, [rows]."""
         if self.where is None:
             return np.ones(_length(rows))
         return rows[self.where] ** 2
@@ -80,10 +82,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of a law's parameters before measuring.
-
-    Means, deviations, and where a fit begins.
-    """
+    """The prior of a law's parameters: means, standard deviations, and the starts of a fit."""
 
     means: Array
     deviations: Array
@@ -91,7 +90,7 @@ class Belief:
 
 
 class CorrectedLaw:
-    """A fitted law with its correction; the same rows in any order give the same one.
+    """A fitted law with its correction. The order of the rows does not matter.
 
     Attributes:
         parameters: The fitted parameters of the law.
@@ -114,15 +113,16 @@ class CorrectedLaw:
 
         Args:
             law: Parameters and columns -> logarithms, [n].
-            belief: What is believed of the parameters.
-            parts: Of what the law leaves over.
+            belief: The prior of the parameters.
+            parts: The parts of the residuals.
             noise: Standard deviation between measurements of one plan, before it is adapted.
-            measured: What was measured, one row or more.
+            measured: The columns of the measured rows, one row or more.
             logs: Logarithms of the measurements, [n].
-            groups: Which rows are held out together, to see how wide an interval must be, [n].
-            settles: Whether the law is fitted under the sizes of the parts. That suits plans like
-                those measured; a law that carries further is better fitted to plain times, less
-                those far off it.
+            groups: The group of each row, [n]. Rows of a group are held out together, to see how
+                wide intervals must be.
+            settles: Whether the fit of the law accounts for the parts. This is better for plans
+                like the measured ones. For other plans, the law is better fitted to the times
+                themselves, without outliers.
         """
         self._law, self._belief, self._parts = law, belief, tuple(parts)
         self._measured, self._logs = measured, logs
@@ -131,13 +131,13 @@ class CorrectedLaw:
         self._sizes = self._usual
         self._noise_factors = np.ones(len(logs))
         self._chosen = spread_over(len(logs), _ROWS_TO_FIT)
-        self.parameters = self._fit(belief.starts, whole=settles)
+        self.parameters = self._fit(belief.starts, with_parts=settles)
         for _ in range(_ROUNDS):
             self._condition(groups, settles=settles)
             off = np.abs(self._held_out) if settles else self._off_the_law()
             self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
             self._adapt()
-            self.parameters = self._fit([self.parameters], whole=settles)
+            self.parameters = self._fit([self.parameters], with_parts=settles)
         self._condition(groups, settles=settles)
 
     @on_one_thread
@@ -165,13 +165,13 @@ class CorrectedLaw:
             covariance += size**2 * alike[np.ix_(rows, rows)]
         return covariance
 
-    def _fit(self, starts: Sequence[Array], *, whole: bool = True) -> Array:
+    def _fit(self, starts: Sequence[Array], *, with_parts: bool = True) -> Array:
         rows = self._chosen
         columns = {name: values[rows] for name, values in self._measured.items()}
         logs = self._logs[rows]
         plain = np.diag((_PLAIN * self._noise_factors[rows]) ** 2)
         covariance = plain
-        if whole:
+        if with_parts:
             covariance = self._covariance(self._sizes, rows)
         whiten = np.linalg.inv(np.linalg.cholesky(covariance))
         return minimise(
@@ -182,11 +182,10 @@ class CorrectedLaw:
         )
 
     def _off_the_law(self) -> Array:
-        """Return by how many usual deviations each row is off the law itself, which no other row
-        excuses.
+        """Return by how many usual deviations each row differs from the law itself.
 
-        Rows that are odd in the same way predict each other, so holding some out does not show
-        them.
+        Rows that are odd in the same way predict each other, so holding some of them out does not
+        show that they are odd.
         """
         off = np.abs(self._law(self.parameters, self._measured) - self._logs)
         return off / max(_PLAIN, float(np.median(off)) / _MEDIAN_OF_NORMAL)
@@ -199,6 +198,8 @@ class CorrectedLaw:
         left = self._logs[rows] - logs + slopes @ (self.parameters - self._belief.means)
         of_parameters = (slopes * self._belief.deviations**2) @ slopes.T
 
+        # Minus the logarithm of the posterior, less a constant: the likelihood of the residuals, in
+        # which the law's parameters are integrated out, and the prior of the sizes.
         def surprise_of(sizes: Array) -> float:
             factor = np.linalg.cholesky(self._covariance(sizes, rows) + of_parameters)
             whitened = np.linalg.solve(factor, left)
@@ -222,9 +223,9 @@ class CorrectedLaw:
                         self._sizes, best = tried, surprise
 
     def _condition(self, groups: Sequence[object], *, settles: bool) -> None:
-        """Compute the terms of every prediction, and the errors of held-out rows.
+        """Compute the terms that all predictions need, and the errors of held-out rows.
 
-        For a Gaussian process the latter have a closed form, so nothing is fitted again.
+        For a Gaussian process, these errors have a closed form, so nothing is fitted again.
 
         Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
         """
@@ -244,18 +245,14 @@ class CorrectedLaw:
 
 
 def order_of(columns: Columns, logs: Array, most: int) -> NDArray[np.int_]:
-    """Return the rows in an order that depends on their contents alone, no more than `most` of
-    them.
-    """
+    """Return at most `most` rows, in an order that depends only on their contents."""
     names = sorted(columns)
     order = np.lexsort([logs, *(columns[name] for name in names)])
     return order[spread_over(len(order), most)]
 
 
 def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
-    """Return by how many stated deviations each row is off when its group is predicted from the
-    others.
-    """
+    """Return by how many predicted deviations each row is off if its group is held out."""
     weights = precision @ left
     members: dict[object, list[int]] = {}
     for index, group in enumerate(groups):
@@ -268,12 +265,12 @@ def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
 
 
 def trust_of(standardised: Array, lowest: float = 0.6) -> float:
-    """Return by what factor errors of held-out rows exceed the stated ones.
+    """Return the factor by which errors of held-out rows exceed the predicted ones.
 
-    Near 1 where rows are few.
+    It is close to 1 if there are few rows.
 
     Args:
-        standardised: By how many stated deviations each row is off.
+        standardised: By how many predicted deviations each row is off.
         lowest: The least factor.
     """
     observed = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
@@ -287,7 +284,7 @@ def _length(columns: Columns) -> int:
 
 
 def spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
-    """Return rows to work with where all would take too long."""
+    """Return at most `most` random rows, for steps in which all rows would take too long."""
     if num_rows <= most:
         return np.arange(num_rows)
     return np.sort(np.random.default_rng(0).permutation(num_rows)[:most])

@@ -1,11 +1,11 @@
-"""Epochs to a target as a function of the batch, before and after full runs.
+"""Predict the epochs to a target as a function of the batch, before and after full runs.
 
     epochs(B) = least (1 + B / critical + slow / B), times the residual
 
-The middle term is the law of gradient noise (see `noise`). With the last one, small batches train
-slowly, because their learning rate is scaled down. Beyond a limit on either side a training never
-reaches its target. Only runs decide about the least number of epochs. The residuals of nearby
-batches are similar.
+The middle term is the law of gradient noise (see `noise`). The last term makes small batches slow,
+because their learning rate is scaled down. Beyond a limit on either side, a training never reaches
+its target. The least number of epochs is known only from runs. The residuals of nearby batches are
+similar.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# The deviation of the residual at one batch, in logarithms, and over how many doublings it holds.
-_LEFT_OVER, _DOUBLINGS_ALIKE = 0.15, 1.0
-# Two trainings that differ only by their seed, in logarithms, including the rounding to epochs.
+# The deviation of the residual at one batch, in logarithms, and the number of doublings of the
+# batch over which residuals are similar.
+_RESIDUAL_DEVIATION, _SIMILAR_DOUBLINGS = 0.15, 1.0
+# The deviation between trainings with different seeds, in logarithms, with rounding to epochs.
 SEED_DEVIATION = 0.1
 _ROUNDING_EPOCHS = 1 / np.sqrt(12)
-# Half of all searches find no batch that is too large, four of five none that is too small.
+# Prior: in half of all searches no batch is too large, and in four of five none is too small.
 _NO_UPPER_LIMIT, _NO_LOWER_LIMIT = 0.5, 0.8
-# Half of all trainings are not slow at small batches.
+# Prior: half of all trainings are not slow at small batches.
 _NEVER_SLOW = 0.5
-# A run that goes against every limit that fits the others.
+# The probability of a run that contradicts the limits.
 _SURPRISE = 0.03
 _NUM_CRITICAL, _NUM_SLOW = 24, 10
 
@@ -38,7 +39,7 @@ class FullRun:
 
     Attributes:
         global_batch: Samples per step.
-        epochs: Epochs until it reached the target; None where it never did.
+        epochs: Epochs until it reached the target, or None if it never did.
     """
 
     global_batch: int
@@ -47,12 +48,12 @@ class FullRun:
 
 @dataclass(frozen=True)
 class EpochsBelief:
-    """What is believed of the epochs to the target, by batch.
+    """The belief about the epochs to the target, by batch.
 
     Attributes:
-        log_epochs: [n] means of their logarithms; up to a constant before a run has reached the
-            target.
-        deviation: [n] standard deviations of these.
+        log_epochs: [n] means of their logarithms. Until a run has reached the target, they are
+            known only up to a constant.
+        deviation: [n] standard deviations of the logarithms.
         chance: [n] probabilities that a run reaches the target.
     """
 
@@ -62,10 +63,10 @@ class EpochsBelief:
 
 
 class EpochsPrior:
-    """What is believed of the epochs to the target at some batches before any run."""
+    """The belief about the epochs to the target at some batches before any run."""
 
     def __init__(self, batches: Sequence[int]) -> None:
-        """Lay out the laws that are thought possible.
+        """Create the laws that are possible.
 
         Args:
             batches: The batches to predict, each once, the smallest first.
@@ -80,10 +81,10 @@ class EpochsPrior:
         self._log_weights = np.tile(np.log(believed / _NUM_CRITICAL), _NUM_CRITICAL)
 
     def given(self, runs: Sequence[FullRun]) -> EpochsBelief:
-        """Return what is believed after runs.
+        """Return the belief after some runs.
 
         Args:
-            runs: At these batches; a batch may have several.
+            runs: Runs at these batches. A batch may have several.
         """
         positions = [int(np.searchsorted(self.batches, run.global_batch)) for run in runs]
         chance = self._chance(
@@ -116,21 +117,18 @@ class EpochsPrior:
         curves = self._laws + scale[:, None] + left @ precision @ shared.T
         mean = weights @ curves
         known = shared @ precision
-        left_over = np.maximum(_LEFT_OVER**2 - np.sum(known * shared, axis=1), 0.0)
+        unexplained = np.maximum(_RESIDUAL_DEVIATION**2 - np.sum(known * shared, axis=1), 0.0)
         of_scale = (1.0 - known.sum(axis=1)) ** 2 / scale_precision
         return EpochsBelief(
-            mean, np.sqrt(weights @ (curves - mean) ** 2 + left_over + of_scale), chance
+            mean, np.sqrt(weights @ (curves - mean) ** 2 + unexplained + of_scale), chance
         )
 
     def _alike(self, batches: Array, others: Array) -> Array:
         doublings = np.abs(np.log2(batches[:, None] / others[None, :]))
-        return _LEFT_OVER**2 * np.exp(-doublings / _DOUBLINGS_ALIKE)
+        return _RESIDUAL_DEVIATION**2 * np.exp(-doublings / _SIMILAR_DOUBLINGS)
 
     def _chance(self, runs: Sequence[tuple[int, bool]]) -> Array:
-        """Return the probability by batch that a run reaches the target.
-
-        It does between two limits.
-        """
+        """Return the probability by batch that a run reaches the target, between two limits."""
         num = len(self.batches)
         first, end = np.arange(num)[:, None], np.arange(1, num + 1)[None, :]
         weights = np.outer(

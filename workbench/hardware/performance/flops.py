@@ -1,7 +1,7 @@
-"""How many floating-point operations a step needs, and how close to the device's peak it runs.
+"""Count the floating-point operations of a step, and compare its rate with the device's peak.
 
-The count is what the model needs: forward and backward once each, without recomputation, and only
-matrix products and convolutions, because everything else is small.
+The count is what the model needs: forward and backward once each, without recomputation. It
+includes only matrix products and convolutions, because everything else is small.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _PEAK_TERAFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
     ("V100-PCIE", {"fp32": 14.0, "fp16": 112.0}),
     ("T4", {"fp32": 8.1, "fp16": 65.0}),
 )
-"""By a word, or words, of the name that the driver gives: the first that fits counts.
+"""Peak rates by a part of the driver's name for a GPU. The first that matches counts.
 
-Without sparsity, with which data sheets from Ampere on state twice as much; fp32 without TF32,
-which torch's products do not use unless this is switched on.
+The rates are without sparsity, for which data sheets from Ampere on give twice as much. fp32 is
+without TF32, which torch does not use for products by default.
 """
 
 _MATRIX_SIZE = 768
 _RATE_S = 0.05
-"""Seconds that a CPU's rate is measured for."""
+"""How long a CPU's rate is measured, in seconds."""
 
 
 def count_flops(
@@ -52,29 +52,27 @@ def count_flops(
     targets: Any,
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__,
 ) -> int:
-    """Count the floating-point operations of forward and backward over one batch, which are carried
-    out.
+    """Count the floating-point operations of one forward and backward pass, which this runs.
 
-    Attention is computed as plain products meanwhile, and recurrent layers step by step, because
-    what a fused kernel does is not counted.
+    During the count, attention is computed with plain products, and recurrent layers step by step,
+    because operations in fused kernels are not counted.
 
     Source: torch.utils.flop_counter; a product of [n, k] and [k, m] counts 2 n k m.
 
     Args:
-        model: The model, on the device of the batch; its gradients are dropped.
+        model: The model, on the device of the batch. Its gradients are dropped.
         loss: (outputs, targets) -> a scalar.
         inputs: The batch, of any shape.
-        targets: What belongs to it.
+        targets: The targets of the batch.
         call: How the model is called with the batch.
 
     Returns:
-        Operations.
+        The number of operations.
     """
     counter = FlopCounterMode(display=False)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="TF32 acceleration"
-        )  # about flags that are left alone
+        # The warning is about flags that this does not change.
+        warnings.filterwarnings("ignore", message="TF32 acceleration")
         with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), counter:
             loss(call(model, inputs), targets).backward()
     model.zero_grad(set_to_none=True)
@@ -92,15 +90,16 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second of dense products; None where that is not known, as for a slice of a GPU
+        Operations per second of dense products. None if they are not known, as for a slice of a GPU
         (MIG).
     """
-    words = f" {name} "
-    if " MIG " in words:
+    padded = f" {name} "
+    if " MIG " in padded:
         return None
     for known, rates in _PEAK_TERAFLOPS:
-        # A10 is another one than A100 and A10G, but A100 is A100-SXM4-80GB.
-        if any(f" {known}{end}" in words for end in (" ", "-")):
+        # Only whole words match: A10 must not match A100 or A10G, but A100 must match
+        # A100-SXM4-80GB.
+        if any(f" {known}{end}" in padded for end in (" ", "-")):
             rate = rates.get(precision)
             if rate is None:
                 return None
@@ -109,16 +108,16 @@ def gpu_peak_flops_per_s(name: str, precision: str) -> float | None:
 
 
 def cpu_peak_flops_per_s(precision: str) -> float:
-    """Return the peak rate of this process's CPUs, measured once by a product of matrices.
+    """Return the peak rate of this process's CPUs, measured once with a product of matrices.
 
-    It is what this process reaches with its threads and what else runs beside it, not a data
-    sheet's number.
+    It is the rate that this process reaches with its threads and the current load of the machine,
+    not the number of a data sheet.
 
     Args:
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second.
+        Operations per second.
     """
     return _measured_rate(precision, torch.get_num_threads())
 
@@ -146,8 +145,8 @@ def peak_flops_per_s(device: torch.device, precision: str) -> float | None:
         precision: fp32, bf16 or fp16.
 
     Returns:
-        Operations a second, by the data sheet for a GPU and measured for a CPU; None where it is
-        not known.
+        Operations per second, from the data sheet for a GPU and measured for a CPU. None if they
+        are not known.
     """
     if device.type == "cuda":
         return gpu_peak_flops_per_s(torch.cuda.get_device_name(device), precision)
@@ -159,19 +158,18 @@ def peak_flops_per_s(device: torch.device, precision: str) -> float | None:
 def utilisation(
     step_flops: float, step_time_s: float, peak_flops_per_s: float | None, num_workers: int = 1
 ) -> float | None:
-    """Return which part of the devices' peak rate the operations of a model use.
+    """Return the share of the devices' peak rate that the operations of a model use.
 
     Source: Chowdhery et al. 2022, "PaLM", appendix B: model FLOPs utilisation.
 
     Args:
         step_flops: Operations of a step over all workers, forward and backward.
-        step_time_s: Seconds a step takes, > 0.
-        peak_flops_per_s: Peak rate of one device; None where it is not known.
-        num_workers: Devices.
+        step_time_s: Seconds per step, > 0.
+        peak_flops_per_s: Peak rate of one device, or None if it is not known.
+        num_workers: Number of devices.
 
     Returns:
-        From 0 to 1, never more, though a measured peak may be exceeded; None where the peak is not
-        known.
+        A number from 0 to 1, even if a measured peak is exceeded. None if the peak is not known.
     """
     if peak_flops_per_s is None:
         return None

@@ -1,7 +1,7 @@
-"""Goodput, throughput times statistical efficiency, and the batch with the most of it.
+"""Compute goodput (throughput times statistical efficiency), and find the batch with the most.
 
-The published law of a step with seven parameters is here as well. Golden values are given in it,
-and `step_time` is compared with it.
+This module also has the published law of a step with seven parameters. Published values use this
+law, and `step_time` is compared with it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class PolluxLaw:
     """The published law of a step.
 
     Attributes:
-        compute_s: Seconds of a micro step whatever its batch.
-        compute_s_per_sample: Seconds more per sample of the micro batch.
-        node_s: Seconds to synchronise two GPUs of a node.
-        node_s_per_gpu: Seconds more per further GPU.
-        network_s: Seconds to synchronise two GPUs on several nodes.
-        network_s_per_gpu: Seconds more per further GPU.
+        compute_s: Seconds of a micro step that do not depend on its batch.
+        compute_s_per_sample: Additional seconds per sample of the micro batch.
+        node_s: Seconds to synchronise two GPUs on one node.
+        node_s_per_gpu: Additional seconds per further GPU.
+        network_s: Seconds to synchronise two GPUs on different nodes.
+        network_s_per_gpu: Additional seconds per further GPU.
         overlap: The norm that joins computing and synchronising, from 1 (one after the other) to
             10.
 
@@ -50,7 +50,7 @@ class PolluxLaw:
         micro_batch: ArrayLike,
         accumulation: ArrayLike = 1,
     ) -> Array:
-        """Return the seconds of a step, of any shape.
+        """Return the seconds of a step. Arguments may be arrays of any shape.
 
         Args:
             num_nodes: Nodes, at least 1.
@@ -72,18 +72,15 @@ class PolluxLaw:
 
 
 def efficiency(global_batch: ArrayLike, base_batch: float, noise_scale: float) -> Array:
-    """Return how much a sample teaches at a batch, relative to one at the base batch.
-
-    (phi + B0) / (phi + B).
+    """Return the value of a sample at a batch relative to the base batch: (phi + B0) / (phi + B).
 
     Args:
-        global_batch: Samples per step, at least the base batch; of any shape.
+        global_batch: Samples per step, at least the base batch. It may be an array of any shape.
         base_batch: The batch whose samples count as 1.
-        noise_scale: The gradient noise scale phi, in samples: `noise_scale_of` makes it from
-            moments.
+        noise_scale: The gradient noise scale phi in samples, see `noise_scale_of`.
 
     Returns:
-        Numbers in (0, 1], falling in the batch.
+        Numbers in (0, 1] that fall as the batch grows.
 
     Source: McCandlish et al. 2018; Qiao et al., Pollux, OSDI 2021, section 3.1.
     """
@@ -102,9 +99,7 @@ def noise_scale_of(base_batch: float, variance: float, squared_norm: float) -> f
 
 
 class Goodput(NamedTuple):
-    """What a plan brings: samples per second, the value of one, their product, and the batch for
-    it.
-    """
+    """The goodput of a plan: samples per second, the value of each, and the batch for it."""
 
     goodput_samples_per_s: float
     throughput_samples_per_s: float
@@ -124,21 +119,21 @@ def optimize(
 ) -> Goodput | None:
     """Find the micro batch and accumulation with the most goodput.
 
-    Each global batch is cut into as few micro steps as the largest micro batch allows. One GPU
-    takes two or more beyond the base batch, because gradient noise is measured from gradients that
-    differ.
+    Each global batch is divided into as few micro steps as the largest micro batch allows. Beyond
+    the base batch, a single GPU makes at least two micro steps, because measuring gradient noise
+    needs several gradients.
 
     Args:
-        step_time_s: Arrays of micro batch and accumulation -> seconds per step.
+        step_time_s: Returns the seconds per step for arrays of micro batches and accumulations.
         num_gpus: GPUs of the plan.
-        global_batches: The batches to choose among, in samples; those below the base batch are left
-            out.
+        global_batches: The batches to choose from, in samples. Batches below the base batch are
+            ignored.
         base_batch: The batch whose samples count as 1.
         noise_scale: The gradient noise scale, in samples.
         micro_batch_range: The least and the most samples per GPU and micro step.
 
     Returns:
-        The best, or None where no batch can be cut so.
+        The best plan, or None if no batch can be divided like this.
 
     Source: Qiao et al., Pollux, OSDI 2021; enumeration as in adaptdl/goodput.py.
     """

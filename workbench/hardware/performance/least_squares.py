@@ -1,8 +1,9 @@
 """Nonlinear least squares with beliefs about the parameters, by Levenberg and Marquardt's method.
 
-Written out because it is short, and because loading SciPy takes longer than most fits. A function
-is called with the parameters, [parameters], and returns [n]; called with several sets of them,
-[parameters, sets, 1], it returns [sets, n]. Arithmetic with columns, [n], does both.
+It is implemented here because it is short, and because loading SciPy takes longer than most fits. A
+function is called with the parameters, [parameters], and returns [n]. If it is called with several
+sets of parameters, [parameters, sets, 1], it must return [sets, n]. Arithmetic with columns, [n],
+does both.
 """
 
 from __future__ import annotations
@@ -20,10 +21,8 @@ _MAX_TRIES = 12
 
 
 def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
-    """Return the values of a function, [n], and their derivatives by its parameters, [n,
-    parameters].
-    """
-    nudges = _NUDGE * np.eye(len(at), len(at) + 1, 1)  # none for the first set
+    """Return the values of a function, [n], and its Jacobian, [n, parameters]."""
+    nudges = _NUDGE * np.eye(len(at), len(at) + 1, 1)  # the first set is not nudged
     values, *nudged = function((at[:, None] + nudges)[:, :, None])
     return values, (np.array(nudged) - values).T / _NUDGE
 
@@ -31,13 +30,13 @@ def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Arra
 def minimise(
     residuals: Callable[[Array], Array], means: Array, deviations: Array, starts: Iterable[Array]
 ) -> Array:
-    """Find the parameters that fit best and are believed: the least of several minima.
+    """Find the parameters with the best fit under their priors: the lowest of several minima.
 
     Args:
-        residuals: Parameters -> what is left, [n], each with a standard deviation of 1.
-        means: What the parameters are believed to be, [parameters].
-        deviations: The standard deviations of that, > 0.
-        starts: Where to begin, one after the other.
+        residuals: Parameters -> residuals, [n], each with a standard deviation of 1.
+        means: The prior means of the parameters, [parameters].
+        deviations: The prior standard deviations, > 0.
+        starts: The starting points, which are all tried.
 
     Returns:
         The parameters with the least sum of squares over residuals and (parameter - mean) /
@@ -69,9 +68,9 @@ def _descend(
             cost_there = cost_of(tried, residuals(tried))
             if cost_there < cost:
                 break
-            damping *= 4.0
+            damping *= 4.0  # a shorter step, closer to the direction of the gradient
         else:
-            return at
+            return at  # no step lowers the cost any more
         has_settled = cost - cost_there < 1e-7 * cost
         at, cost, damping = tried, cost_there, max(damping / 5.0, 1e-9)
         if has_settled:

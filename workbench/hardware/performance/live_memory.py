@@ -1,7 +1,7 @@
-"""How many bytes of tensors are alive, and the most that ever were, with or without storage.
+"""Count the bytes of live tensors, now and at the peak, for real and fake tensors.
 
-It works on torch's fake tensors, so it can trace a step that no machine could run. It does not see
-memory inside one operation: workspaces of libraries, and copies inside a fused kernel.
+It works with torch's fake tensors, so it can trace a step that no machine could run. It does not
+see memory inside one operation, such as workspaces of libraries and copies in a fused kernel.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BLOCK_BYTES = 512
 
 
 class LiveMemory(TorchDispatchMode):
-    """Counts the storages of the tensors that operations return while this context is entered.
+    """Counts the storages of the tensors that operations return inside this context.
 
     Attributes:
-        live_bytes: What is alive now.
-        peak_bytes: The most that was alive since `start_peak`.
+        live_bytes: The bytes that are alive now.
+        peak_bytes: The most bytes that were alive since `start_peak`.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing alive."""
+        """Start without live tensors."""
         super().__init__()
         self.live_bytes = 0
         self.peak_bytes = 0
@@ -42,12 +42,11 @@ class LiveMemory(TorchDispatchMode):
         resize = torch.UntypedStorage.resize_
 
         def count_resize(storage: Any, num_bytes: int) -> Any:
-            # FSDP gives gathered parameters back by this, an operation that a dispatch mode does
-            # not see.
-            found = resize(storage, num_bytes)
+            # FSDP frees gathered parameters with `resize_`, which a dispatch mode does not see.
+            resized = resize(storage, num_bytes)
             if storage in self._sizes:
                 self._count(self._sizes[storage], num_bytes)
-            return found
+            return resized
 
         self._resize = resize
         torch.UntypedStorage.resize_ = count_resize  # type: ignore[method-assign]
@@ -65,7 +64,7 @@ class LiveMemory(TorchDispatchMode):
 
     def _see(self, tensor: Tensor) -> None:
         parts = getattr(tensor, "__tensor_flatten__", None)
-        if parts is not None:  # a wrapper, such as one of FSDP's shards
+        if parts is not None:  # a wrapper of other tensors, such as FSDP's shards
             inner = (getattr(tensor, name) for name in parts()[0])
             for part in inner:
                 if isinstance(part, Tensor):

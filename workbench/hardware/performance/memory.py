@@ -1,7 +1,7 @@
-"""How much memory a plan needs, by a law from a few traced or measured steps.
+"""Predict how much memory a plan needs, with a law from a few traced or measured steps.
 
-The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below the needs of
-the parameter update. `live_memory` and the training trace steps.
+The peak of a step grows with the micro batch, peak(b) = A b + C, and is at least what the parameter
+update needs. `live_memory` and the training trace steps.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MARGIN = 0.1
-"""Part of a device that stays free, for workspaces and fragmentation, which no trace sees."""
+"""Share of a device that stays free for workspaces and fragmentation, which traces do not show."""
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """What one worker holds in a step at one micro batch, in bytes.
+    """The memory of one worker in a step at one micro batch, in bytes.
 
     Attributes:
         micro_batch: Samples that the worker takes at once.
         parameters_bytes: Parameters and buffers.
-        gradients_bytes: Gradients, once they are all there.
-        optimizer_bytes: What the optimizer remembers between steps.
-        compute_peak_bytes: The most at any moment of forward and backward, everything counted.
-        update_peak_bytes: The most at any moment of the update.
+        gradients_bytes: All gradients.
+        optimizer_bytes: The optimizer's state between steps.
+        compute_peak_bytes: The peak of everything during forward and backward.
+        update_peak_bytes: The peak of everything during the update.
     """
 
     micro_batch: int
@@ -39,15 +39,15 @@ class StepMemory:
 class MemoryLaw:
     """The peak of a step as a function of the micro batch: max(A b + C, U).
 
-    Source: A b + C holds within 2 % for networks whose layers treat samples alike; the floor U is
-    where the update, which no sample enters, is the peak.
+    A b + C holds within 2 % for networks whose layers treat all samples in the same way. U is the
+    peak of the update, which does not depend on samples.
 
     Attributes:
         per_sample_bytes: A.
         constant_bytes: C.
         update_bytes: U.
-        optimizer_bytes: Part of C and of U: what the optimizer remembers between steps; 0 where
-            that is not known.
+        optimizer_bytes: The part of C and of U that is the optimizer's state, or 0 if it is
+            unknown.
     """
 
     per_sample_bytes: float
@@ -59,7 +59,7 @@ class MemoryLaw:
         """Return the law of a worker that holds its share of the optimizer's state.
 
         Args:
-            num_workers: Workers that hold all of it together.
+            num_workers: Number of workers that share it.
         """
         saved_bytes = self.optimizer_bytes * (1.0 - 1.0 / num_workers)
         return MemoryLaw(
@@ -74,18 +74,15 @@ class MemoryLaw:
         return max(self.per_sample_bytes * micro_batch + self.constant_bytes, self.update_bytes)
 
     def left_for_samples(self, limit_bytes: float, margin: float = MARGIN) -> float:
-        """Return the bytes that are left for what grows with the micro batch.
-
-        Arguments as below.
-        """
+        """Return the bytes left for samples. See `largest_micro_batch` for the arguments."""
         return limit_bytes * (1.0 - margin) - self.constant_bytes
 
     def largest_micro_batch(self, limit_bytes: float, margin: float = MARGIN) -> int:
-        """Return the largest micro batch whose peak fits, 0 where not even one sample does.
+        """Return the largest micro batch whose peak fits, or 0 if not even one sample fits.
 
         Args:
-            limit_bytes: Memory of the device, less what others hold of it.
-            margin: Part of the limit that must stay free, from 0 to 1.
+            limit_bytes: Memory of the device, less the memory of other processes.
+            margin: Share of the limit that must stay free, from 0 to 1.
         """
         room_bytes = limit_bytes * (1.0 - margin)
         if room_bytes < self.update_bytes or self.per_sample_bytes <= 0.0:
@@ -97,7 +94,7 @@ def fit_law(steps: Sequence[StepMemory]) -> MemoryLaw:
     """Return the law through steps at two or more micro batches, by least squares.
 
     Args:
-        steps: Of one model, optimizer, precision and strategy; micro batches differ.
+        steps: Steps of one model, optimizer, precision and strategy at different micro batches.
 
     Raises:
         ValueError: If there are fewer than two micro batches.

@@ -1,10 +1,10 @@
-"""Gradient noise: its scale, from norms of gradients, and the steps that a batch takes.
+"""Compute the scale of gradient noise from norms of gradients, and the steps that a batch needs.
 
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
-phi = tr(Sigma) / |G|^2, in samples, is the batch at which both weigh the same. Below it, twice the
-batch saves nearly half of the steps; far above it, nothing. `noise_trajectory` models its growth
-during a training. Nothing here imports torch or numpy, because the command line reads the
-constants.
+phi = tr(Sigma) / |G|^2, in samples, is the batch at which both have the same weight. Far below it,
+doubling the batch saves nearly half of the steps. Far above it, doubling saves nothing.
+`noise_trajectory` models its growth during a training. Nothing here imports torch or numpy, because
+the command line reads the constants.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """
@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHORTEST_WINDOW = 100
-# Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate
-# surely holds.
+# Beyond this many noise scales, a larger batch saves almost no steps, and no rule for the learning
+# rate is reliable.
 MAX_NOISE_SCALES = 4.0
 
 
 @dataclass(frozen=True)
 class GradientMoments:
-    """Signal and noise from norms of gradients; of one step, either may be negative.
+    """Signal and noise from norms of gradients. For one step, either may be negative.
 
     Attributes:
         signal_sqr: Estimate of |G|^2, the squared norm of the true gradient.
@@ -41,18 +41,18 @@ class GradientMoments:
         Source: McCandlish et al. 2018, appendix A.1.
 
         Args:
-            small_sqr_norm: Squared norm of the gradient of the small batch, or the mean of several
-                such.
+            small_sqr_norm: Squared norm of the gradient of the small batch, or the mean over
+                several small batches.
             large_sqr_norm: Squared norm of the gradient of the large batch.
             small_batch: Samples in the small batch, > 0.
             large_batch: Samples in the large batch, > `small_batch`.
 
         Raises:
-            ValueError: If the large batch is not the larger.
+            ValueError: If the large batch is not larger than the small one.
         """
         if not 0 < small_batch < large_batch:
             raise ValueError(
-                f"batches of {small_batch} and {large_batch}: 0 < small < large is needed"
+                f"the batches {small_batch} and {large_batch} must satisfy 0 < small < large"
             )
         signal_sqr = (large_batch * large_sqr_norm - small_batch * small_sqr_norm) / (
             large_batch - small_batch
@@ -69,21 +69,19 @@ class GradientMoments:
         num_parts: int,
         part_batch: float,
     ) -> GradientMoments:
-        """Estimate both from the parts of one step.
-
-        Its workers, or the micro steps that it accumulates.
+        """Estimate both from the parts of one step: its workers, or its accumulated micro steps.
 
         Args:
             mean_part_sqr_norm: Mean over the parts of the squared norm of their own gradients.
             averaged_sqr_norm: Squared norm of the average of these gradients.
-            num_parts: How many there are, >= 2.
+            num_parts: Number of parts, >= 2.
             part_batch: Samples in one part, > 0.
 
         Raises:
             ValueError: If there are fewer than two parts.
         """
         if num_parts < 2:
-            raise ValueError("the noise of a gradient needs two parts of a step or more")
+            raise ValueError("gradient noise needs at least two parts of a step")
         return cls.of_two_batches(
             mean_part_sqr_norm,
             averaged_sqr_norm,
@@ -92,10 +90,7 @@ class GradientMoments:
         )
 
     def noise_scale(self) -> float | None:
-        """Return tr(Sigma) / |G|^2 in samples.
-
-        None where either is not positive: not estimable yet.
-        """
+        """Return tr(Sigma) / |G|^2 in samples, or None if either estimate is not positive yet."""
         if not (self.signal_sqr > 0 and self.noise > 0):  # also false for NaN
             return None
         return self.noise / self.signal_sqr
@@ -104,31 +99,28 @@ class GradientMoments:
 class NoiseSmoother:
     """The noise scale of a training in progress.
 
-    Signal and noise smoothed separately, then divided.
-
-    The mean of ratios is not the ratio of means, and the signal of a single step is negative as
-    often as not.
+    Signal and noise are smoothed separately and then divided. The mean of ratios is not the ratio
+    of means, and the signal of a single step is often negative.
     """
 
     def __init__(self, window: int = SHORTEST_WINDOW) -> None:
-        """Begin without any step.
+        """Start without any step.
 
         Args:
-            window: Steps that the exponential mean looks back on, >= 100; shorter ones are too
-                noisy to use.
+            window: Number of steps of the exponential mean, >= 100. Shorter windows are too noisy.
 
         Raises:
             ValueError: If the window is shorter.
         """
         if window < SHORTEST_WINDOW:
-            raise ValueError(f"a window of {window} steps: {SHORTEST_WINDOW} or more are needed")
+            raise ValueError(f"a window needs at least {SHORTEST_WINDOW} steps, got {window}")
         self._window = window
         self._signal_sqr = 0.0
         self._noise = 0.0
         self._num_steps = 0
 
     def add(self, moments: GradientMoments) -> None:
-        """Take in one step."""
+        """Add one step."""
         keep = 1.0 - 1.0 / self._window
         self._signal_sqr = keep * self._signal_sqr + (1.0 - keep) * moments.signal_sqr
         self._noise = keep * self._noise + (1.0 - keep) * moments.noise
@@ -136,28 +128,25 @@ class NoiseSmoother:
 
     @property
     def num_steps(self) -> int:
-        """How many steps were taken in."""
+        """Number of steps added."""
         return self._num_steps
 
     def moments(self) -> GradientMoments | None:
-        """Return both smoothed, without the bias of the start at 0.
-
-        None before a whole window of steps.
-        """
+        """Return both smoothed, corrected for the start at 0, or None before a full window."""
         if self._num_steps < self._window:
             return None
         weight = 1.0 - (1.0 - 1.0 / self._window) ** self._num_steps
         return GradientMoments(self._signal_sqr / weight, self._noise / weight)
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples; None where it is not estimable yet."""
+        """Return the noise scale in samples, or None if it cannot be estimated yet."""
         moments = self.moments()
         if moments is None:
             return None
         return moments.noise_scale()
 
     def state_dict(self) -> dict[str, float]:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         return {
             "window": self._window,
             "num_steps": self._num_steps,
@@ -166,7 +155,7 @@ class NoiseSmoother:
         }
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Continue from what `state_dict` returned."""
         self._window, self._num_steps = int(state["window"]), int(state["num_steps"])
         self._signal_sqr, self._noise = state["signal_sqr"], state["noise"]
 
@@ -182,15 +171,15 @@ def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
         noise_scale: In samples, >= 0.
 
     Returns:
-        From 1, where there is no noise, to `batch / reference_batch`, where there is nothing else.
+        A number from 1, without noise, to `batch / reference_batch`, with noise only.
     """
     return batch / reference_batch * (noise_scale + reference_batch) / (noise_scale + batch)
 
 
 def critical_batch(*, least_steps: float, least_samples: float) -> float:
-    """Return the batch that takes twice the least steps and twice the least samples.
+    """Return the batch that needs twice the least steps and twice the least samples.
 
-    Near the noise scale.
+    It is close to the noise scale.
 
     Args:
         least_steps: Steps that even the largest batch needs, > 0.

@@ -1,8 +1,9 @@
-"""How gradient noise grows during a training, and what that means for batch sizes.
+"""Model how gradient noise grows during a training, and what that means for batch sizes.
 
-While a training converges the gradient shrinks but its noise does not, so the noise scale grows. If
-the loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 + a).
-So the scale grows about in proportion to progress. This is the prior, which measurements correct.
+While a training converges, the gradient shrinks but its noise does not, so the noise scale grows.
+If the loss falls like 1 / progress^a, then |G|^2 shrinks like 1 / progress^(1 + a), because it is
+the rate at which the loss falls. The noise scale then grows about in proportion to progress. This
+is the prior, which measurements correct.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Array = NDArray[np.float64]
 
 # The prior of the exponent of growth with progress: its mean and deviation.
 _GROWTH, _GROWTH_DEVIATION = 1.0, 0.5
-# Noise scales, smoothed as they are, deviate from any course by some ten per cent at least.
+# Even smoothed noise scales scatter: the least standard deviation of their logarithms.
 _MIN_SCATTER = 0.3
-# The level is that of the newest part of the measurements.
+# The level is taken from this newest part of the measurements.
 _NEWEST_PART = 1 / 3
 _NUM_MOMENTS = 200
-# If the end of a training is unknown, the measured part is taken for its first half.
-_UNTOLD_END = 2.0
+# If the end of a training is unknown, it is assumed to last twice as long as measured.
+_UNKNOWN_END = 2.0
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class NoiseCourse:
     """The noise scale as a function of progress: scale (p / progress)^growth.
 
     Attributes:
-        progress: Where it is anchored, in steps of the reference batch.
-        scale: The noise scale there, in samples.
+        progress: The progress at which the scale is known, in steps of the reference batch.
+        scale: The noise scale at that progress, in samples.
         growth: Its exponent.
-        end: The progress at which the training is taken to end.
+        end: The progress at which the training is assumed to end.
     """
 
     progress: float
@@ -49,19 +50,19 @@ class NoiseCourse:
     def seen(
         cls, progress: Sequence[float], scales: Sequence[float], *, end: float | None = None
     ) -> NoiseCourse:
-        """Extrapolate the noise of a training from the part of it that was seen.
+        """Extrapolate the noise of a training from its measured part.
 
         Args:
             progress: When the scale was measured, in steps of the reference batch, > 0, in any
                 order.
             scales: The noise scale then, in samples, > 0.
-            end: The progress of the whole training; None for twice what was seen.
+            end: The progress at the end of the training. None means twice the measured progress.
 
         Raises:
-            ValueError: If nothing was seen.
+            ValueError: If nothing was measured.
         """
         if not progress:
-            raise ValueError("a course of the noise needs one measured scale or more")
+            raise ValueError("the course of the noise needs at least one measured scale")
         order = np.argsort(progress)
         when, scale = (
             np.log(np.array(progress, float)[order]),
@@ -71,7 +72,7 @@ class NoiseCourse:
         newest = slice(-max(1, round(len(when) * _NEWEST_PART)), None)
         anchor = float(np.mean(when[newest]))
         level = float(np.median(scale[newest] - growth * (when[newest] - anchor)))
-        until = float(np.exp(when[-1])) * _UNTOLD_END if end is None else end
+        until = float(np.exp(when[-1])) * _UNKNOWN_END if end is None else end
         return cls(float(np.exp(anchor)), float(np.exp(level)), growth, until)
 
     def at(self, progress: float) -> float:
@@ -96,9 +97,7 @@ class NoiseCourse:
 
 
 def _estimate_growth(when: Array, scale: Array) -> float:
-    """Regress the logarithm of the scale on that of progress, under what is believed of the
-    slope.
-    """
+    """Regress the logarithm of the scale on the logarithm of progress, with the prior of growth."""
     if len(when) < 2:
         return _GROWTH
     x, y = when - np.mean(when), scale - np.mean(scale)

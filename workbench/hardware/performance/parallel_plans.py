@@ -1,7 +1,7 @@
-"""Plans over replicas, pipeline stages and tensor parts, in columns for laws of time and memory.
+"""Put plans over replicas, pipeline stages and tensor parts into columns, for laws.
 
-Missing numbers are filled in here: one for a dimension, the usual value for the shape of a model.
-It also computes how far plans are beyond those measured.
+Missing numbers are filled in: 1 for a dimension, and the usual value for the shape of a model. This
+module also computes how far plans are beyond the measured ones.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from numpy.typing import NDArray
 from workbench.hardware.performance.corrected_law import NORMAL_90, Array, Columns
 
 _DIMENSIONS = ("nodes", "replicas", "stages", "tensor", "zero", "micro_batch", "accumulation")
-# A model of the size that most tables measure; heads and feed_forward follow from hidden.
+# A model of the size that most tables measure. Its heads and feed_forward follow from hidden.
 _USUAL = {"layers": 24.0, "hidden": 2048.0, "vocabulary": 51_200.0, "sequence": 1024.0}
 _CHANNELS_PER_HEAD = 64.0
-# Of three matrices of that width. With 8/3 they are as large as two of four times the channels, as
-# in GPT, and as in Llama 2; published configurations of newer models with three have 3.5 to 4.
+# The width of the feed-forward part relative to hidden, if it has three matrices. At 8/3 (Llama 2)
+# they are as large as two matrices of four times the channels (GPT). Published configurations of
+# newer models have 3.5 to 4.
 _FEED_FORWARD = 3.0
-# A law that fits is trusted within this many doublings beyond the measurements.
+# A fitted law is trusted up to this many doublings beyond the measurements.
 _TRUSTED_DOUBLINGS = 1.0
 
 
 @dataclass(frozen=True)
 class ModelShape:
-    """What is known of a transformer's size; None is unknown.
+    """The known parts of a transformer's size. None means unknown.
 
     Attributes:
-        layers: Blocks.
-        hidden: Channels.
-        heads: Attention heads.
+        layers: Number of blocks.
+        hidden: Number of channels.
+        heads: Number of attention heads.
         feed_forward: Channels between the two halves of a block's feed-forward part.
-        vocabulary: Rows of the embedding.
-        sequence: Tokens of a sample.
+        vocabulary: Number of rows of the embedding.
+        sequence: Number of tokens per sample.
     """
 
     layers: int | None = None
@@ -51,14 +52,14 @@ class ParallelPlan:
     """How a model is divided: workers = replicas x stages x tensor.
 
     Attributes:
-        replicas: Copies of the model that take different samples.
-        stages: Parts of the pipeline.
-        tensor: Parts of each layer.
-        micro_batch: Samples that a replica takes at once, > 0.
-        accumulation: Micro batches that a replica takes per step.
-        nodes: Machines; as many workers are on each.
-        zero: What the replicas share: 0 nothing, 1 the optimizer's state, 2 gradients too, 3
-            parameters too.
+        replicas: Number of copies of the model, which take different samples.
+        stages: Number of pipeline stages.
+        tensor: Number of parts of each layer.
+        micro_batch: Samples that a replica processes at once, > 0.
+        accumulation: Micro batches per replica and step.
+        nodes: Number of machines, with equally many workers on each.
+        zero: What the replicas share: 0 nothing, 1 the optimizer's state, 2 gradients as well, 3
+            parameters as well.
         shape: The model.
     """
 
@@ -73,23 +74,23 @@ class ParallelPlan:
 
     @property
     def num_workers(self) -> int:
-        """How many devices the plan takes."""
+        """The number of devices of the plan."""
         return self.replicas * self.stages * self.tensor
 
 
 def put_in_columns(
     plans: Sequence[ParallelPlan], known: Sequence[ParallelPlan] | None = None
 ) -> Columns:
-    """Return the columns of plans, those on a logarithmic scale to base 2 too, named `log_...`.
+    """Return the columns of plans, and their logarithms to base 2 as `log_...`.
 
     Args:
         plans: One or more.
-        known: Plans whose shapes fill in for what is unknown of the others; the plans themselves by
-            default.
+        known: Plans whose shapes replace unknown values of the others. By default, the plans
+            themselves.
 
     Returns:
-        An array for each dimension, each number of a shape, and `workers_per_node`; `several_nodes`
-        and `tensor_across`, whether tensor parts lie on several nodes, are 0 or 1.
+        An array for each dimension, each number of a shape, and `workers_per_node`. `several_nodes`
+        and `tensor_across` (whether tensor parts are on several nodes) are 0 or 1.
     """
     usual = _usual_shape(plans if known is None else known)
     columns: dict[str, Array] = {
@@ -116,15 +117,15 @@ def put_in_columns(
 
 
 def _filled(plans: Sequence[ParallelPlan], name: str, otherwise: Array) -> Array:
-    given = [getattr(plan.shape, name) for plan in plans]
+    known = [getattr(plan.shape, name) for plan in plans]
     return np.array(
-        [usual if value is None else value for value, usual in zip(given, otherwise, strict=True)],
+        [usual if value is None else value for value, usual in zip(known, otherwise, strict=True)],
         float,
     )
 
 
 def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
-    """Return the middle of the known values of each number, or its usual value."""
+    """Return the geometric mean of the known values of each number, or its usual value."""
     usual = dict(_USUAL)
     for name in usual:
         known = [value for plan in plans if (value := getattr(plan.shape, name)) is not None]
@@ -134,24 +135,22 @@ def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
 
 
 def _feed_forward_of(plans: Sequence[ParallelPlan]) -> float:
-    """Return the middle of the widths of the feed-forward part that are known, relative to
-    hidden.
-    """
+    """Return the geometric mean of the known feed-forward widths, relative to hidden."""
     shapes = {plan.shape for plan in plans}
     known = [
-        each.feed_forward / each.hidden for each in shapes if each.feed_forward and each.hidden
+        shape.feed_forward / shape.hidden for shape in shapes if shape.feed_forward and shape.hidden
     ]
     return float(np.exp(np.mean(np.log(sorted(known))))) if known else _FEED_FORWARD
 
 
 @dataclass(frozen=True)
 class Range:
-    """What was measured, as far as it decides how much less is known of other plans.
+    """The range of the measured plans, beyond which predictions are less certain.
 
     Attributes:
-        least: The smallest of each column, on its logarithmic scale.
-        most: The largest.
-        per_doubling: What is added to the deviation of a logarithm per doubling beyond.
+        least: The smallest value of each column, as a logarithm.
+        most: The largest value of each column.
+        per_doubling: How much each doubling beyond the range adds to the deviation of a logarithm.
     """
 
     least: Mapping[str, float]
@@ -160,7 +159,7 @@ class Range:
 
     @classmethod
     def of(cls, measured: Columns, per_doubling: Mapping[str, float]) -> Range:
-        """Look at what was measured: one row or more."""
+        """Find the range of measured plans, one row or more."""
         names = {name: f"log_{name}" for name in per_doubling}
         return cls(
             {name: float(np.min(measured[column])) for name, column in names.items()},
@@ -171,12 +170,11 @@ class Range:
     def intervals(
         self, logs: Array, deviations: Array, columns: Columns
     ) -> Iterator[tuple[float, float, float, bool]]:
-        """Yield each predicted value, the interval that holds nine of ten truths, and whether it is
-        beyond.
+        """Yield each predicted value, its 90 % interval, and whether it is beyond the range.
 
         Args:
             logs: Logarithms of the values, [n].
-            deviations: Their standard deviations within what was measured, [n].
+            deviations: Their standard deviations inside the range, [n].
             columns: The plans.
         """
         widths = np.exp(NORMAL_90 * np.hypot(deviations, self.deviation_beyond(columns)))
@@ -186,9 +184,7 @@ class Range:
             yield float(value), float(value / width), float(value * width), bool(is_beyond)
 
     def deviation_beyond(self, columns: Columns) -> Array:
-        """Return what the logarithm of a prediction is less sure for being beyond, as a deviation,
-        [n].
-        """
+        """Return the additional deviation of a prediction's logarithm beyond the range, [n]."""
         squares = [
             (factor * self._doublings(columns, name)) ** 2
             for name, factor in self.per_doubling.items()
@@ -196,9 +192,7 @@ class Range:
         return np.sqrt(np.sum(squares, axis=0))
 
     def is_beyond(self, columns: Columns) -> NDArray[np.bool_]:
-        """Return which plans are more than a doubling beyond, or divide what no measured one
-        divides, [n].
-        """
+        """Return which plans are far beyond the range or divide a new dimension, [n]."""
         far = [
             self._doublings(columns, name) > _TRUSTED_DOUBLINGS + 1e-9 for name in self.per_doubling
         ]

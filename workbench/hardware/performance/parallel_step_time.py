@@ -1,4 +1,4 @@
-"""Seconds per step of plans over replicas, stages and tensor parts, from measured ones.
+"""Predict seconds per step of plans over replicas, stages and tensor parts.
 
 With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
 channels, a heads and V words, relative to the typical model and micro batch that were measured on
@@ -12,14 +12,14 @@ one device:
     slowest  = layers ceil(L/p)/L + head + hop        of the stages; hop = b s h / t if p > 1
     step     = (m-1) slowest + layers + head + (p-1) hop + ring 2(R-1)/R N/(p t) + update N/(p t)
 
-Each term has a factor, fitted as a logarithm; N is the number of parameters, and what crosses nodes
-is slower by further factors. Tensor parts are neighbours, then replicas, then stages. The rings of
-a node's n tensor parts share its links to others, so each takes n times as long.
+Each term has a factor, which is fitted as a logarithm. N is the number of parameters, and traffic
+between nodes is slower by further factors. Tensor parts are neighbours, then replicas, then stages.
+The rings of a node's n tensor parts share its links to others, so each takes n times as long.
 
-The residuals are alike for plans of the same tensor parts and micro batch, of the same stages, and
-so on, so plans in two and three dimensions are predicted from plans in one. For a model that was
-not measured, the law is fitted to plain times: a law that leaves everything odd to the correction
-is worse for other models.
+Residuals are similar for plans with the same tensor parts and micro batch, with the same stages,
+and so on. This is how plans in two and three dimensions are predicted from plans in one. For a
+model that was not measured, the law is fitted without the correction, because a law that leaves all
+oddities to the correction predicts other models badly.
 
 Sources: pipeline (m + p - 1): Huang et al. 2019, arXiv:1811.06965; tensor exchanges: Shoeybi et al.
 2019, arXiv:1909.08053; operations and bytes of a block: Korthikanti et al. 2022, arXiv:2205.05198.
@@ -87,14 +87,14 @@ _GROWTH = {
 }
 PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
-# Further starts: much launching, much that waits for memory, slow tensor exchanges of either kind.
+# More starts of the fit: much launching, much waiting for memory, slow tensor exchanges of both
+# kinds.
 _FURTHER_STARTS = (("launch", 2.0), ("move", 1.5), ("tensor_wait", 2.0), ("tensor_exchange", 1.5))
-# Operations that a device does while it moves one byte: datasheets have 139 (V100), 153 to 200
-# (A100) and
-# 295 (H100) in half precision, and kernels reach a like part of both.
+# Operations of a device while it moves one byte: data sheets have 139 (V100), 153 to 200 (A100) and
+# 295 (H100) in half precision, and kernels reach a similar share of both rates.
 _OPERATIONS_PER_BYTE = 200.0
-# A value of a block is written, read by what follows and again by the backward pass, where its
-# gradient is written and read.
+# A value of a block is written, read by the next operation and again by the backward pass, where
+# its gradient is also written and read.
 _PASSES = 5.0
 # The head's output is kept in single precision.
 _BYTES_PER_LOGIT = 4.0
@@ -105,11 +105,11 @@ class ParallelStepLaw:
     """The law for the models of one table.
 
     Attributes:
-        reference: The typical model and micro batch, to which all factors refer.
+        reference: The typical model and micro batch. All factors are relative to it.
     """
 
     def __init__(self, measured: Columns) -> None:
-        """Choose the reference: the middle of what was measured."""
+        """Choose the reference: the geometric means of the measured values."""
         self.reference = {
             name: np.array([np.exp(np.mean(np.log(np.unique(measured[name]))))])
             for name in _REFERENCE
@@ -168,10 +168,7 @@ class ParallelStepLaw:
         return layers + exchange * num_layers
 
     def believe(self, plans: Columns, log_times: Array) -> Belief:
-        """Return what is believed before measuring.
-
-        Of the measured times only the middle counts.
-        """
+        """Return the prior. It depends on the measured times only through their middle."""
         beliefs = np.array(list(_BELIEFS.values()))
         means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()
         divided = (
@@ -194,20 +191,18 @@ class ParallelStepLaw:
 
 
 def _values(shape: Columns) -> Array:
-    """Values that pass between layers."""
+    """Return the number of values that pass between layers."""
     return shape["micro_batch"] * shape["sequence"] * shape["hidden"]
 
 
 def _products(shape: Columns) -> Array:
-    """Matrix products, as 1/72 of the operations of forward and backward."""
+    """Return the matrix products, as 1/72 of the operations of forward and backward."""
     attention = 1.0 + shape["sequence"] / (6.0 * shape["hidden"])
     return shape["layers"] * _values(shape) * shape["hidden"] * attention
 
 
 def _bytes_moved(shape: Columns, scores: Array) -> Array:
-    """Bytes that the layers keep for the backward pass, from their values and from attention's
-    scores.
-    """
+    """Return the bytes that layers keep for the backward pass, with the scores of attention."""
     tokens = shape["micro_batch"] * shape["sequence"]
     per_token = 34.0 * shape["hidden"] + 5.0 * scores * shape["heads"] * shape["sequence"]
     return shape["layers"] * tokens * per_token
@@ -219,8 +214,8 @@ _KERNELS = {"log_tensor": 0.35, "log_micro_batch": 0.5}
 _SAME_PLAN = {"log_replicas": 0.3, "log_stages": 0.3, "log_tensor": 0.3}
 _PARTS = (
     Part(0.12, _MODEL),
-    # Which kernels run, and how well, depends on the micro batch and on how small a part of a layer
-    # is.
+    # The kernels that run, and their speed, depend on the micro batch and the size of a layer's
+    # part.
     Part(0.08, {**_MODEL, **_KERNELS}),
     Part(0.05, _KERNELS),
     Part(0.03, {"log_stages": 0.7, "log_micro_batch": 1.5}),
@@ -228,11 +223,11 @@ _PARTS = (
     Part(0.02, {"log_micro_batch": 1.0, "log_accumulation": 1.0}),
     Part(0.02, {"log_stages": 0.5, "log_tensor": 0.5}),
     Part(0.01, {"log_replicas": 0.5, "log_stages": 0.5, "log_tensor": 0.5}),
-    # Between nodes a plan meets different links and neighbours.
+    # Across nodes, plans use different links and have different neighbours.
     Part(0.06, {**_SAME_PLAN, "log_micro_batch": 0.5}, "several_nodes"),
 )
 _NOISE = 0.02
-# Fewer rows of a model, on one node or across nodes, do not show what a law leaves over.
+# Rows of a model, on one node or across nodes, that are needed to learn its residuals.
 _ENOUGH = 8
 _DEVIATION_PER_DOUBLING = {
     "hidden": 0.15,
@@ -258,20 +253,20 @@ class MeasuredStep:
 def predict_steps(
     measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan]
 ) -> list[Prediction]:
-    """Predict the steps of plans; the order of the measurements does not matter.
+    """Predict the steps of plans. The order of the measurements does not matter.
 
     Args:
-        measured: One or more; of more than 2,000 rows, as many are used.
-        plans: What to predict.
+        measured: One or more measurements. At most 2,000 rows are used.
+        plans: The plans to predict.
 
     Returns:
-        A prediction a plan.
+        One prediction per plan.
 
     Raises:
         ValueError: If there is no measurement.
     """
     if not measured:
-        raise ValueError("step times are predicted from one measurement or more")
+        raise ValueError("predicting step times needs at least one measurement")
     counts = Counter(_work_of(step.plan) for step in measured)
     wanted: dict[tuple[bool, bool], list[int]] = {}
     for index, plan in enumerate(plans):
@@ -280,14 +275,14 @@ def predict_steps(
     predicted: dict[int, Prediction] = {}
     for (is_measured, is_across), indices in wanted.items():
         shapes = {plans[index].shape for index in indices}
-        # For steps across nodes, other models' steps across nodes say more than steps on one node,
-        # and the reverse.
-        alike = [
+        # Steps across nodes are predicted better from other models' steps across nodes than from
+        # steps on one node, and vice versa.
+        similar = [
             step
             for step in measured
             if (step.plan.nodes > 1) is is_across or step.plan.shape in shapes
         ]
-        used = alike if not is_measured and len(alike) >= _ENOUGH else measured
+        used = similar if not is_measured and len(similar) >= _ENOUGH else measured
         predictions = _predict(used, [plans[index] for index in indices], is_measured=is_measured)
         predicted.update(zip(indices, predictions, strict=True))
     return [predicted[index] for index in range(len(plans))]

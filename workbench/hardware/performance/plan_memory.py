@@ -1,4 +1,4 @@
-"""Peak memory of a device by plan, also for models that were never run, from measured peaks.
+"""Predict the peak memory of a device by plan, from measured peaks of the same or other models.
 
 With R replicas, p stages, t tensor parts, m micro batches of b samples of s tokens, L layers of h
 channels, f channels in the feed-forward part, V words and N parameters:
@@ -11,8 +11,8 @@ channels, f channels in the feed-forward part, V words and N parameters:
     last     = state + kept + l logits b s V / t                if p > 1; l < 1
     peak     = constant + the larger of the two
 
-Each factor is fitted as a logarithm, with a prior from bytes per parameter and per value. The
-residuals of similar plans are similar.
+Each factor is fitted as a logarithm, with a prior from bytes per parameter and per value. Similar
+plans have similar residuals.
 
 Sources: state per parameter and its sharing: Rajbhandari et al. 2020, arXiv:1910.02054;
 activations: Korthikanti et al. 2022, arXiv:2205.05198; min(m, p) micro batches in flight: Narayanan
@@ -40,29 +40,29 @@ from workbench.hardware.performance.step_law import p_norm
 
 MAX_ROWS = 1500
 _GB = 1e9
-# How sharply models are divided into those that use one table of words twice, and others.
+# How sharply models are divided into models that use one table of words twice and others.
 _TIED_POWER = 6.0
 # Priors of the factors: their middle, and the deviation of their logarithm.
 _BELIEFS = {
     # Bytes per parameter: half-precision parameters and gradients, and gradients summed in full
     # precision.
     "weights": (6.0, 0.4),
-    # Odds of the part of them that sharing the optimizer's state shares too.
+    # Odds of the part of them that is shared together with the optimizer's state.
     "weights_shared": (0.37, 1.0),
     # Parameters in full precision, and two moments.
     "optimizer": (12.0, 0.4),
-    # Models in whose parameters one table of words has a larger share use it twice: most small
-    # ones.
+    # If one table of words is a larger share of the parameters, a model uses it twice, as most
+    # small ones do.
     "tied_share": (0.09, 0.4),
-    # Bytes per token and channel of a layer, divided by tensor parts: x, y; and not divided: z.
+    # Bytes per token and channel of a layer: x and y are divided by tensor parts, z is not.
     "hidden": (16.0, 0.6),
     "feed_forward": (7.0, 0.6),
     "undivided": (3.0, 0.8),
     # Bytes per token and word: scores in full precision, their exponentials, gradients.
     "logits": (10.0, 0.6),
-    # Odds of the part of them that the last of several stages holds besides its activations.
+    # Odds of the part of them that the last of several stages holds in addition to its activations.
     "logits_of_last": (0.25, 0.8),
-    # Stages hold whole layers, and give the head's stage fewer.
+    # Stages have whole layers, and the stage with the head has fewer.
     "extra": (0.5, 0.7),
     "balance": (0.4, 0.8),
     # The framework, in GB.
@@ -126,9 +126,7 @@ class MeasuredPeak:
 
 
 class MemoryPrediction(NamedTuple):
-    """GB at the peak, where nine of ten truths should lie, and whether that is beyond what was
-    measured.
-    """
+    """The peak in GB, its 90 % interval, and whether it is beyond the measured plans."""
 
     memory_gb: float
     low_gb: float
@@ -139,20 +137,20 @@ class MemoryPrediction(NamedTuple):
 def predict_memory(
     measured: Sequence[MeasuredPeak], plans: Sequence[ParallelPlan]
 ) -> list[MemoryPrediction]:
-    """Predict the peak memory of a device; the order of the measurements does not matter.
+    """Predict the peak memory of a device. The order of the measurements does not matter.
 
     Args:
-        measured: One or more; of more than 1,500 rows, as many are used.
-        plans: What to predict, of the same models or others.
+        measured: One or more measurements. At most 1,500 rows are used.
+        plans: The plans to predict, of the same models or others.
 
     Returns:
-        A prediction a plan.
+        One prediction per plan.
 
     Raises:
         ValueError: If there is no measurement.
     """
     if not measured:
-        raise ValueError("memory is predicted from one measurement or more")
+        raise ValueError("predicting memory needs at least one measurement")
     known = [peak.plan for peak in measured]
     columns, logs = put_in_columns(known), np.log([peak.memory_gb for peak in measured])
     order = order_of(columns, logs, MAX_ROWS)
@@ -172,9 +170,12 @@ def predict_memory(
         groups=groups,
     )
     wanted = put_in_columns(plans, known)
-    found, deviations = fitted.predict(wanted)
+    logs, deviations = fitted.predict(wanted)
     measured_range = Range.of(columns, _DEVIATION_PER_DOUBLING)
-    return [MemoryPrediction(*each) for each in measured_range.intervals(found, deviations, wanted)]
+    return [
+        MemoryPrediction(*interval)
+        for interval in measured_range.intervals(logs, deviations, wanted)
+    ]
 
 
 def _believe(*, is_size_known: bool) -> Belief:
@@ -228,7 +229,7 @@ def _tables_of(share: Array, tied_share: Array) -> Array:
 
 
 def _bytes_per_parameter(value: dict[str, Array], plans: Columns) -> Array:
-    """Return what a device holds for each of its parameters, [n]: the more is shared, the less."""
+    """Return the bytes that a device holds per parameter, [n], after sharing among replicas."""
     shared, zero = value["weights_shared"] / (1.0 + value["weights_shared"]), plans["zero"]
     shared = np.select(
         [zero < 1.0, zero < 2.0, zero < 3.0], [0.0, shared, (1.0 + shared) / 2.0], 1.0

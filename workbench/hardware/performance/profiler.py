@@ -1,8 +1,9 @@
-"""The parts of a training step, timed without making the device wait, and summaries of timed steps.
+"""Time the parts of a training step without making the device wait, and summarise timed steps.
 
-On a CPU every step is timed with the clock. On a GPU, calls return before the work is done, so
-every tenth step records events on the stream. They are read when a window closes, when the loop
-waits anyway. A probe closes a window after each step, and so waits for the device once a step.
+On a CPU, every step is timed with the clock. On a GPU, calls return before the work is done, so
+every tenth step records events on the stream. They are read when a window closes, because the loop
+waits then anyway. A probe closes a window after each step, so it waits for the device once per
+step.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COMPUTED: tuple[str, ...] = ("forward", "backward")
 
 
 class StepProfiler:
-    """Mean seconds a step spends in each part, over a window of steps."""
+    """Measures the mean seconds of each part of a step, over a window of steps."""
 
     def __init__(
         self, device_type: str, gpu_sampling_interval: int = GPU_SAMPLING_INTERVAL
@@ -34,8 +35,8 @@ class StepProfiler:
         """Make a profiler.
 
         Args:
-            device_type: "cuda" to time work on the GPU's stream; anything else to read the clock.
-            gpu_sampling_interval: One of how many steps is timed on a GPU, at least 1.
+            device_type: With "cuda", work is timed on the GPU's stream, otherwise with the clock.
+            gpu_sampling_interval: Every how many steps one is timed on a GPU, at least 1.
         """
         self._on_gpu = device_type == "cuda"
         self._gpu_sampling_interval = gpu_sampling_interval
@@ -48,7 +49,7 @@ class StepProfiler:
         self.mark: Callable[[str], None] = self._mark_on_gpu if self._on_gpu else self._mark_on_cpu
 
     def start_step(self) -> None:
-        """Begin a step: what follows until the first mark belongs to that mark's part."""
+        """Start a step. The time until the first mark belongs to that mark's part."""
         if self._on_gpu:
             self._sampling = self._num_steps % self._gpu_sampling_interval == 0
             self._num_steps += 1
@@ -77,8 +78,8 @@ class StepProfiler:
         """Return the mean seconds of each part over the timed steps since the last call.
 
         Returns:
-            Seconds a step, by part; empty where no step was timed. The parts of a step with several
-            micro batches are sums over them.
+            Seconds per step by part, or nothing if no step was timed. For steps with several micro
+            batches, the parts are sums over them.
         """
         if self._timeline:
             self._timeline[-1][1].synchronize()
@@ -99,16 +100,16 @@ class StepProfiler:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What steps that were timed one by one come to.
+    """The summary of steps that were timed one by one.
 
     Attributes:
-        num_steps: Steps that were timed.
+        num_steps: Number of timed steps.
         step_time_s: Their median.
         spread_s: Their interquartile range.
         parts_s: Median seconds of each part: data, forward, backward, communication, update.
-            Communication is left out where it is not known.
-        straggling_s: Median seconds for which a worker waits for the slowest one after a step that
-            exchanges nothing; None where it is not known.
+            Communication is missing if it is not known.
+        straggling_s: Median seconds that a worker waits for the slowest one after a step without an
+            exchange. None if it is not known.
     """
 
     num_steps: int
@@ -119,7 +120,7 @@ class StepTimes:
 
     @property
     def input_stall(self) -> float:
-        """The part of a step that waits for data, 0 to 1."""
+        """The share of a step that waits for data, from 0 to 1."""
         return input_stall(self.parts_s)
 
 
@@ -131,17 +132,17 @@ def summarise(
 ) -> StepTimes:
     """Summarise timed steps, with communication separated from computing.
 
-    Communication is what forward and backward take longer in a step than in one that exchanges
-    nothing: a difference of medians, and 0 where that is negative. What an exchange hides behind
-    computing is no part of it. Forward and backward are those of the steps that exchange nothing,
-    so that the parts still add up.
+    Communication is the time that forward and backward take longer than in a step without an
+    exchange. It is a difference of medians, or 0 if that is negative, and does not include
+    exchanges that are hidden behind computing. Forward and backward are the times of steps without
+    an exchange, so that the parts still add up.
 
     Args:
         steps: Seconds of each part of each step, at least one step.
-        alone: The same of steps that exchanged nothing; None where communication is not known, and
-            empty where there are no other workers.
-        comes_in_bursts: Whether some steps find their data ready and the next one waits for all of
-            them, so that means are taken: a median would leave the waiting out.
+        alone: The same for steps without an exchange. None if communication is not known, and empty
+            if there are no other workers.
+        comes_in_bursts: Whether data arrives for several steps at once, so that only some steps
+            wait. Then means are used, because a median would miss the waiting.
     """
     middle = mean if comes_in_bursts else median
     parts_s = {part: middle([step[part] for step in steps]) for part in PARTS}
@@ -153,9 +154,7 @@ def summarise(
         if beyond_s > 0.0:
             parts_s |= computing_s
         parts_s["communication"] = max(beyond_s, 0.0)
-        parts_s["update"] = parts_s.pop(
-            "update"
-        )  # the parts stand in the order in which they happen
+        parts_s["update"] = parts_s.pop("update")  # keeps the parts in the order of a step
     totals_s = [sum(step.values()) for step in steps]
     lower_s, upper_s = np.percentile(totals_s, (25, 75))
     return StepTimes(len(steps), middle(totals_s), float(upper_s - lower_s), parts_s)

@@ -1,4 +1,4 @@
-"""The result of a range test: losses over rates that rise from step to step, and the rate to use.
+"""The result of a range test: losses at learning rates that rise with each step, and the best rate.
 
 Nothing here imports torch.
 
@@ -16,37 +16,29 @@ from dataclasses import dataclass
 import numpy as np
 
 SMOOTHING = 0.8
-"""fastai smooths by 0.98 over a hundred steps, and its curves lag behind by half of them.
+"""fastai smooths by 0.98 over a hundred steps, which delays its curves by half of them.
 
-Means over several seeds need less: by 0.8 a curve lags behind by four steps.
+Means over several seeds need less smoothing: 0.8 delays a curve by four steps.
 """
 DIVERGED_TIMES = 4.0
-"""fastai ends a test where the smoothed loss is this many times its best."""
+"""fastai ends a test if the smoothed loss is this many times its best value."""
 _BELOW_HIGHEST_STABLE = 2.0
-"""The best rate for SGD is usually within a factor of two of the highest that converges (Smith
-2017, 3.3).
-"""
+"""The best rate for SGD is usually at least half of the highest that converges (Smith 2017)."""
 _BELOW_LOWEST_LOSS = 10.0
-"""fastai's suggestion `minimum`.
-
-A tenth of the rate of the lowest loss, as that is about to rise.
-"""
+"""A tenth of the rate of the lowest loss, where the loss is about to rise (fastai's `minimum`)."""
 _MIN_FALL = 14.0
-"""A curve of noise alone falls by less than this many of its usual bends.
-
-Found with 1500 such curves.
-"""
+"""A curve of pure noise falls by less than this many of its usual bends (in 1500 such curves)."""
 _UNSETTLED_PART = 0.1
-"""The mean over the first losses is not yet smooth. fastai skips as many."""
+"""The mean over the first losses is not yet smooth. fastai skips equally many."""
 
 
 def rising_rates(lowest: float, highest: float, num_steps: int) -> list[float]:
     """Return rates that rise by the same factor from step to step.
 
     Args:
-        lowest: The first, > 0.
-        highest: The last, > `lowest`.
-        num_steps: How many, >= 2.
+        lowest: The first rate, > 0.
+        highest: The last rate, > `lowest`.
+        num_steps: Number of rates, >= 2.
     """
     factor = (highest / lowest) ** (1.0 / (num_steps - 1))
     return [lowest * factor**step for step in range(num_steps - 1)] + [highest]
@@ -56,19 +48,20 @@ class LossCurve:
     """The smoothed losses of one run through the rates, until they diverge."""
 
     def __init__(self) -> None:
-        """Begin without any loss."""
+        """Start without any loss."""
         self.smoothed: list[float] = []
         self._mean = 0.0
         self._num_losses = 0
 
     def add(self, loss: float) -> bool:
-        """Take in the loss of a step, an exponential mean without the bias of its start at 0.
+        """Add the loss of a step to the exponential mean, which is corrected for its start at 0.
 
         Args:
-            loss: Mean over the samples of the step, before its update.
+            loss: The mean loss over the samples of the step, before its update.
 
         Returns:
-            Whether to continue; False where the loss diverges, which the curve does not show.
+            Whether to continue. If the loss diverges, it is False, and the loss is not added to the
+            curve.
         """
         self._mean = SMOOTHING * self._mean + (1.0 - SMOOTHING) * loss
         self._num_losses += 1
@@ -87,10 +80,10 @@ class RateRange:
     """The result of all curves together.
 
     Attributes:
-        rates: The rates that no curve diverged at.
-        losses: Smoothed losses, means over the curves, one a rate.
-        suggested: Where to begin; None where no rate made the loss fall.
-        highest_stable: The highest of the rates; None where there is none.
+        rates: The rates at which no curve diverged.
+        losses: The smoothed loss at each rate, as a mean over the curves.
+        suggested: The rate to use, or None if no rate made the loss fall.
+        highest_stable: The highest of the rates, or None if there is none.
     """
 
     rates: tuple[float, ...]
@@ -102,16 +95,16 @@ class RateRange:
     def of(
         cls, rates: Sequence[float], curves: Sequence[Sequence[float]], *, optimizer: str
     ) -> RateRange:
-        """Take the mean of several curves, as far as all of them go.
+        """Take the mean of several curves, up to the end of the shortest.
 
         Args:
             rates: Every rate of the test, rising.
-            curves: Smoothed losses of each run, one a rate from the first on; at least one curve.
+            curves: Smoothed losses of each run, one per rate from the first on. At least one curve.
             optimizer: Name of a class of torch.optim, in any case.
         """
         length = min(len(curve) for curve in curves)
         stable = tuple(rates[:length])
-        # The loss of a step belongs to the weights from the rates before it.
+        # The loss of a step is measured before its update, so it shows the effect of earlier rates.
         losses = tuple(
             float(loss) for loss in np.mean([curve[:length] for curve in curves], axis=0)
         )
@@ -122,21 +115,20 @@ class RateRange:
 def suggest_rate(
     rates: Sequence[float], losses: Sequence[float], *, optimizer: str
 ) -> float | None:
-    """Return the rate at which the loss falls most steeply, held below what is about to be
-    unstable.
+    """Return the rate at which the loss falls most steeply, kept below unstable rates.
 
-    Source: the steepest fall in the logarithm of the rate is fastai's `steep`. It is held to half
-    of the highest stable rate for SGD (Smith 2017), and for all other optimizers to a tenth of the
-    rate of the lowest loss (fastai's `minimum`), as they go on falling at rates that they do not
-    endure.
+    Source: the steepest fall in the logarithm of the rate is fastai's `steep`. For SGD it is at
+    most half of the highest stable rate (Smith 2017). For all other optimizers it is at most a
+    tenth of the rate of the lowest loss (fastai's `minimum`), because their loss still falls at
+    rates that diverge later.
 
     Args:
-        rates: Rising, all > 0; none of them diverged.
-        losses: Smoothed, one a rate.
+        rates: Rising rates > 0 at which the loss did not diverge.
+        losses: The smoothed loss at each rate.
         optimizer: Name of a class of torch.optim, in any case.
 
     Returns:
-        A rate; None where the loss never fell by more than its noise.
+        A rate, or None if the loss never fell by more than its noise.
     """
     if len(rates) < 3:
         return None
@@ -145,7 +137,7 @@ def suggest_rate(
     lowest = first + int(np.argmin(curve[first:]))
     fall = float(np.max(curve[first : lowest + 1]) - curve[lowest])
     usual_bend = float(np.median(np.abs(np.diff(curve[first:], n=2))))
-    # Below that it is rounding: a constant loss is not constant to the last bit.
+    # The second limit is for rounding: a constant loss is not constant to the last bit.
     if fall <= max(_MIN_FALL * usual_bend, 1e-9 * abs(curve[lowest])):
         return None
     slopes = [_slope(when, curve, index) for index in range(first, lowest + 1)]

@@ -1,8 +1,9 @@
-"""The residuals of a law of a step, and how similar they are for similar plans.
+"""The residuals of a step's law, and how similar they are for similar plans.
 
-Logarithms of measured times differ from the law by noise and a sum of parts, each a Gaussian
-process: by topology, by topology and batch together, by batch, by batch for each kind of topology,
-and by placement. Topologies of different kinds share only the part that depends on the batch alone.
+Logarithms of measured times differ from the law by noise and a sum of parts. Each part is a
+Gaussian process: over topology, over topology and batch, over batch, over batch for each kind of
+topology, and over placement. Topologies of different kinds share only the part that depends on the
+batch alone.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Misfit:
-    """How large the parts are, as standard deviations of the logarithm, and how far they reach.
+    """The standard deviations of the parts (of the logarithm), and how far they reach.
 
     Attributes:
-        topology: What is the same at all batches.
-        topology_and_batch: What changes with both.
-        batch: What is the same for all topologies, such as the size at which a kernel changes.
-        kind_and_batch: What is the same for topologies of one kind.
-        placement: What is the same for rows with the same GPUs on each node.
-        noise: What two measurements of the same plan differ by.
-        topology_reach: In doublings of GPUs.
-        batch_reach: In logarithms of the batch.
+        topology: The part that is the same at all batches.
+        topology_and_batch: The part that changes with both.
+        batch: The part that is the same for all topologies, such as a batch at which kernels
+            change.
+        kind_and_batch: The part that is the same for topologies of one kind.
+        placement: The part that is the same for rows with the same GPUs on each node.
+        noise: The difference between measurements of the same plan.
+        topology_reach: The distance of similar topologies, in doublings of GPUs.
+        batch_reach: The distance of similar batches, in logarithms of the batch.
     """
 
     topology: float = 0.08
@@ -43,7 +45,7 @@ class Misfit:
 
     @property
     def variance(self) -> float:
-        """The variance of one measurement, noise included."""
+        """The variance of one measurement, including noise."""
         parts = (
             self.topology,
             self.topology_and_batch,
@@ -58,13 +60,12 @@ _NAMES = tuple(field.name for field in fields(Misfit))
 
 
 def _sizes(misfit: Misfit) -> Array:
-    return np.array(
-        [getattr(misfit, name) for name in _NAMES]
-    )  # a fraction of the time of `astuple`
+    # Much faster than `astuple`, which copies deeply.
+    return np.array([getattr(misfit, name) for name in _NAMES])
 
 
 _DEFAULTS = _sizes(Misfit())
-# How sure the defaults are: standard deviations of their logarithms.
+# The prior around the defaults: standard deviations of their logarithms.
 _DOUBTS = _sizes(Misfit(0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.3, 0.4))
 _FACTORS = (2.0, 1.5)
 _ROUNDS = 2
@@ -72,7 +73,7 @@ _MIN_GAIN = 1e-3
 
 
 def covariance(rows: Plans, columns: Plans, misfit: Misfit) -> Array:
-    """Return how what is left over varies together, [rows, columns]; noise is left out."""
+    """Return the covariance of residuals without noise, [rows, columns]."""
     squared = (
         _log2_distance(rows.num_gpus, columns.num_gpus) ** 2
         + 4.0 * _log2_distance(rows.num_nodes, columns.num_nodes) ** 2
@@ -97,28 +98,27 @@ def _log2_distance(rows: Array, columns: Array) -> Array:
 
 
 def noisy_covariance(plans: Plans, misfit: Misfit, noise_factors: Array) -> Array:
-    """Return the covariance of measurements, [n, n], whose noise is a multiple of the usual,
-    [n].
-    """
+    """Return the covariance of measurements with their noise factors, [n, n]."""
     return covariance(plans, plans, misfit) + np.diag((misfit.noise * noise_factors) ** 2)
 
 
 def adapt(
     misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_parameters: Array
 ) -> Misfit:
-    """Adapt the size of the parts to what a law leaves over.
+    """Adapt the sizes of the parts to the residuals of a law.
 
-    Climbs along one part after the other: the parts are few and the evidence is smooth.
+    The search changes one size after the other, because there are few parts and the evidence is
+    smooth.
 
     Args:
-        misfit: Where to begin.
-        plans: What was measured, [n].
+        misfit: The sizes to start from.
+        plans: The measured plans, [n].
         noise_factors: How much noisier than usual each row is, [n].
-        left: Logarithms of times less those of the law as believed before, [n].
-        of_parameters: How they vary because the law's parameters are uncertain, [n, n].
+        left: Logarithms of times, less the logarithms of the law under its prior, [n].
+        of_parameters: Their covariance because the law's parameters are uncertain, [n, n].
 
     Returns:
-        The sizes under which `left` is most probable, weighed against the defaults.
+        The sizes under which `left` is most probable, given the prior around the defaults.
     """
 
     def surprise_of(tried: Misfit) -> float:
@@ -139,9 +139,7 @@ def adapt(
 
 
 def _surprise(misfit: Misfit, left: Array, covariances: Array) -> float:
-    """Return the negative logarithm of the probability of what is left and of the sizes, less a
-    constant.
-    """
+    """Return minus the logarithm of the probability of residuals and sizes, less a constant."""
     factor = np.linalg.cholesky(covariances)
     whitened = np.linalg.solve(factor, left)
     from_defaults = np.log(_sizes(misfit) / _DEFAULTS) / _DOUBTS

@@ -1,4 +1,4 @@
-"""Rules of thumb for more GPUs: their speedup with overhead, and servers to hide their traffic."""
+"""Rules of thumb for more GPUs: the speedup with overhead, and how many servers hide traffic."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import math
 
 
 def speedup(num_gpus: int, overhead: float) -> float:
-    """Return how many times faster G GPUs are than one, at a fixed batch per GPU.
-
-    G (1 + R) / (1 + G R).
+    """Return the speedup of G GPUs at a fixed batch per GPU: G (1 + R) / (1 + G R).
 
     Args:
         num_gpus: G, at least 1.
-        overhead: R, the time per step that is not parallel, relative to computing, on one GPU; what
-            is hidden behind computing does not count. Where it grows with the group, the value at
-            G.
+        overhead: R, the time per step that is not parallel, relative to computing, on one GPU. Time
+            that is hidden behind computing does not count. If it grows with the number of GPUs, use
+            its value at G.
 
     Source: Zou et al. 2017, arXiv:1709.06622, lemma 3.1.
     """
@@ -22,22 +20,19 @@ def speedup(num_gpus: int, overhead: float) -> float:
 
 
 def parallel_efficiency(num_gpus: int, overhead: float) -> float:
-    """Return the part of G GPUs that overhead leaves: (1 + R) / (1 + G R).
-
-    Arguments as in `speedup`.
-    """
+    """Return the efficiency of G GPUs: (1 + R) / (1 + G R). See `speedup` for the arguments."""
     return (1.0 + overhead) / (1.0 + num_gpus * overhead)
 
 
 def most_overhead(num_gpus: int, wanted_efficiency: float) -> float:
-    """Return the overhead at which that many GPUs still have an efficiency: (1 - a) / (a G - 1).
+    """Return the largest overhead with a wanted efficiency: (1 - a) / (a G - 1).
 
     Args:
         num_gpus: G, at least 2.
-        wanted_efficiency: a, from more than 1/G, which any overhead allows, to 1.
+        wanted_efficiency: a, more than 1/G (which any overhead allows) and at most 1.
 
     Returns:
-        The overhead relative to computing; infinity where every overhead will do.
+        The overhead relative to computing, or infinity if any overhead is small enough.
 
     Source: Zou et al. 2017, arXiv:1709.06622, lemma 3.1.
     """
@@ -49,18 +44,16 @@ def most_overhead(num_gpus: int, wanted_efficiency: float) -> float:
 def num_parameter_servers(
     parameter_bytes: float, num_workers: int, bytes_per_s: float, compute_s: float
 ) -> int:
-    """Return how many parameter servers hide their traffic behind computing.
-
-    2 S W / (B T), rounded up.
+    """Return how many parameter servers hide their traffic: 2 S W / (B T), rounded up.
 
     Args:
-        parameter_bytes: S, bytes of all parameters, > 0; spread evenly over the servers.
-        num_workers: W, each of which pushes and pulls all parameters once a round.
-        bytes_per_s: B, what a server's network carries, both ways together, > 0.
+        parameter_bytes: S, bytes of all parameters, > 0. They are spread evenly over the servers.
+        num_workers: W, the number of workers. Each pushes and pulls all parameters once per round.
+        bytes_per_s: B, the bandwidth of a server's network in both directions together, > 0.
         compute_s: T, seconds of computing per round, > 0.
 
     Returns:
-        At least 1. The workers' own network, 2 S / B <= T, is a limit besides.
+        The number of servers, at least 1. The workers' network is another limit: 2 S / B <= T.
 
     Source: Zou et al. 2017, arXiv:1709.06622, lemma 3.2.
     """

@@ -1,4 +1,4 @@
-"""The law of a training step by topology and batch, and its prior before anything is measured.
+"""The law of a training step by topology and batch, and the prior of its parameters.
 
 A step of K GPUs on N nodes, G on the fullest, with micro batch b, joins computing and
 communicating:
@@ -10,9 +10,10 @@ communicating:
         = the same * many_nodes * (N/3)^many_nodes_exponent    on more nodes
     step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
 
-The laws of communication differ in x. p = 1 is no overlap; a large p hides the shorter behind the
-longer. Parameters are fitted as logarithms (the share as log-odds, the exponent unchanged), so that
-priors are normal distributions and no time can become negative. `step_time` fits them.
+The laws of communication differ in x. With p = 1 there is no overlap, and a large p hides the
+shorter part behind the longer one. Parameters are fitted as logarithms (the share as log-odds, the
+exponent unchanged), so that priors are normal distributions and no time can be negative.
+`step_time` fits them.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Plans:
-    """Plans in columns, one row a plan: what the law reads of them.
+    """Plans as columns for the law, with one row per plan.
 
     Attributes:
         num_nodes: [n] nodes.
         num_gpus: [n] GPUs on all nodes.
         most_gpus_per_node: [n] GPUs on the fullest node.
         micro_batch: [n] samples per GPU.
-        kind: [n] which of `topology.KINDS`.
-        placement: [n] `Topology.placement`: equal where plans use hardware alike.
+        kind: [n] indices of `topology.KINDS`.
+        placement: [n] `Topology.placement`, equal for plans that use hardware in the same way.
     """
 
     num_nodes: Array
@@ -74,7 +75,7 @@ _BELIEFS = {
     "scale": (0.0, 2.0),
     # Log-odds of the share of it that grows with the batch.
     "share": (0.0, 1.5),
-    # GPUs of one node share its memory, its bus and its input pipeline: usually some per cent.
+    # GPUs of one node share its memory, bus and input pipeline, which usually costs a few per cent.
     "contention": (np.log(0.05), 1.0),
     # Communication of two GPUs on a node, relative to computing.
     "ring": (np.log(0.1), 1.5),
@@ -84,14 +85,14 @@ _BELIEFS = {
     # Links between nodes are several times slower than those within.
     "network": (np.log(4.0), 1.2),
     "network_growth": (np.log(0.4), 0.8),
-    # Two nodes send both ways of their ring over one pair of links, and often as one flow; three
-    # and more have a neighbour on either side.
+    # Two nodes send both directions of their ring over one pair of links, often as one flow. Three
+    # and more nodes have a neighbour on either side.
     "many_nodes": (-0.2, 0.1),
     "many_nodes_exponent": (0.0, 0.15),
     # p = 1 + exp(overlap): around 2.
     "overlap": (0.0, 0.7),
 }
-# Clusters differ: where three nodes and more were measured, belief only breaks ties.
+# Clusters differ, so the prior is wide if three or more nodes were measured.
 _WHERE_MANY_WERE_MEASURED = 0.3
 PARAMETERS = tuple(_BELIEFS)
 _INDEX = {name: index for index, name in enumerate(PARAMETERS)}
@@ -122,7 +123,7 @@ class StepLaw:
     """One law of a step.
 
     Attributes:
-        communication: Which of `LAWS`.
+        communication: The name of one of `LAWS`.
         middle_batch: b0, the micro batch at which `scale` is the compute time.
     """
 
@@ -130,7 +131,7 @@ class StepLaw:
     middle_batch: float
 
     def compute_s(self, parameters: Array, plans: Plans) -> Array:
-        """Return the seconds that one micro batch is computed, [n]."""
+        """Return the seconds of computing one micro batch, [n]."""
         share = 1.0 / (1.0 + np.exp(-parameters[_INDEX["share"]]))
         contention = np.exp(parameters[_INDEX["contention"]]) * (
             1.0 - 1.0 / plans.most_gpus_per_node
@@ -139,7 +140,7 @@ class StepLaw:
         return np.exp(parameters[_INDEX["scale"]]) * affine * (1.0 + contention)
 
     def communication_s(self, parameters: Array, plans: Plans) -> Array:
-        """Return the seconds that the gradients of one step are exchanged, [n]; 0 on one GPU."""
+        """Return the seconds of exchanging the gradients of a step, [n], which are 0 on one GPU."""
         value = {name: np.exp(parameters[index]) for name, index in _INDEX.items()}
         ring_s = value["scale"] * value["ring"]
         within = ring_s * (1.0 + value["ring_growth"] * _log2_of_group(plans))
@@ -157,26 +158,24 @@ class StepLaw:
         return np.log(p_norm(compute_s, communication_s, power))
 
 
-def p_norm(one: Array, other: Array, power: Array | float) -> Array:
-    """Return (one^p + other^p)^(1/p), [n]: their sum at p = 1, and the larger where p is large.
+def p_norm(first: Array, second: Array, power: Array | float) -> Array:
+    """Return (first^p + second^p)^(1/p), [n]: the sum at p = 1, and the larger one for large p.
 
     Args:
-        one: [n] numbers from 0 on.
-        other: [n] such numbers; of each pair one at least is positive.
+        first: [n] numbers >= 0.
+        second: [n] numbers >= 0. At least one number of each pair is positive.
         power: p, at least 1.
     """
-    larger = np.maximum(one, other)
-    return larger * ((one / larger) ** power + (other / larger) ** power) ** (1.0 / power)
+    larger = np.maximum(first, second)  # divided out, so that no power overflows
+    return larger * ((first / larger) ** power + (second / larger) ** power) ** (1.0 / power)
 
 
 def believe(plans: Plans, middle_time_s: float) -> tuple[Array, Array]:
-    """Return what is believed before measuring.
-
-    Means and standard deviations, in the order of `PARAMETERS`.
+    """Return the prior: means and standard deviations, in the order of `PARAMETERS`.
 
     Args:
-        plans: What was measured.
-        middle_time_s: The middle of the measured times, from which the scale is taken.
+        plans: The measured plans.
+        middle_time_s: The middle of the measured times, which sets the scale.
     """
     beliefs = np.array(list(_BELIEFS.values()))
     means, deviations = beliefs[:, 0].copy(), beliefs[:, 1].copy()

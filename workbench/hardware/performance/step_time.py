@@ -1,9 +1,9 @@
-"""Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
+"""Predict seconds per step of data-parallel plans from measured ones: fit once, then predict.
 
-A law of a step (`step_law`) is fitted to logarithms of times with priors, which matter if little
-was measured. Its residuals (`residuals`) are interpolated where much was. Held-out placements
-decide on the law of communication, and held-out rows show how wide the intervals must be. Plans
-beyond the measurements are less certain, and far beyond they are not predicted.
+A law of a step (`step_law`) is fitted to logarithms of times. Its priors matter if there are few
+measurements. If there are many, its residuals (`residuals`) are interpolated. Held-out placements
+decide on the law of communication, and held-out rows show how wide intervals must be. Plans beyond
+the measurements are less certain, and are marked as extrapolated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from workbench.hardware.performance.residuals import Misfit, adapt, covariance, 
 from workbench.hardware.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
 from workbench.hardware.performance.topology import Topology
 
-# A law that fits is trusted within this factor beyond the measurements.
+# A fitted law is trusted up to this factor beyond the measurements.
 _FAR = 2.0
-# What is added to the standard deviation of a logarithm per doubling beyond the measured batches or
+# How much the standard deviation of a logarithm grows per doubling beyond the measured batches or
 # GPUs, and beyond twice the measured nodes.
 _DEVIATION_PER_DOUBLING = 0.1
 _DEVIATION_PER_DOUBLING_OF_FAR_NODES = 0.3
@@ -43,12 +43,12 @@ _POINTS_AT_ONCE = 1000
 _ROWS_TO_ADAPT = 250
 _ROWS_TO_FIT = 500
 _LOWEST_TRUST = 0.7
-# The error of step - synchronisation as computing time: the two clocks do not start and end
-# together.
+# The error of (step - synchronisation) as the computing time: the two are not timed together.
 _COMPUTE_DEVIATION = 0.15
 _ROWS_OF_COMPUTE = 20
 _MAX_SYNC_SHARE = 0.9
-# Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
+# More starts of the fit: a small or large share that grows with the batch, slow links between
+# nodes, much overlap.
 _FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
 
 
@@ -57,10 +57,10 @@ class Measurement:
     """One measured plan.
 
     Attributes:
-        topology: Where its workers were.
+        topology: The placement of its workers.
         micro_batch: Samples per GPU and micro step, > 0.
         step_time_s: Seconds per step, > 0.
-        sync_time_s: Seconds of them after the last gradient was computed, where that was measured.
+        sync_time_s: Seconds of the step after the last gradient was computed, if that was measured.
     """
 
     topology: Topology
@@ -71,12 +71,12 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Point:
-    """A plan whose step time is wanted.
+    """A plan to predict.
 
     Attributes:
-        topology: Where its workers would be.
+        topology: The placement of its workers.
         micro_batch: Samples per GPU and micro step, > 0.
-        accumulation: Micro steps per step, >= 1; gradients are exchanged after the last.
+        accumulation: Micro steps per step, >= 1. Gradients are exchanged after the last one.
     """
 
     topology: Topology
@@ -85,9 +85,7 @@ class Point:
 
 
 class Prediction(NamedTuple):
-    """Seconds per step, where nine of ten truths should lie, and whether that is beyond what was
-    measured.
-    """
+    """The seconds per step, their 90 % interval, and whether they are beyond the measured plans."""
 
     step_time_s: float
     low_s: float
@@ -97,13 +95,13 @@ class Prediction(NamedTuple):
 
 @on_one_thread
 def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
-    """Fit a model of step times; the same measurements give the same model.
+    """Fit a model of step times. The same measurements always give the same model.
 
-    The first law of communication is replaced by another only where that is better on held-out
+    The first law of communication is replaced by another one only if that is better on held-out
     placements by more than twice the standard error of the difference.
 
     Args:
-        measurements: One or more; of more than 2,000 rows, as many are used.
+        measurements: One or more measurements. At most 2,000 of them are used.
 
     Returns:
         The model.
@@ -112,7 +110,7 @@ def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
         ValueError: If there is no measurement.
     """
     if not measurements:
-        raise ValueError("a step-time model needs one measurement or more")
+        raise ValueError("a step-time model needs at least one measurement")
     if len(measurements) > MAX_ROWS:
         chosen = np.random.default_rng(0).permutation(len(measurements))[:MAX_ROWS]
         measurements = [measurements[index] for index in np.sort(chosen)]
@@ -121,26 +119,25 @@ def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
     if np.sum(best.plans.num_nodes > 1) == 0:
         return best
     for communication in others:
-        other = StepTimeModel(measurements, communication)
-        gains = best.held_out_errors - other.held_out_errors
+        candidate = StepTimeModel(measurements, communication)
+        gains = best.held_out_errors - candidate.held_out_errors
         if len(gains) > 2 and np.mean(gains) > 2.0 * np.std(gains, ddof=1) / np.sqrt(len(gains)):
-            best = other
+            best = candidate
     return best
 
 
 class StepTimeModel:
-    """Step times of all plans, from measured ones, under one law of communication.
+    """A model of step times from measured ones, with one law of communication.
 
     Attributes:
         law: The law of a step.
         parameters: Its fitted parameters, in the order of `step_law.PARAMETERS`.
-        plans: What was measured.
-        held_out_errors: Mean absolute error of the logarithm by placement, predicted without its
-            own rows.
+        plans: The measured plans.
+        held_out_errors: Mean absolute error of the logarithm for each placement, if it is held out.
     """
 
     def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
-        """Fit one law; `fit` chooses among laws."""
+        """Fit one law. `fit` chooses among laws."""
         self.plans = Plans.of(
             [measurement.topology for measurement in measurements],
             [measurement.micro_batch for measurement in measurements],
@@ -162,13 +159,13 @@ class StepTimeModel:
 
     @on_one_thread
     def predict(self, points: Sequence[Point]) -> list[Prediction]:
-        """Predict steps of plans.
+        """Predict the steps of plans.
 
         Args:
             points: The plans.
 
         Returns:
-            One prediction a point, in order.
+            One prediction per point, in order.
         """
         predictions: list[Prediction] = []
         for start in range(0, len(points), _POINTS_AT_ONCE):
@@ -182,8 +179,8 @@ class StepTimeModel:
         logs, deviations = self._predict_logs(plans)
         accumulation = np.array([point.accumulation for point in points], float)
         last_s = np.exp(logs)
-        # A micro step before the last exchanges nothing; the law's share of computing is that of
-        # the step.
+        # Only the last micro step exchanges gradients. The others take the law's share of
+        # computing.
         computing = self.law.compute_s(self.parameters, plans) / np.exp(
             self.law.log_step(self.parameters, plans)
         )
@@ -232,7 +229,7 @@ class StepTimeModel:
         )
 
     def _condition(self) -> None:
-        """Work out once what every prediction needs, and how the rows relate to each other."""
+        """Compute the terms that all predictions need, and the errors of held-out rows."""
         logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
         precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit, self._noise_factors))
         believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(
@@ -247,14 +244,14 @@ class StepTimeModel:
         )
 
     def _hold_out(self, precision: Array, left: Array) -> None:
-        """Predict each row, and each placement, from the others.
+        """Predict each row and each placement from the others.
 
-        Of a Gaussian process that has a closed form: nothing is fitted again.
+        For a Gaussian process this has a closed form, so nothing is fitted again.
 
         Args:
-            precision: The inverse of the covariance of `left`, the parameters' part included, [n,
+            precision: The inverse of the covariance of `left`, including the parameters' part, [n,
                 n].
-            left: What the law leaves over, [n].
+            left: The residuals of the law, [n].
 
         Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
         """
@@ -269,7 +266,7 @@ class StepTimeModel:
             ]
         )
         variances = 1.0 / np.diag(precision)
-        # A row that is discounted is still judged by the noise that is usual.
+        # A discounted row is still judged by the usual noise, or it would no longer look odd.
         usual = variances - self._misfit.noise**2 * (self._noise_factors**2 - 1.0)
         self._held_out = weights * variances / np.sqrt(usual)
         self._trust = trust_of(self._held_out, _LOWEST_TRUST)
@@ -293,7 +290,7 @@ class StepTimeModel:
 
 @dataclass(frozen=True)
 class _Computing:
-    """Computing times from synchronisation times: what is left of a step without them."""
+    """Computing times, as step times less synchronisation times."""
 
     plans: Plans
     log_times: Array
@@ -315,7 +312,7 @@ class _Computing:
 
     @cached_property
     def _deviation(self) -> float:
-        # Rows err alike, so that many of them add little to some.
+        # The errors of rows are correlated, so many rows are hardly better than a few.
         return _COMPUTE_DEVIATION * max(1.0, float(np.sqrt(len(self.plans) / _ROWS_OF_COMPUTE)))
 
     def residuals(self, law: StepLaw, parameters: Array) -> Array:
@@ -327,10 +324,10 @@ class _Computing:
 
 
 class Support:
-    """What was measured, as far as it decides what may be predicted of other plans."""
+    """The range of the measured plans, which decides what can be predicted."""
 
     def __init__(self, measured: Plans) -> None:
-        """Look at what was measured: one row or more."""
+        """Find the range of the measured plans, one row or more."""
         self._kinds = np.unique(measured.kind)
         self._has_ring = bool(np.any(measured.num_gpus > _PAIR))
         self._most_gpus = float(np.max(measured.num_gpus))
@@ -339,11 +336,12 @@ class Support:
         self._most_batch = float(np.max(measured.micro_batch))
 
     def is_beyond(self, plans: Plans) -> NDArray[np.bool_]:
-        """Say which plans are beyond what was measured, [n].
+        """Return which plans are beyond the measured ones, [n].
 
-        A plan is where its kind of topology was not measured; where it is a ring of three or more
-        and none was measured; or where its GPUs, nodes or micro batch are more than twice as many,
-        or its micro batch less than half as large, as any that was measured.
+        A plan is beyond if its kind of topology was not measured, or if it is a ring of three or
+        more GPUs and no such ring was measured. It is also beyond if its GPUs, nodes or micro batch
+        are more than twice the largest measured value, or its micro batch is less than half of the
+        smallest.
         """
         return (
             ~np.isin(plans.kind, self._kinds)
@@ -354,9 +352,7 @@ class Support:
         )
 
     def deviation_beyond(self, plans: Plans) -> Array:
-        """Return what the logarithm of a time is less sure for being beyond, as a standard
-        deviation, [n].
-        """
+        """Return the additional deviation of a time's logarithm beyond the range, [n]."""
         gpus = np.maximum(np.log2(plans.num_gpus / self._most_gpus), 0.0)
         far_nodes = np.maximum(np.log2(plans.num_nodes / (_FAR * self._most_nodes)), 0.0)
         near = _DEVIATION_PER_DOUBLING * (gpus + self._doublings_of_batch(plans))

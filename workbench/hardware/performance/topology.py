@@ -1,4 +1,4 @@
-"""Where the workers of a plan are: how many GPUs, on how many nodes, how many on each."""
+"""Describe where the workers of a plan are: how many GPUs, how many nodes, how many on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Topology:
     """The GPUs of a data-parallel group, one worker on each.
 
     Attributes:
-        gpus_per_node: How many GPUs are used on each node, the fewest first: a ring has no first
+        gpus_per_node: Number of GPUs on each node, in ascending order, because a ring has no first
             node.
     """
 
@@ -28,18 +28,18 @@ class Topology:
     def of(
         cls, num_nodes: int, num_gpus: int, gpus_per_node: Sequence[int] | None = None
     ) -> Topology:
-        """Make a topology from how people count it.
+        """Create a topology from numbers as users give them.
 
         Args:
-            num_nodes: Nodes that are used, at least 1.
-            num_gpus: GPUs on all nodes together, at least one on each.
-            gpus_per_node: GPUs on each node; None where they are spread as evenly as can be.
+            num_nodes: Number of nodes, at least 1.
+            num_gpus: Number of GPUs on all nodes together, at least one on each.
+            gpus_per_node: GPUs on each node. None means as even as possible.
 
         Returns:
             The topology.
 
         Raises:
-            DataError: If the numbers contradict each other; its field is the one to check.
+            DataError: If the numbers contradict each other. Its field is the one to check.
         """
         if num_nodes < 1:
             raise DataError(format_count(num_nodes, "node"), field="nodes", allowed="1 or more")
@@ -49,7 +49,7 @@ class Topology:
             raise DataError(
                 f"{format_count(num_gpus, 'GPU')} cannot be on {format_count(num_nodes, 'node')}",
                 field="gpus",
-                allowed="one a node or more",
+                allowed="at least one per node",
             )
         if gpus_per_node is None:
             fewest, num_larger = divmod(num_gpus, num_nodes)
@@ -59,7 +59,7 @@ class Topology:
             raise DataError(
                 f"{written} means {format_count(len(gpus_per_node), 'node')}, not {num_nodes}",
                 field="gpus_per_node",
-                allowed="one number a node, such as 4+4",
+                allowed="one number per node, such as 4+4",
             )
         if min(gpus_per_node) < 1 or sum(gpus_per_node) != num_gpus:
             raise DataError(
@@ -71,25 +71,22 @@ class Topology:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes are used."""
+        """Number of nodes."""
         return len(self.gpus_per_node)
 
     @property
     def num_gpus(self) -> int:
-        """How many GPUs are used on all nodes together."""
+        """Number of GPUs on all nodes together."""
         return sum(self.gpus_per_node)
 
     @property
     def most_gpus_per_node(self) -> int:
-        """How many GPUs are used on the fullest node."""
+        """Number of GPUs on the fullest node."""
         return self.gpus_per_node[-1]
 
     @property
     def placement(self) -> str:
-        """How many GPUs on how many nodes, as text.
-
-        `2x3 4x1` is 2 on each of three nodes and 4 on one.
-        """
+        """The GPUs per node as text: `2x3 4x1` means 2 on each of three nodes and 4 on one."""
         return " ".join(
             f"{num_gpus}x{num_nodes}"
             for num_gpus, num_nodes in sorted(Counter(self.gpus_per_node).items())
@@ -97,7 +94,7 @@ class Topology:
 
     @property
     def kind(self) -> str:
-        """Which boundaries it has crossed, one of `KINDS`: none predicts the next."""
+        """The boundaries that it crosses, one of `KINDS`. No kind predicts the next one."""
         if self.num_gpus == 1:
             return KINDS[0]
         return KINDS[min(self.num_nodes, 3)]

@@ -1,8 +1,8 @@
-"""The hardware and its use: CPUs, memory, disks, GPUs, and the nodes of a cluster.
+"""The hardware and its usage: CPUs, memory, disks, GPUs, and the nodes of a cluster.
 
-`nvml` is the only access to NVIDIA's management library. Without it a machine has no GPUs, and a
-reason why. Samples are attributed to workers and trials, and aggregated with age. Importing this
-loads neither torch nor ray.
+`nvml` is the only module that uses NVIDIA's management library. Without the library, a machine has
+no GPUs and a reason why. Samples are attributed to workers and trials, and merged as they age.
+Importing this package loads neither torch nor ray.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attributes the energy of machines and their GPUs to trials, by which worker held them when."""
+"""Attribute the energy of machines and GPUs to trials, by the times at which workers held them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Assignment:
 
     Attributes:
         trial: The trial.
-        rank: The worker's number in it.
+        rank: The worker's number in the trial.
         pid: Its process.
         node: The cluster's id of its node.
         gpus: The GPUs that it holds, by UUID or by number.
-        gpu_share: Its share of each of them.
-        began_unix_s: When it began.
-        ended_unix_s: When it ended; None while it lasts.
+        gpu_share: Its share of each GPU.
+        began_unix_s: When it started.
+        ended_unix_s: When it ended, or None if it has not ended.
     """
 
     trial: int
@@ -45,10 +45,10 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TrialEnergy:
-    """The energy that a trial has used, as far as it was metered; None means unknown, not 0.
+    """The metered energy of a trial. None means unknown, not 0.
 
     Attributes:
-        gpu_j: Its share of the energy of the GPUs that it held, in joules; 0 if it held none.
+        gpu_j: Its share of the energy of its GPUs in joules, or 0 if it had none.
         cpu_j: Its share of the energy of the processors, by busy time, in joules.
     """
 
@@ -62,29 +62,29 @@ class TrialEnergy:
 
     @property
     def total_wh(self) -> float | None:
-        """The total in watt-hours; without the processors if only GPUs are metered."""
+        """The total in watt-hours, without processors if only GPUs are metered."""
         if self.gpu_j is None or not self.is_known:
             return None
         return (self.gpu_j + (self.cpu_j or 0.0)) / JOULES_PER_WH
 
     def plus(self, gpu_j: float | None, cpu_j: float | None) -> TrialEnergy:
-        """Return the sum with more energy; unknown amounts add nothing."""
+        """Return the sum with more energy. Unknown amounts add nothing."""
         return TrialEnergy(_sum(self.gpu_j, gpu_j), _sum(self.cpu_j, cpu_j))
 
 
 def attribute(
     node: str, sample: NodeSample, tenures: Iterable[Assignment], so_far: Mapping[int, TrialEnergy]
 ) -> dict[int, TrialEnergy]:
-    """Return what trials have used, including one more sample of a node.
+    """Return the energy of trials, including one more sample of a node.
 
     Args:
         node: The cluster's id of the node.
         sample: The sample.
         tenures: The assignments of workers to trials since the previous sample, on any node.
-        so_far: What trials had used before.
+        so_far: The energy of trials before this sample.
 
     Returns:
-        The trials that used some of the node since the previous sample.
+        The energy of the trials that used the node since the previous sample.
     """
     begin, end = sample.time_unix_s - sample.elapsed_s, sample.time_unix_s
     parts = [(tenure, tenure.part_of(begin, end)) for tenure in tenures if tenure.node == node]
@@ -102,6 +102,8 @@ def attribute(
         held = [cards.get(uuid) for uuid in uuids_of(sample.machine, tenure.gpus)]
         known = [energy_j for energy_j in held if energy_j is not None]
         gpu_j = sum(known) * part * tenure.gpu_share if len(known) == len(held) else None
+        # A worker that served several trials since the last sample divides its energy by their
+        # time.
         of_worker_j = processors.get(tenure.pid)
         cpu_j = None if of_worker_j is None else of_worker_j * part / by_pid[tenure.pid]
         before = used.get(tenure.trial) or so_far.get(tenure.trial) or TrialEnergy()
@@ -112,8 +114,8 @@ def attribute(
 def total_energy(energies: Iterable[TrialEnergy]) -> TrialEnergy:
     """Return the total, as far as it is known."""
     total = TrialEnergy()
-    for one in energies:
-        total = total.plus(one.gpu_j, one.cpu_j)
+    for energy in energies:
+        total = total.plus(energy.gpu_j, energy.cpu_j)
     return total
 
 

@@ -1,6 +1,4 @@
-"""The resources of the connected Ray cluster by node, or those that a cluster of this machine would
-have.
-"""
+"""The resources of the connected Ray cluster by node, or of a cluster on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class NodeInventory:
         num_cpus: CPUs that Ray may lease there.
         num_gpus: GPUs that Ray may lease there.
         memory_bytes: Memory that Ray may lease there.
-        gpu_type: Ray's name for the GPUs, where it knows.
+        gpu_type: Ray's name for the GPUs, if it has one.
     """
 
     node_id: str
@@ -72,9 +70,7 @@ def cluster_inventory() -> ClusterInventory:
 
 
 def loaded_ray() -> Any:
-    """Return Ray if this process has loaded it, else None, so that callers never pay for the
-    import.
-    """
+    """Return Ray if this process has loaded it, or None. The import would take long."""
     if "ray" not in sys.modules:
         return None
     import ray  # blocks while another thread is importing it
@@ -101,7 +97,7 @@ def likely_cluster() -> ClusterInventory:
 
 
 def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> ClusterInventory:
-    """Turn what `ray.nodes()` returns into an inventory of the nodes that are alive."""
+    """Convert the result of `ray.nodes()` to an inventory of the live nodes."""
     alive = [node for node in nodes if node.get("Alive")]
     return ClusterInventory(tuple(_read_node(node) for node in alive))
 

@@ -1,7 +1,8 @@
-"""The energy that devices have used, by their own counters.
+"""Read the energy that devices have used from their own counters.
 
-NVIDIA's GPUs count since the driver was loaded. Intel's and AMD's processors count in files of the
-kernel that often only root may read. A counter covers all users of the device.
+NVIDIA's GPUs count from the time at which their driver was loaded. The counters of Intel's and
+AMD's processors are files of the kernel, which often only root may read. A counter covers all users
+of the device.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from workbench.hardware.resources.nvml import gpu_energy_j
 
 _POWERCAP = Path("/sys/class/powercap")
 _PACKAGES = "intel-rapl:[0-9]*"
-"""Processor packages, also AMD's.
+"""Processor packages, including AMD's.
 
-Subzones have a second number and are included in their package.
+Subzones have a second number. Their energy is included in their package.
 """
 
 
@@ -26,8 +27,8 @@ class EnergyCounter:
     """The energy counter of one device.
 
     Attributes:
-        energy_j: Joules since an arbitrary moment in the past.
-        wraps_at_j: The value at which it wraps to 0; None if it never does.
+        energy_j: Joules since an arbitrary time in the past.
+        wraps_at_j: The value at which it wraps to 0, or None if it never does.
     """
 
     energy_j: float
@@ -37,13 +38,13 @@ class EnergyCounter:
 def processor_counters(
     folder: Path = _POWERCAP, host: str | None = None
 ) -> dict[str, EnergyCounter]:
-    """Read the counters of this machine's processors, by name; empty if none can be read.
+    """Read the readable counters of this machine's processors, by name.
 
     Args:
         folder: The kernel's folder of counters.
         host: Name of the machine.
     """
-    found: dict[str, EnergyCounter] = {}
+    counters: dict[str, EnergyCounter] = {}
     for zone in sorted(folder.glob(_PACKAGES)):
         try:
             if ":" in zone.name.partition(":")[2]:
@@ -53,14 +54,14 @@ def processor_counters(
             )
         except OSError:  # only root may read them, because they leak secrets
             continue
-        found[f"{host or platform.node()}/{zone.name}"] = EnergyCounter(
+        counters[f"{host or platform.node()}/{zone.name}"] = EnergyCounter(
             int(used) * 1e-6, int(most) * 1e-6
         )
-    return found
+    return counters
 
 
 def gpu_counter(uuid: str) -> dict[str, EnergyCounter]:
-    """Read the counter of one GPU of this machine, by its UUID; empty where it has none."""
+    """Read the counter of one GPU of this machine, by its UUID, if it has one."""
     energy_j = gpu_energy_j(uuid)
     return {} if energy_j is None else {uuid: EnergyCounter(energy_j)}
 
@@ -68,9 +69,7 @@ def gpu_counter(uuid: str) -> dict[str, EnergyCounter]:
 def energy_between_j(
     before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]
 ) -> float | None:
-    """Return what all devices used between two readings, in joules.
-
-    None if one could not be read twice.
+    """Return the joules between two readings, or None if a device was not read twice.
 
     Args:
         before: The first reading.

@@ -1,6 +1,7 @@
-"""Reads the usage of this machine's GPUs; values that a GPU does not report are None.
+"""Read the usage of this machine's GPUs.
 
-Rates are means between two readings if the card has counters; a card that is gone has a state.
+Values that a GPU does not report are None. If the card has counters, rates are means between two
+readings. A card that is gone has a state that says so.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from workbench.hardware.resources.nvml import Gpu, GpuState, open_library, text_
 _MAX_XIDS = 16
 _ALL_LINKS = 0xFFFFFFFF
 _SLOWED_BY = {0x4: "power limit", 0x8: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
-"""Bits of NVML's throttle reasons; being idle does not count."""
+"""Bits of NVML's throttle reasons. Being idle does not count."""
 _VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 @dataclass(frozen=True)
 class GpuUsage:
-    """The usage of a GPU at one moment; values that its driver does not report are None.
+    """The usage of a GPU at one time. Values that its driver does not report are None.
 
     Attributes:
         state: Whether it responds.
@@ -40,10 +41,9 @@ class GpuUsage:
         pcie_received_bytes_per_s: Bytes that it receives over PCIe.
         nvlink_sent_bytes_per_s: Bytes that it sends over all its NVLinks.
         nvlink_received_bytes_per_s: Bytes that it receives over them.
-        energy_j: Energy used since the last reading: from its counter, else estimated from its
-            power.
-        processes: (pid, bytes of GPU memory) of each compute process; None if the bytes are not
-            reported.
+        energy_j: Energy used since the last reading, from its counter or estimated from its power.
+        processes: (pid, bytes of GPU memory) of each compute process. The bytes are None if they
+            are not reported.
     """
 
     state: GpuState = "ok"
@@ -82,7 +82,7 @@ class GpuMeter:
         """Prepare to read.
 
         Args:
-            gpus: As `list_gpus` found them.
+            gpus: The result of `list_gpus`.
         """
         self._gpus = tuple(gpus)
         self._nvml: Any = None
@@ -91,7 +91,7 @@ class GpuMeter:
         self._events: Any = None
 
     def read(self) -> tuple[GpuUsage, ...]:
-        """Return what the GPUs are doing, in their order."""
+        """Return the usage of the GPUs, in their order."""
         if self._gpus and self._nvml is None:
             self._nvml, _, _ = open_library()
             if self._nvml is not None:
@@ -101,7 +101,7 @@ class GpuMeter:
         xids = self._new_xids()
         usages = tuple(self._read_gpu(gpu, xids.get(gpu.uuid, ())) for gpu in self._gpus)
         if any(usage.state == "no driver" for usage in usages):
-            self.close()  # reopened at the next reading
+            self.close()  # the next reading opens it again
         return usages
 
     def close(self) -> None:
@@ -132,23 +132,23 @@ class GpuMeter:
                 )
 
     def _new_xids(self) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
+        xids: dict[str, tuple[int, ...]] = {}
         nvml = self._nvml
         if self._events is None:
-            return found
+            return xids
         with contextlib.suppress(nvml.NVMLError):  # also raised if there are no more events
             for _ in range(_MAX_XIDS):
                 event = nvml.nvmlEventSetWait(self._events, 0)
                 uuid = text_of(nvml.nvmlDeviceGetUUID(event.device))
-                found[uuid] = (*found.get(uuid, ()), int(event.eventData))
-        return found
+                xids[uuid] = (*xids.get(uuid, ()), int(event.eventData))
+        return xids
 
     def _read_gpu(self, gpu: Gpu, xids: tuple[int, ...]) -> GpuUsage:
         nvml = self._nvml
         states: list[GpuState] = []
 
         def query(call: Callable[[], Any]) -> Any:
-            """Make one NVML call; a card that is gone is not queried again."""
+            """Make one NVML call, unless an earlier one has shown that the card is gone."""
             if states:
                 return None
             try:
@@ -232,7 +232,7 @@ class GpuMeter:
                     / 2
                     * elapsed_s
                 )
-        if ways[0] is None and ways[1] is None:  # no counters: measure for 20 ms instead
+        if ways[0] is None and ways[1] is None:  # no counters, so NVML measures for 20 ms
             rates[:2] = self._measure_pcie(handle, query)
         names = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
         return {f"{name}_bytes_per_s": rate for name, rate in zip(names, rates, strict=True)} | {
@@ -273,7 +273,7 @@ def _ecc_errors(nvml: Any, handle: Any, kind: int) -> int:
 
 
 def _state_after(nvml: Any, error: Any) -> GpuState | None:
-    """Return the state that an error implies for the card; None if it concerns one value only."""
+    """Return the state of the card after an error, or None if only one value is affected."""
     if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_GPU_NOT_FOUND):
         return "lost"
     if error.value == nvml.NVML_ERROR_RESET_REQUIRED:
@@ -297,7 +297,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _rise(before: float | None, now: float | None) -> float | None:
-    """Return by how much a counter rose; None if it was reset."""
+    """Return by how much a counter rose, or None if it was reset."""
     if before is None or now is None or now < before:
         return None
     return now - before

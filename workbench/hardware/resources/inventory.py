@@ -1,6 +1,6 @@
-"""The resources of this machine that this process may use, within container limits and affinity.
+"""List the resources that this process may use, within container limits and CPU affinity.
 
-Among them the C++ compiler, without which torch.compile makes no code.
+This module also checks for a C++ compiler, which torch.compile needs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Inventory:
 
     Attributes:
         host: Name of the machine.
-        num_cpus: CPUs that this process may keep busy; at least 1.
+        num_cpus: CPUs that this process may keep busy, at least 1.
         memory_bytes: Memory that this process may fill.
         gpus: GPUs that the driver knows.
         no_gpus_because: Why there are no GPUs, or not all of them.
-        gpus_state: The same as a fixed word or two for programs.
+        gpus_state: The same as a fixed value for programs.
     """
 
     host: str
@@ -47,18 +47,18 @@ def inventory() -> Inventory:
     """Return the inventory of this machine.
 
     Returns:
-        The inventory. A machine without an NVIDIA driver has no GPUs and a reason; that is not an
-        error.
+        The inventory. A machine without an NVIDIA driver has no GPUs and a reason why, which is not
+        an error.
     """
     folders = cgroup_folders(_CGROUPS, _MEMBERSHIP)
-    found = list_gpus()
+    gpus = list_gpus()
     return Inventory(
         host=platform.node(),
         num_cpus=usable_cpus(_affinity(), folders),
         memory_bytes=usable_memory_bytes(psutil.virtual_memory().total, folders),
-        gpus=found.gpus,
-        no_gpus_because=found.reason,
-        gpus_state=found.state,
+        gpus=gpus.gpus,
+        no_gpus_because=gpus.reason,
+        gpus_state=gpus.state,
     )
 
 
@@ -66,12 +66,11 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
     """Return the folders whose limits apply to this process, from its own up to the root.
 
     Args:
-        root: Where the control groups are mounted.
-        membership: The file that names the groups of this process.
+        root: The mount point of the control groups.
+        membership: The file that lists the groups of this process.
 
     Returns:
-        Folders of version 2 and of the cpu and memory controllers of version 1; empty where none
-        exist.
+        The existing folders of version 2, and of the cpu and memory controllers of version 1.
     """
     try:
         lines = membership.read_text().splitlines()
@@ -80,15 +79,15 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
     mounts = {"": root, "cpu": root / "cpu", "memory": root / "memory"}
     folders: list[Path] = []
     for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, _, group = line.partition(":")  # such as 0::/user.slice or 4:cpu,cpuacct:/docker/1
+        controllers, _, path = group.partition(":")
         for controller in controllers.split(","):
             if controller in mounts:
                 own = mounts[controller] / path.lstrip("/")
                 steps = len(own.relative_to(mounts[controller]).parts)
                 folders += [own, *list(own.parents)[:steps]]
-    # Inside a container the path is often that of the host, while the mount is already its own
-    # group.
+    # Inside a container, the path is often a path of the host, while the mount is already the
+    # container's group.
     folders += mounts.values()
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
@@ -101,10 +100,11 @@ def usable_cpus(affinity: int, folders: list[Path]) -> int:
         folders: Its control groups.
 
     Returns:
-        The tightest limit, rounded up; at least 1.
+        The tightest limit, rounded up, and at least 1.
     """
     limits = [float(affinity)]
     for folder in folders:
+        # Version 2 has both numbers in one file, version 1 in two. "max" means no limit.
         quota, period = _words(folder / "cpu.max", 2) or (
             *(_words(folder / "cpu.cfs_quota_us", 1) or ("max",)),
             *(_words(folder / "cpu.cfs_period_us", 1) or ("100000",)),
@@ -124,9 +124,9 @@ def usable_memory_bytes(installed_bytes: int, folders: list[Path]) -> int:
     limits = [installed_bytes]
     for folder in folders:
         for name in ("memory.max", "memory.limit_in_bytes"):
-            words = _words(folder / name, 1)
-            if words and words[0].isdigit():
-                limits.append(int(words[0]))
+            fields = _words(folder / name, 1)
+            if fields and fields[0].isdigit():
+                limits.append(int(fields[0]))
     return min(limits)
 
 
@@ -139,17 +139,17 @@ def _affinity() -> int:
 
 def _words(path: Path, count: int) -> tuple[str, ...] | None:
     try:
-        words = tuple(path.read_text().split())
+        fields = tuple(path.read_text().split())
     except OSError:
         return None
-    return words if len(words) == count else None
+    return fields if len(fields) == count else None
 
 
 def check_compiler(field: str) -> None:
-    """Refuse to compile on a machine without a C++ compiler.
+    """Raise an error if this machine has no C++ compiler.
 
     Args:
-        field: The dotted field in which compiling was requested.
+        field: The dotted field that requests compiling.
 
     Raises:
         ExperimentError: If there is none.
@@ -158,10 +158,8 @@ def check_compiler(field: str) -> None:
     compiler = os.environ.get("CXX", usual)
     if shutil.which(compiler) is None:
         raise ExperimentError(
-            f"torch.compile needs a C++ compiler, and there is no {compiler} here",
+            f"torch.compile needs a C++ compiler, but there is no {compiler} here",
             field=field,
             allowed="none",
-            next_step=(
-                "Install one (on Debian: apt-get install g++), or name one in the variable CXX."
-            ),
+            next_step=("Install one (on Debian: apt-get install g++), or set CXX to another one."),
         )

@@ -1,4 +1,4 @@
-"""What memory this process holds or may hold, and how many processes ended for lack of it."""
+"""The memory that this process holds or may hold, and how many processes were killed for it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def resident_bytes() -> int:
 
 @functools.lru_cache(maxsize=1)
 def _this_process(pid: int) -> psutil.Process:
-    return psutil.Process(pid)  # which takes longer to make than to read
+    return psutil.Process(pid)  # creating it takes longer than reading it
 
 
 def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:
-    """Return how many processes Linux has ended since it started because memory ran out.
+    """Return how many processes Linux has killed since its start because memory ran out.
 
     Args:
         counters: The kernel's file of memory counters.
 
     Returns:
-        The count; 0 where the system keeps none.
+        The number, or 0 if the system does not count them.
     """
     try:
         lines = counters.read_text().splitlines()
@@ -38,17 +38,17 @@ def num_memory_kills(counters: Path = _VIRTUAL_MEMORY) -> int:
 
 
 CONTEXT_BYTES = 2**30
-"""GPU memory of the driver and its libraries for each process, which no allocator counts."""
+"""GPU memory of the driver and its libraries per process, which allocators do not count."""
 
 
 def allowed_bytes(total_bytes: float, share: float) -> float:
-    """Return what one process may hold of a GPU.
+    """Return how much GPU memory one process may use.
 
-    Where several share it, each has a context beside that.
+    If several processes share the GPU, each also has a context of the driver.
 
     Args:
         total_bytes: Memory of the GPU.
-        share: Its part of the GPU; 1 and above mean all of it.
+        share: Its share of the GPU. 1 and above mean all of it.
     """
     if share >= 1.0:
         return total_bytes

@@ -1,7 +1,7 @@
-"""The only access to NVIDIA's management library: which GPUs there are, and how they are linked.
+"""The only use of NVIDIA's management library: list the GPUs and the links between them.
 
-Missing parts are states, not exceptions: `GpusState` for all GPUs, `GpuState` for one. Their usage
-is read in `gpu_meter`, through this module.
+If something is missing, there is a state and no exception: `GpusState` for all GPUs, `GpuState` for
+one. `gpu_meter` reads their usage through this module.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple
 GpusState = Literal["ok", "no library", "no driver", "wrong driver", "no gpu", "failed"]
 """Whether this machine has GPUs, or what is missing.
 
-That is Python's library, a driver, a driver that matches its library, or a GPU. "failed" is
-everything else.
+It may be the Python library, a driver, a driver that matches its library, or a GPU. "failed" means
+anything else.
 """
 GpuState = Literal["ok", "lost", "needs reset", "no driver", "failed"]
-"""Whether a GPU responds, or why not: it fell off the bus, must be reset, or its driver is gone."""
+"""Whether a GPU responds, or why not: it is off the bus, needs a reset, or has no driver."""
 
 _TOPOLOGY = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _MAX_NVLINKS = 36
@@ -34,9 +34,10 @@ class Gpu:
         name: The vendor's name for it.
         memory_bytes: Its memory in total.
         uuid: Its permanent id, also in CUDA_VISIBLE_DEVICES.
-        links: The link to each GPU of the machine, in their order, as `nvidia-smi topo` writes it:
-            NV and the number of NVLinks; else, ever farther: PIX, PXB (PCIe switches), PHB (its
-            host bridge), NODE (one socket), SYS (between sockets); X is itself; empty: unknown.
+        links: The link to each GPU of the machine, in their order, as `nvidia-smi topo` writes it.
+            NV and a number is the number of NVLinks. Without NVLinks, from near to far: PIX and PXB
+            (PCIe switches), PHB (host bridge), NODE (one socket), SYS (between sockets). X is the
+            GPU itself, and "" is unknown.
     """
 
     index: int
@@ -78,9 +79,7 @@ def list_gpus() -> FoundGpus:
 
 
 def gpu_energy_j(uuid: str) -> float | None:
-    """Return the joules that a GPU has used since its driver was loaded.
-
-    None if it does not count them.
+    """Return the joules that a GPU has used since its driver was loaded, if it counts them.
 
     Args:
         uuid: As in `Gpu`.
@@ -98,10 +97,10 @@ def gpu_energy_j(uuid: str) -> float | None:
 
 
 def open_library() -> tuple[Any, GpusState, str | None]:
-    """Open the library, to be closed by `nvmlShutdown`.
+    """Open the library. Close it with `nvmlShutdown`.
 
     Returns:
-        (the library, "ok", None), or (None, why not, the same in words).
+        (the library, "ok", None), or (None, the state, the reason as text).
     """
     try:
         import pynvml
@@ -121,7 +120,7 @@ def open_library() -> tuple[Any, GpusState, str | None]:
 
 @contextlib.contextmanager
 def session() -> Iterator[tuple[Any, GpusState, str | None]]:
-    """Open the library for one use; yields what `open_library` returns."""
+    """Open the library for the block, and yield the result of `open_library`."""
     nvml, state, reason = open_library()
     try:
         yield nvml, state, reason
@@ -132,7 +131,7 @@ def session() -> Iterator[tuple[Any, GpusState, str | None]]:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return a library string as text; older versions return bytes."""
+    """Return a string of the library as text. Older versions return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -145,44 +144,47 @@ def _describe(nvml: Any, index: int, handle: Any) -> Gpu:
     )
 
 
-def _linked(nvml: Any, found: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
-    """Return the GPUs with the links between them; a single GPU has none."""
-    if len(found) < 2:
-        return tuple(gpu for gpu, _ in found)
-    ends = [_nvlink_ends(nvml, handle) for _, handle in found]
+def _linked(nvml: Any, described: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
+    """Return the GPUs with the links between them. A single GPU has none."""
+    if len(described) < 2:
+        return tuple(gpu for gpu, _ in described)
+    ends = [_nvlink_ends(nvml, handle) for _, handle in described]
     buses = [
         _bus_of(lambda handle=handle: nvml.nvmlDeviceGetPciInfo(handle), nvml)
-        for _, handle in found
+        for _, handle in described
     ]
 
-    def way(here: int, there: int) -> str:
-        if here == there:
+    def link_between(first: int, second: int) -> str:
+        if first == second:
             return "X"
-        direct = 0 if buses[there] is None else ends[here].count(buses[there])
-        num_nvlinks = direct or min(ends[here].count(_SWITCH), ends[there].count(_SWITCH))
+        direct = 0 if buses[second] is None else ends[first].count(buses[second])
+        # Through switches, two GPUs are linked by as many NVLinks as the one with fewer has.
+        num_nvlinks = direct or min(ends[first].count(_SWITCH), ends[second].count(_SWITCH))
         if num_nvlinks:
             return f"NV{num_nvlinks}"
         try:
-            level = nvml.nvmlDeviceGetTopologyCommonAncestor(found[here][1], found[there][1])
+            level = nvml.nvmlDeviceGetTopologyCommonAncestor(
+                described[first][1], described[second][1]
+            )
         except nvml.NVMLError:
             return ""
         return _TOPOLOGY.get(level, "")
 
-    everyone = range(len(found))
+    indices = range(len(described))
     return tuple(
         Gpu(
             gpu.index,
             gpu.name,
             gpu.memory_bytes,
             gpu.uuid,
-            tuple(way(here, there) for there in everyone),
+            tuple(link_between(index, second) for second in indices),
         )
-        for here, (gpu, _) in enumerate(found)
+        for index, (gpu, _) in enumerate(described)
     )
 
 
 def _nvlink_ends(nvml: Any, handle: Any) -> list[str | None]:
-    """Return where each active NVLink of a GPU leads: to a place on the PCI bus, or to a switch."""
+    """Return the other end of each active NVLink of a GPU: a place on the PCI bus, or a switch."""
     ends: list[str | None] = []
     for link in range(_MAX_NVLINKS):
         try:

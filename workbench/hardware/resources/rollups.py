@@ -1,8 +1,8 @@
-"""Samples of a machine over time: means, and extremes of the quantities where they matter.
+"""Merge samples of a machine over time, with the extremes of quantities for which they matter.
 
-Samples become rollups, and short rollups become longer ones: energies are summed, most other values
+Samples become rollups, and short rollups become longer ones. Energies are summed, most other values
 are averaged, and rare important values (errors, states other than "ok") are kept. Older rollups are
-coarser, so their number is bounded.
+longer, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.hardware.resources.gpu_meter import GpuUsage
 from workbench.hardware.resources.sampler import NodeSample, WorkerUsage
 
 MAX_WORKERS = 32
-"""Workers that a rollup keeps: those that appear in most of its samples."""
+"""Number of workers that a rollup keeps: the ones in most of its samples."""
 MAX_XIDS = 16
 _WORST = ("ok", "silent", "needs reset", "failed", "no driver", "lost", "gone")
 _NODE_RANGES = ("cpu_utilisation", "memory_used_bytes")
@@ -37,7 +37,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class GpuRanges:
-    """The ranges of a GPU's quantities, as in `GpuUsage`; None if not reported."""
+    """The ranges of a GPU's quantities, as in `GpuUsage`. None if not reported."""
 
     utilisation: Range | None = None
     memory_used_bytes: Range | None = None
@@ -48,7 +48,7 @@ class GpuRanges:
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of a machine's quantities, as in `NodeSample`; GPUs by UUID."""
+    """The ranges of a machine's quantities, as in `NodeSample`, with GPUs by UUID."""
 
     gpus: dict[str, GpuRanges]
     cpu_utilisation: Range | None = None
@@ -62,7 +62,7 @@ class Rollup:
     Attributes:
         mean: The sample, or the mean of the samples.
         num_looks: Number of samples.
-        ranges: Their ranges; None if there was only one.
+        ranges: Their ranges, or None if there is only one sample.
     """
 
     mean: NodeSample
@@ -75,12 +75,12 @@ class Rollup:
         return self.ranges or _ranges_of(self.mean)
 
     def to_json(self) -> str:
-        """Write it as one line of JSON, without default values."""
+        """Write the rollup as one line of JSON, without default values."""
         return _adapter().dump_json(self, exclude_defaults=True).decode()
 
     @staticmethod
     def from_json(text: str) -> Rollup:
-        """Read what `to_json` wrote."""
+        """Read the result of `to_json`."""
         return _adapter().validate_json(text)
 
 
@@ -116,7 +116,7 @@ def merge(spans: Sequence[Rollup]) -> Rollup:
 
 
 def _mean(weighted: Sequence[tuple[Kind, int]]) -> Kind:
-    """Merge known values field by field; texts and lists are those of the last."""
+    """Merge known values field by field. Texts and lists are taken from the last."""
     last, _ = weighted[-1]
     merged: dict[str, Any] = {}
     for field in fields(last):
@@ -162,7 +162,7 @@ def _workers(weighted: Sequence[tuple[NodeSample, int]]) -> tuple[WorkerUsage, .
 
 
 def _gpus_of(node: NodeSample) -> Iterable[tuple[str, GpuUsage]]:
-    # A node that is silent has GPUs and no usage of them.
+    # A silent node has GPUs, but no usage of them.
     return ((gpu.uuid, usage) for gpu, usage in zip(node.machine.gpus, node.gpus, strict=False))
 
 
@@ -177,21 +177,24 @@ def _ranges_of(node: NodeSample) -> Ranges:
     return Ranges(gpus, **read(node, _NODE_RANGES))
 
 
-def _widest(every: Sequence[Ranges]) -> Ranges:
-    def widest(every: Sequence[Any], names: Sequence[str]) -> dict[str, Range | None]:
-        found: dict[str, Range | None] = {}
+def _widest(parts: Sequence[Ranges]) -> Ranges:
+    def widest(ranges: Sequence[Any], names: Sequence[str]) -> dict[str, Range | None]:
+        merged: dict[str, Range | None] = {}
         for name in names:
-            known = [each for one in every if (each := getattr(one, name)) is not None]
-            least, most = [each.least for each in known], [each.most for each in known]
-            found[name] = Range(min(least), max(most)) if known else None
-        return found
+            known = [value for item in ranges if (value := getattr(item, name)) is not None]
+            merged[name] = None
+            if known:
+                merged[name] = Range(
+                    min(value.least for value in known), max(value.most for value in known)
+                )
+        return merged
 
     by_uuid: dict[str, list[GpuRanges]] = {}
-    for ranges in every:
-        for uuid, went in ranges.gpus.items():
-            by_uuid.setdefault(uuid, []).append(went)
-    gpus = {uuid: GpuRanges(**widest(each, _GPU_RANGES)) for uuid, each in by_uuid.items()}
-    return Ranges(gpus, **widest(every, _NODE_RANGES))
+    for ranges in parts:
+        for uuid, gpu_ranges in ranges.gpus.items():
+            by_uuid.setdefault(uuid, []).append(gpu_ranges)
+    gpus = {uuid: GpuRanges(**widest(ranges, _GPU_RANGES)) for uuid, ranges in by_uuid.items()}
+    return Ranges(gpus, **widest(parts, _NODE_RANGES))
 
 
 @functools.cache
@@ -202,12 +205,12 @@ def _adapter() -> Any:
 
 
 class Level(NamedTuple):
-    """How rollups of one length are kept."""
+    """How long rollups of one length are kept."""
 
     span_s: int
-    """Their length; 0 for single samples."""
+    """Their length in seconds, or 0 for single samples."""
     kept_s: float
-    """The age at which they are merged into longer ones, or deleted."""
+    """The age in seconds at which they are merged into longer ones or deleted."""
 
 
 LEVELS = (
@@ -220,7 +223,7 @@ LEVELS = (
 
 
 class Moment(NamedTuple):
-    """The node of a rollup and when it begins (for a single sample, when it was taken)."""
+    """The node of a rollup and its start (for a single sample, the time at which it was taken)."""
 
     node: str
     time_unix_s: float
@@ -229,7 +232,7 @@ class Moment(NamedTuple):
 def outdated_before(level: Level, now_unix_s: float) -> float:
     """Return the time before which rollups of a level must be merged into longer ones.
 
-    It is a boundary between two longer rollups, so none of them is built from incomplete parts.
+    It is a boundary between two longer rollups, so none of them is merged from incomplete parts.
     """
     longer = _longer(level)
     before = now_unix_s - level.kept_s
@@ -237,20 +240,20 @@ def outdated_before(level: Level, now_unix_s: float) -> float:
 
 
 def aggregate(level: Level, spans: Iterable[tuple[Moment, Rollup]]) -> dict[Moment, Rollup]:
-    """Merge outdated rollups into longer ones; returns none if these are already the longest.
+    """Merge outdated rollups into longer ones, if there is a longer level.
 
     Args:
         level: Their level.
-        spans: All rollups before `outdated_before`, and any existing longer ones that they
-            become part of.
+        spans: All rollups before `outdated_before`, and the existing longer ones that they become
+            part of.
     """
     longer = _longer(level)
     if longer is None:
         return {}
     gathered: dict[Moment, list[tuple[float, Rollup]]] = {}
     for moment, span in spans:
-        begins = math.floor(moment.time_unix_s / longer.span_s) * longer.span_s
-        gathered.setdefault(Moment(moment.node, float(begins)), []).append(
+        start = math.floor(moment.time_unix_s / longer.span_s) * longer.span_s
+        gathered.setdefault(Moment(moment.node, float(start)), []).append(
             (moment.time_unix_s, span)
         )
     return {
@@ -260,7 +263,7 @@ def aggregate(level: Level, spans: Iterable[tuple[Moment, Rollup]]) -> dict[Mome
 
 
 def next_span_s(level: Level) -> int | None:
-    """Return the length of the next longer rollups; None if those of this level are deleted."""
+    """Return the length of the next longer rollups, or None if this level is the longest."""
     longer = _longer(level)
     return None if longer is None else longer.span_s
 

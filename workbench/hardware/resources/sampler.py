@@ -1,9 +1,7 @@
-"""Samples the usage of this machine.
+"""Sample the usage of this machine: processors, memory, disk, network, GPUs and workers.
 
-Processors, memory, disk, network, GPUs, and the share of workers.
-
-A sample is cheap enough to take every second or two beside a training: expensive work, such as
-finding the child processes of a worker, is done less often. Where samples go is left to others.
+A sample is cheap enough to be taken every second or two during a training. Expensive work, such as
+finding the child processes of a worker, is done less often. Callers decide what happens to samples.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from workbench.hardware.resources.gpu_meter import GpuMeter, GpuUsage
 from workbench.hardware.resources.inventory import Inventory, inventory
 
 NodeState = Literal["ok", "silent", "gone"]
-"""Whether a node responds, has not done so for a while, or is no longer part of the cluster."""
+"""Whether a node responds, has been silent for a while, or is no longer in the cluster."""
 FIND_CHILDREN_S = 10.0
 FIND_GPUS_S = 60.0
 
@@ -50,12 +48,12 @@ class WorkerUsage:
 
     Attributes:
         pid: Its process.
-        trial: The trial that it served last.
+        trial: The last trial that it served.
         rank: Its number in the trial.
         cpus: Processors that it kept busy since the last sample.
-        memory_bytes: Resident memory; shared pages count for each process.
+        memory_bytes: Resident memory. Shared pages count for each process.
         gpus: UUIDs of the GPUs that it holds.
-        gpu_memory_bytes: GPU memory that it holds; None if the driver does not report it.
+        gpu_memory_bytes: GPU memory that it holds, or None if the driver does not report it.
         cpu_energy_j: Its share of the processors' energy since the last sample, by its share of
             their time.
     """
@@ -72,17 +70,16 @@ class WorkerUsage:
 
 @dataclass(frozen=True)
 class NodeSample:
-    """A sample of a machine, or the mean of several samples; unknown values are None.
+    """A sample of a machine, or the mean of several samples. Unknown values are None.
 
     Attributes:
         machine: Its inventory.
         time_unix_s: When the sample was taken, by the clock of the process.
         state: Whether it responds.
-        elapsed_s: Seconds since the previous sample; 0 for the first.
-        cpu_utilisation: Fraction of its processors that was busy since the last sample, from 0 to
-            1.
+        elapsed_s: Seconds since the previous sample, or 0 for the first.
+        cpu_utilisation: Share of its processors that was busy since the last sample, from 0 to 1.
         memory_used_bytes: Memory in use.
-        disk_used_bytes: Used space of the disk of its root folder.
+        disk_used_bytes: Used space on the disk of its root folder.
         disk_bytes: The size of that disk.
         disk_read_bytes_per_s: Bytes read from all its disks.
         disk_written_bytes_per_s: Bytes written to them.
@@ -112,7 +109,7 @@ class NodeSample:
 
 @dataclass(frozen=True)
 class _Counts:
-    """The counters of the machine at one sample; rates are computed from their increase."""
+    """The counters of the machine at one sample. Rates are computed from their increase."""
 
     time_s: float
     busy_s: float
@@ -123,7 +120,7 @@ class _Counts:
 
 @dataclass
 class _ProcessTree:
-    """A worker with its child processes, and the processor time that each had used."""
+    """A worker with its child processes, and the processor time that each of them has used."""
 
     processes: dict[int, psutil.Process]
     used_s: dict[int, float] = field(default_factory=dict)
@@ -132,7 +129,7 @@ class _ProcessTree:
 
 
 class Sampler:
-    """Samples this machine repeatedly; rates refer to the time since the previous sample."""
+    """Samples this machine repeatedly. Rates refer to the time since the previous sample."""
 
     def __init__(self) -> None:
         """Take the inventory of the machine."""
@@ -146,7 +143,7 @@ class Sampler:
         """Return a sample of this machine.
 
         Args:
-            employed: The workers to include; those that have ended are left out.
+            employed: The workers to include. Workers that have ended are skipped.
         """
         self._find_gpus()
         before, now = self._before, _count()
@@ -193,7 +190,7 @@ class Sampler:
         self._gpus.close()
 
     def _find_gpus(self) -> None:
-        """Look for GPUs now and then where there are none: a driver may be loaded later."""
+        """Look for GPUs every minute if there are none, because a driver may be loaded later."""
         now_s = time.monotonic()
         if self._machine.gpus or now_s - self._found_s < FIND_GPUS_S:
             return
@@ -208,8 +205,8 @@ class Sampler:
         latest = {worker.pid: worker for worker in employed}
         for pid in self._process_trees.keys() - latest.keys():
             del self._process_trees[pid]
-        found = (self._measure_worker(worker, gpus, elapsed_s) for worker in latest.values())
-        return [usage for usage in found if usage is not None]
+        usages = (self._measure_worker(worker, gpus, elapsed_s) for worker in latest.values())
+        return [usage for usage in usages if usage is not None]
 
     def _measure_worker(
         self, worker: WatchedWorker, gpus: Sequence[GpuUsage], elapsed_s: float
@@ -229,6 +226,7 @@ class Sampler:
                 tree.used_s.pop(pid, None)
                 continue
             spent_s = times.user + times.system
+            # A new child counts from its start, but a new worker only from its first sample.
             used_s += spent_s - tree.used_s.get(pid, spent_s if tree.is_new else 0.0)
             tree.used_s[pid] = spent_s
             memory_bytes += resident
@@ -270,7 +268,7 @@ class Sampler:
 
 
 def uuids_of(machine: Inventory, named: Iterable[str]) -> tuple[str, ...]:
-    """Return the UUIDs of GPUs that are named by UUID or by number."""
+    """Return the UUIDs of GPUs that are given by UUID or by number."""
     by_number = {str(gpu.index): gpu.uuid for gpu in machine.gpus}
     return tuple(by_number.get(name, name) for name in named)
 
@@ -293,6 +291,9 @@ def _count() -> _Counts:
             rising[:2] = disks.read_bytes, disks.write_bytes
     with contextlib.suppress(OSError, RuntimeError):
         by_name = psutil.net_io_counters(pernic=True)
-        others = [counts for name, counts in by_name.items() if not name.startswith("lo")]
-        rising[2:] = sum(one.bytes_sent for one in others), sum(one.bytes_recv for one in others)
+        networks = [counts for name, counts in by_name.items() if not name.startswith("lo")]
+        rising[2:] = (
+            sum(network.bytes_sent for network in networks),
+            sum(network.bytes_recv for network in networks),
+        )
     return _Counts(time.monotonic(), total_s - idle_s, total_s, tuple(rising), processor_counters())
