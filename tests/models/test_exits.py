@@ -28,7 +28,7 @@ ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """What a model that is trained by steps is built with, and for which data."""
 FITTED = {"boosted_trees", "forest", "lightgbm", "xgboost", "catboost"}
-WITHOUT = {"forecaster": "numbers", "unet": "each pixel", "detector": "boxes"}
+WITHOUT = {"forecaster": "numbers", "unet": "every pixel", "detector": "boxes"}
 
 
 def built(model: str) -> EarlyExits:
@@ -148,5 +148,5 @@ def test_exits_are_refused_where_a_sample_has_not_one_class() -> None:
     check_task(found, "classification", ())
     check_task(found.model, "regression", ())
     for task, shape in (("regression", ()), ("classification", (8, 8))):
-        with pytest.raises(ExperimentError, match="probability of its class"):
+        with pytest.raises(ExperimentError, match="probability of a class"):
             check_task(found, task, shape)

@@ -213,8 +213,8 @@ NUMBERS_REFUSED: dict[str, tuple[Any, torch.Tensor, str]] = {
     "fewer numbers": (torch.zeros(B, 1), torch.zeros(B, 4), "4 numbers for each sample"),
     "a row of samples": (torch.zeros(1, B), torch.zeros(B), "transpose|as many predictions"),
     "mean over the samples": (torch.zeros(1), torch.zeros(B), "as many predictions"),
-    "other order of dimensions": (torch.zeros(B, 3, 2), torch.zeros(B, 2, 3), "into one shape"),
-    "not stated to be flat": (torch.zeros(B, 2, 3), torch.zeros(B, 6), "into one shape"),
+    "other order of dimensions": (torch.zeros(B, 3, 2), torch.zeros(B, 2, 3), "the same shape"),
+    "not stated to be flat": (torch.zeros(B, 2, 3), torch.zeros(B, 6), "the same shape"),
     "whole outputs": (
         torch.zeros(B, dtype=torch.long),
         torch.zeros(B),

@@ -111,8 +111,8 @@ def test_classes_are_predicted_as_probabilities() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (numbers(task="detection"), "task detection have no mean"),
-        (numbers(task="language_model"), "task language_model have no mean"),
+        (numbers(task="detection"), "task detection cannot be averaged"),
+        (numbers(task="language_model"), "task language_model cannot be averaged"),
         (numbers(num_validation=12), "12 validation samples are too few"),
     ],
 )

@@ -288,7 +288,7 @@ class Pairing:
         wrong = ((values < 0) & (values != IGNORED)) | (values >= num_classes)
         place = _first_place(wrong)
         if low >= 1 and high == num_classes:  # the batch may have no sample of the first class
-            step = "If your first class has the number 1, subtract 1: here it has the number 0."
+            step = "Subtract 1 if your first class has the number 1. Here, the first class is 0."
         elif num_classes == 2 and set(np.unique(known).tolist()) <= {-1, 1}:
             step = "Write 0 for -1: (labels + 1) // 2."
         elif low < 0:

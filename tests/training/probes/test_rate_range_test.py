@@ -129,4 +129,4 @@ def test_a_train_function_has_no_rates_to_test(tmp_path: Path) -> None:
     )
     ended, events = run(0, 1, None, experiment.model_dump_json(), str(tmp_path))
     assert (ended.state, ended.reason, events) == ("failed", "error", [])
-    assert "a train function sets its own learning rates" in str(ended.message)
+    assert "a train function sets its own learning rate" in str(ended.message)

@@ -56,10 +56,10 @@ def test_a_size_is_described_searched_and_advised() -> None:
 
 
 def test_a_size_is_refused_where_there_are_no_buckets() -> None:
-    with pytest.raises(ExperimentError, match=r"plan\.bucket: fsdp exchanges no buckets"):
+    with pytest.raises(ExperimentError, match=r"plan\.bucket: the strategy fsdp does not exchange"):
         resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "strategy": "fsdp"}), {})
     resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "strategy": "zero1"}), {})
-    with pytest.raises(ExperimentError, match=r"plan\.bucket: the exchange local sends no buckets"):
+    with pytest.raises(ExperimentError, match=r"plan\.bucket: the exchange local does not send"):
         resolve(make_experiment(plan={"bucket": "5MB", "workers": 2, "exchange": "local"}), {})
 
 
