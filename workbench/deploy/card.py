@@ -67,6 +67,7 @@ class Input(_Part):
             of a token is its place in `categories`.
         is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels
             first.
+        learned: The least and the largest number in the training data, if they are known.
         example: A value from the training data.
     """
 
@@ -84,6 +85,7 @@ class Input(_Part):
     columns: tuple[str, ...] = ()
     tokens: TokenKind | None = None
     is_image: bool = False
+    learned: tuple[float, float] | None = None
     example: JsonValue = None
 
     @property
@@ -127,6 +129,7 @@ class Output(_Part):
             if all are 1.
         targets: The names of what is predicted.
         unit: The unit of predicted numbers, or None for the unit of the target.
+        learned: The least and the largest number to predict in the training data, if known.
     """
 
     name: str
@@ -136,6 +139,7 @@ class Output(_Part):
     class_factors: tuple[float, ...] = ()
     targets: tuple[str, ...] = ()
     unit: str | None = None
+    learned: tuple[float, float] | None = None
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:

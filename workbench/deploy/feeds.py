@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.data.number_texts import MISSING_TEXTS, NumberText, text_of_category
 from workbench.data.tokens import encode_texts, split_text
+from workbench.data.unusual_rows import PREDICTION, describe_unusual, unusual_values
 from workbench.deploy.card import Card, Input
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import counted_noun
@@ -50,6 +51,24 @@ def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarr
             + ", ".join(f"{name!r} {length}" for name, length in list(lengths.items())[:_NUM_NAMED])
         )
     return feeds, notes
+
+
+def notes_of_unusual(card: Card, feeds: Mapping[str, np.ndarray], outputs: np.ndarray) -> list[str]:
+    """Return a note if numbers are far outside of what was learned.
+
+    Args:
+        card: The card of the model.
+        feeds: What the graph takes.
+        outputs: What it answers.
+    """
+    ranges = {column.name: column.learned for column in card.inputs if column.learned is not None}
+    numbers = {name: feeds[name].reshape(-1) for name in ranges}
+    output = card.outputs[0]
+    if output.learned is not None and output.kind == "values" and not output.shape:
+        ranges[PREDICTION] = output.learned
+        numbers[PREDICTION] = outputs.reshape(-1)
+    values = unusual_values(numbers, ranges)
+    return [describe_unusual(values, len(outputs))] if values else []
 
 
 def _feed(column: Input, values: Any) -> tuple[np.ndarray, list[str]]:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from workbench.data.tokens import count_terms
 from workbench.deploy.card import COUNTS, MODEL, Card, read_card
-from workbench.deploy.feeds import feeds_of
+from workbench.deploy.feeds import feeds_of, notes_of_unusual
 from workbench.deploy.packages import needs
 from workbench.foundation.bundle_manifest import CARD, check_listed
 from workbench.foundation.errors import RunError, first_line_of
@@ -102,7 +102,10 @@ class Predictor:
                 row.
         """
         feeds, notes = feeds_of(self.card, columns)
-        return self.answers_of(self.run(feeds), notes, feeds)
+        outputs = self.run(feeds)
+        return self.answers_of(
+            outputs, [*notes, *notes_of_unusual(self.card, feeds, outputs)], feeds
+        )
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the output of the graph for values that were checked and converted to what it

@@ -158,6 +158,11 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
 
     bundle = wb.load_bundle(tmp_path / "best")
     assert [one.name for one in bundle.card.inputs] == ["x0", "x2", "x3"]
+    assert bundle.card.inputs[0].learned == held_out.ranges["x0"]
+    assert bundle.card.outputs[0].learned == held_out.ranges["prediction"]
+    assert not bundle.predict(rows).notes
+    (note,) = bundle.predict(rows[:3] * 1000.0).notes
+    assert note.startswith("3 rows of 3 are far outside of what was learned: row 0 (from 0) has x0")
     expected = chosen.outputs(pd.DataFrame(rows, columns=["x0", "x1", "x2", "x3"]))[:, 0]
     assert bundle.predict(rows).values == pytest.approx(expected, rel=1e-4, abs=1e-5)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.data.columns import Column
 from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
+from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
 from workbench.runs.automl.model_selection import ChosenModel
@@ -73,7 +74,18 @@ def write_ensemble(
     output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
     if interpreter.target_name is not None:
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
-    output = output.model_copy(update={"class_factors": chosen.decisions.factors})
+    inputs = tuple(
+        taken.model_copy(update={"learned": held_out.ranges.get(taken.name)})
+        if taken.kind == "number"
+        else taken
+        for taken in inputs
+    )
+    learned = held_out.ranges.get(PREDICTION)
+    if interpreter.task == "classification":
+        learned = None
+    output = output.model_copy(
+        update={"class_factors": chosen.decisions.factors, "learned": learned}
+    )
     made = build(
         members,
         inputs,

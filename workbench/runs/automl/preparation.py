@@ -20,6 +20,7 @@ from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
 from workbench.data.row_splits import folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
+from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.runs.automl.decisions import factors_of
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
@@ -155,6 +156,8 @@ class HeldOut:
         class_factors: The factor of each class by which the user weighs mistakes, or empty.
         weights: The weight of each test sample, or None if all are equal.
         weight_column: The column with the weights, or None.
+        ranges: The range of each column of numbers in the samples to learn from, and of the
+            numbers to predict.
     """
 
     interpreter: Interpreter
@@ -168,6 +171,7 @@ class HeldOut:
     class_factors: tuple[float, ...] = ()
     weights: np.ndarray | None = field(default=None, repr=False)
     weight_column: str | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -291,9 +295,18 @@ def prepare(
         factors_of(class_weights, problem.labels, guess),
         None if problem.weights is None else problem.weights[test],
         problem.weight_column,
+        _ranges(problem, learning),
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
+
+
+def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, float]]:
+    ranges = ranges_of(take(problem.samples, learning))
+    if problem.task == "regression":
+        targets = problem.targets[learning]
+        ranges[PREDICTION] = (float(targets.min()), float(targets.max()))
+    return ranges
 
 
 def repeated(weights: np.ndarray) -> np.ndarray:

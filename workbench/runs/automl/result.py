@@ -10,22 +10,31 @@ from __future__ import annotations
 import html
 import math
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from typing_extensions import Self
 
 from workbench.data.row_splits import RowBlocks
+from workbench.data.unusual_rows import (
+    PREDICTION,
+    UnusualValue,
+    describe_unusual,
+    numbers_in,
+    unusual_values,
+)
 from workbench.experiment.automl import HELD_OUT, is_automl
-from workbench.foundation.errors import DataError, RunError, Suggestion
+from workbench.foundation.errors import ArgumentError, DataError, RunError, Suggestion
 from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
+from workbench.runs.automl.error_bands import ErrorBands, learn_bands
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.model_selection import (
     ChosenModel,
@@ -37,6 +46,7 @@ from workbench.runs.automl.model_selection import (
 from workbench.runs.automl.preparation import HeldOut, LearningData, repeated, unpack
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
+from workbench.runs.automl.score_intervals import LEVEL
 from workbench.runs.automl.scores import measure_of, score_intervals, scores_of
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import as_samples, read_labelled, weights_in
@@ -294,22 +304,90 @@ class AutoML:
             self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
 
-    def predict(self, samples: Any) -> np.ndarray:
+    @overload
+    def predict(self, samples: Any) -> np.ndarray: ...
+
+    @overload
+    def predict(self, samples: Any, *, interval: float) -> pd.DataFrame: ...
+
+    def predict(self, samples: Any, *, interval: float | None = None) -> np.ndarray | pd.DataFrame:
         """Return the predicted class or number of each sample.
+
+        A warning tells you if rows are far outside of what was learned. `unusual` lists them.
 
         Args:
             samples: Samples like the X of `automl`, or a table with the same columns: a data frame
                 or a path.
+            interval: For numbers, the share of true numbers that lie between two ends, such as 0.9.
+
+        Returns:
+            The predictions. With `interval`, a table with the columns `prediction`, `low` and
+            `high`.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If they are samples of another kind or shape.
+            ArgumentError: If classes have no interval, or it is not between 0 and 1.
+        """
+        if interval is not None:
+            self._check_interval(interval)
+        read = self._read(samples, "samples")
+        predicted = self._predicted(read)
+        if values := self._unusual_values(read, predicted):
+            warnings.warn(describe_unusual(values, len(predicted)), stacklevel=2)
+        if self._task == "regression":
+            numbers = predicted[:, 0]
+            return numbers if interval is None else self._with_interval(numbers, interval)
+        decided = self._chosen.decisions.weighed(predicted)
+        return np.array(self._held_out.interpreter.labels)[decided.argmax(axis=1)]
+
+    def _check_interval(self, interval: float) -> None:
+        if self._task == "classification":
+            raise ArgumentError(
+                "classes have no interval", field="interval", next_step="Use predict_proba."
+            )
+        if not 0 < interval < 1:
+            raise ArgumentError(
+                f"{interval:g} is no share of rows",
+                field="interval",
+                allowed="between 0 and 1, such as 0.9",
+            )
+
+    def _with_interval(self, numbers: np.ndarray, interval: float) -> pd.DataFrame:
+        import pandas as pd
+
+        low, high = self._bands.around(numbers, interval)
+        return pd.DataFrame({"prediction": numbers, "low": low, "high": high})
+
+    @property
+    def _bands(self) -> ErrorBands:
+        chosen = self._chosen
+        return learn_bands(chosen.predicted[:, 0], chosen.targets)
+
+    def unusual(self, samples: Any) -> pd.DataFrame:
+        """Return the numbers that are far outside of what was learned, by row.
+
+        A prediction is among them if it is far outside of the target's range. Nobody has tested
+        the model on such rows.
+
+        Args:
+            samples: As in `predict`.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
             DataError: If they are samples of another kind or shape.
         """
-        predicted = self._predicted(samples)
+        import pandas as pd
+
+        read = self._read(samples, "samples")
+        values = self._unusual_values(read, self._predicted(read))
+        return pd.DataFrame(values, columns=list(UnusualValue._fields))
+
+    def _unusual_values(self, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:
+        numbers = numbers_in(samples)
         if self._task == "regression":
-            return predicted[:, 0]
-        decided = self._chosen.decisions.weighed(predicted)
-        return np.array(self._held_out.interpreter.labels)[decided.argmax(axis=1)]
+            numbers[PREDICTION] = predicted[:, 0]
+        return unusual_values(numbers, self._held_out.ranges)
 
     def predict_proba(self, samples: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
@@ -404,6 +482,7 @@ class AutoML:
             "split": self._split,
             "num_samples": dict(zip(("learning", "test"), self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
+            "prediction_interval": self._tested_interval(),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
         }
@@ -459,6 +538,18 @@ class AutoML:
     @property
     def _task(self) -> Task:
         return self._held_out.interpreter.task
+
+    def _tested_interval(self) -> dict[str, float] | None:
+        """Return how often the intervals of predictions hold the numbers of test samples."""
+        if self._task == "classification" or not self._chosen.used:
+            return None
+        low, high = self._bands.around(self._ending()[1][:, 0], LEVEL)
+        targets = self._held_out.targets
+        return {
+            "level": LEVEL,
+            "held": float(((low <= targets) & (targets <= high)).mean()),
+            "median_width": float(np.median(high - low)),
+        }
 
     @property
     def _split(self) -> dict[str, Any]:
@@ -551,10 +642,16 @@ class AutoML:
         return scores_of(predicted, targets, self._task, metric, decisions)
 
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
-        chosen = self._chosen
+        try:
+            return self._chosen.outputs(self._read(samples, field))
+        except DataError as error:
+            raise error.about(field) from error
+
+    def _read(self, samples: Any, field: str) -> Any:
+        """Return samples in the form that the model takes."""
         interpreter = self._held_out.interpreter
         try:
-            return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
+            return as_samples(interpreter.kind, samples, interpreter.text_columns)
         except DataError as error:
             raise error.about(field) from error
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment.actions import suggest
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import Suggestion
+from workbench.foundation.formatting import format_number
 from workbench.runs.automl.candidate_results import (
     candidates_of,
     describe_counts,
@@ -82,6 +83,11 @@ def summary_lines(
             lines.append(cut_short)
         if decided := (result.get("decisions") or {}).get("text"):
             lines.append(decided)
+        if (found := result.get("prediction_interval")) is not None:
+            lines.append(
+                f"intervals of {found['level']:.0%} hold {found['held']:.0%} of the test samples,"
+                f" and half of them are narrower than {format_number(found['median_width'])}"
+            )
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
