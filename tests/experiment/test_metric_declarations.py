@@ -136,7 +136,7 @@ def test_a_metric_of_the_users_own_declares_its_direction_on_itself(
 
 
 def test_a_wrong_direction_is_refused_where_it_is_declared() -> None:
-    with pytest.raises(ExperimentError, match="'up' is not a goal of a metric"):
+    with pytest.raises(ExperimentError, match="'up' is not the goal of a metric"):
         wb.metric(goal="up")  # pyright: ignore[reportArgumentType]
     undeclared_as_up = functools.partial(undeclared)
     wrong = type("Wrong", (Highest,), {"goal": "highest"})

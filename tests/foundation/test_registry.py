@@ -78,7 +78,7 @@ def test_an_object_of_another_package_has_what_is_needed(register: Callable[...,
         "thing", {"built_in": "json:loads"}, group="workbench.things", needs=["pack"]
     )
     registry.load("built_in")
-    with pytest.raises(ExperimentError, match="registered as the thing 'dumps', lacks pack"):
+    with pytest.raises(ExperimentError, match="registered as the thing 'dumps', but has no pack"):
         registry.load("dumps", field="thing")
-    with pytest.raises(ExperimentError, match="lacks __len__, pack"):
+    with pytest.raises(ExperimentError, match="has no __len__, pack"):
         registry.load("unfinished")

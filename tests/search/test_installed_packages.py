@@ -114,7 +114,7 @@ def test_another_package_adds_a_sampler_and_a_pruner() -> None:
 @pytest.mark.usefixtures("owls")
 def test_a_sampler_whose_options_are_no_options_is_refused_with_what_they_lack() -> None:
     with pytest.raises(
-        ExperimentError, match=r"sampler 'plain', lacks is_population, model_fields"
+        ExperimentError, match=r"sampler 'plain', but has no is_population, model_fields"
     ):
         check(make_experiment(sampler="plain"))
 

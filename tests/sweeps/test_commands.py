@@ -81,7 +81,7 @@ def test_one_trial_can_be_stopped_and_the_run_goes_on(store: Store, notes: Path)
         ({"trial": 0}, "is not running"),
         ({"trial": 7}, "is not running"),
         ({"trial": "first"}, "trial: 'first' is not valid"),
-        ({}, "trial: a value is required"),
+        ({}, "trial: missing"),
     ):
         refusal = handled(sweep, store.command(sweep.run_id, "stop_trial", wrong))
         assert not refusal.done

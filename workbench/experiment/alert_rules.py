@@ -191,7 +191,10 @@ def check_pattern(pattern: str) -> str:
         )
         parts = parser.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
+        raise ExperimentError(
+            f"{pattern!r} is not a regular expression: {error}",
+            next_step="Escape special characters with a backslash.",
+        ) from error
     varying, endless = _count(parts)
     if varying > _MAX_VARYING or endless > _MAX_ENDLESS:
         raise ExperimentError(

@@ -164,7 +164,7 @@ def _as_early_stopping(fields: Mapping[str, Any], values: Any) -> dict[str, Any]
     """Return settings that train for the most epochs, and allow an early stop after the fewest."""
     if not _are_levels_of_epochs(values):
         raise ExperimentError(
-            "a model needs the fewest and the most epochs of a training",
+            "it needs the fewest and the most epochs of a training",
             field="fidelity.epochs",
             allowed="two whole numbers, the smaller one first, such as [1, 50]",
         )

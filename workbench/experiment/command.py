@@ -115,7 +115,7 @@ def check_command(command: str, search: Space) -> None:
                 continue
             if name not in known:
                 raise ExperimentError(
-                    f"{{{name}}} has no value",
+                    f"{{{name}}} is neither a searched parameter nor a built-in name",
                     field="command",
                     allowed=known,
                     next_step=f"Add {name} to search, or write {{{{ and }}}} for braces.",
@@ -155,7 +155,7 @@ def check_path(path: str, field: str) -> None:
         if name not in _PATH_NAMES or form:
             placeholder = ":".join(filter(None, (name, form)))
             raise ExperimentError(
-                f"{{{placeholder}}} has no value in a path",
+                f"a path cannot contain {{{placeholder}}}",
                 field=field,
                 allowed=[f"{{{name}}}" for name in _PATH_NAMES],
             )

@@ -333,6 +333,6 @@ def declared_goal(measure: Any, field: str | None = None) -> Goal | None:
 def _check_goal(goal: Any, field: str | None) -> Goal:
     if goal not in ("maximize", "minimize"):
         raise ExperimentError(
-            f"{goal!r} is not a goal of a metric", field=field, allowed="maximize, minimize"
+            f"{goal!r} is not the goal of a metric", field=field, allowed="maximize, minimize"
         )
     return goal

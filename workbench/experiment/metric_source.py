@@ -115,7 +115,9 @@ def _check_pattern(pattern: str) -> None:
         groups = re.compile(pattern).groupindex
     except re.error as error:
         raise ExperimentError(
-            f"{pattern!r} is not a regular expression: {error}", field="pattern"
+            f"{pattern!r} is not a regular expression: {error}",
+            field="pattern",
+            next_step="Escape special characters with a backslash.",
         ) from error
     if not groups:
         raise ExperimentError(

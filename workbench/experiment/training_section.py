@@ -103,7 +103,9 @@ def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGro
             re.compile(pattern)
         except re.error as error:
             raise ExperimentError(
-                f"this is not a regular expression: {error}", field=pattern
+                f"this is not a regular expression: {error}",
+                field=pattern,
+                next_step="Escape special characters with a backslash.",
             ) from error
         if group.frozen and (group.lr_factor != 1.0 or group.weight_decay is not None):
             raise ExperimentError(
@@ -141,7 +143,10 @@ def _check_pattern(pattern: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
+        raise ExperimentError(
+            f"{pattern!r} is not a regular expression: {error}",
+            next_step="Escape special characters with a backslash.",
+        ) from error
     return pattern
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
+from workbench.experiment.domain import MAX_EXACT
 from workbench.experiment.experiment import Experiment
 from workbench.foundation.errors import ExperimentError
 
@@ -108,13 +109,17 @@ def from_wandb_sweep(
 
 def _need(document: Mapping[str, Any], key: str, field: str | None = None) -> Any:
     if key not in document:
-        raise ExperimentError("missing", field=".".join(filter(None, (field, key))))
+        raise ExperimentError(
+            "missing", field=".".join(filter(None, (field, key))), next_step=f"Add {key}."
+        )
     return document[key]
 
 
 def _mapping(given: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ExperimentError(f"{given!r} is not a mapping", field=field)
+        raise ExperimentError(
+            f"{given!r} is not a mapping", field=field, allowed="a mapping, such as {name: value}"
+        )
     return given
 
 
@@ -161,11 +166,12 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
             next_step="Remove strict.",
         )
     for key in ("min_iter", "max_iter", "s", "eta"):
-        if key in given and (
-            not isinstance(given[key], int) or not 0 < given[key] <= _LARGEST.get(key, 2**53)
-        ):
+        largest = _LARGEST.get(key, MAX_EXACT)
+        if key in given and (not isinstance(given[key], int) or not 0 < given[key] <= largest):
             raise ExperimentError(
-                f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}"
+                f"{given[key]!r} is not valid",
+                field=f"{field}.{key}",
+                allowed=f"a whole number from 1 to {largest:,}",
             )
     eta = given.get("eta", 3)
     if "max_iter" not in given:
@@ -230,7 +236,9 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
         if key in ("min", "max", "q") and (
             isinstance(number, bool) or not isinstance(number, int | float)
         ):
-            raise ExperimentError(f"{number!r} is not a number", field=f"{field}.{key}")
+            raise ExperimentError(
+                f"{number!r} is not valid", field=f"{field}.{key}", allowed="a number"
+            )
     return build(field, *numbers)
 
 
@@ -250,14 +258,18 @@ def _default_distribution(given: Mapping[str, Any], field: str) -> str:
 
 def _choices(field: str, values: Any) -> dict[str, Any]:
     if not isinstance(values, list | tuple):
-        raise ExperimentError(f"{values!r} is not a list", field=f"{field}.values")
+        raise ExperimentError(
+            f"{values!r} is not valid", field=f"{field}.values", allowed="a list of values"
+        )
     return {"choices": list(values)}
 
 
 def _whole(field: str, low: float, high: float) -> dict[str, Any]:
     for key, bound in (("min", low), ("max", high)):
         if not isinstance(bound, int):
-            raise ExperimentError(f"{bound!r} is not a whole number", field=f"{field}.{key}")
+            raise ExperimentError(
+                f"{bound!r} is not valid", field=f"{field}.{key}", allowed="a whole number"
+            )
     return {"type": "int", "low": low, "high": high}
 
 
@@ -280,7 +292,9 @@ def _negative_exponents(field: str, low: float, high: float) -> dict[str, Any]:
 def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]:
     """Return the multiples of `step` to which W&B rounds numbers from low to high."""
     if step <= 0:
-        raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
+        raise ExperimentError(
+            f"{step} is not valid", field=f"{field}.q", allowed="a number above 0"
+        )
     exact = Decimal(str(step))  # in floats, 6 * 0.1 is 0.6000000000000001
     first, last = (round(Decimal(str(bound)) / exact) * exact for bound in (low, high))
     if isinstance(step, int):
@@ -290,7 +304,9 @@ def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]
 
 def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:
     if step <= 0:
-        raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
+        raise ExperimentError(
+            f"{step} is not valid", field=f"{field}.q", allowed="a number above 0"
+        )
     if step == 1:
         return {"type": "int", "low": round(low), "high": round(high), "log": True}
     if not isinstance(step, int) or not 0 < low <= high:

@@ -9,6 +9,7 @@ document for strict readers.
 from __future__ import annotations
 
 import enum
+import json
 import math
 from collections.abc import Mapping, Set
 from typing import Any
@@ -21,7 +22,7 @@ _MAX_CHARACTERS = 80
 def python_value(value: Any) -> Any:
     """Return the Python value of a scalar of numpy, torch or another library.
 
-    Anything else as it is.
+    Any other value is returned unchanged.
 
     Example:
         >>> import numpy as np
@@ -32,8 +33,10 @@ def python_value(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value
     for kind in (bool, int, float, str):
-        if isinstance(value, kind):  # np.float64 is a float, and np.str_ a text
-            return value if type(value) is kind else kind(value)
+        if type(value) is kind:
+            return value
+        if isinstance(value, kind):  # np.float64 is a subclass of float, and np.str_ of str
+            return kind(value)
     if getattr(value, "shape", None) != () or not callable(getattr(value, "item", None)):
         return value
     item = value.item()
@@ -45,10 +48,10 @@ def python_value(value: Any) -> Any:
 
 
 def python_values(document: Any) -> Any:
-    """Return a document in which scalars of libraries are Python values, however deep they lie.
+    """Return a document in which scalars of libraries are Python values, at any depth.
 
     Args:
-        document: Mappings, lists and tuples with anything in them, which stays as it is.
+        document: Mappings, lists and tuples. Any other object in them is not changed.
     """
     if isinstance(document, dict):
         return {key: python_values(value) for key, value in document.items()}
@@ -141,7 +144,9 @@ def _why_not_held(value: Any) -> tuple[str, str]:
             f"Write {as_list}, and call tuple(...) in the training if it needs one.",
         )
     if _shape_of(value):
-        as_list = _short(value.tolist()) if callable(getattr(value, "tolist", None)) else "a list"
+        as_list = "a list"
+        if callable(getattr(value, "tolist", None)):
+            as_list = _short(value.tolist())
         return (
             f"{written} is an array, which a trial would receive as a list",
             f"Write {as_list}, and make an array of it in the training.",
@@ -150,8 +155,11 @@ def _why_not_held(value: Any) -> tuple[str, str]:
         return f"{written} is a set, which has no order", "Write a list."
     if isinstance(value, type) or callable(value):
         name = getattr(value, "__name__", type(value).__name__)
+        kind = "function"
+        if isinstance(value, type):
+            kind = "class"
         return (
-            f"{name} is a {'class' if isinstance(value, type) else 'function'}, not a value",
+            f"{name} is a {kind}, not a value",
             f'Write its name, "{name}", and look it up in the training.',
         )
     if isinstance(value, enum.Enum):
@@ -198,10 +206,8 @@ def plain(value: Any) -> Any:
     Args:
         value: The document. Tuples become lists, and keys become text.
     """
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)  # NaN, Infinity or -Infinity
     if isinstance(value, Mapping):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

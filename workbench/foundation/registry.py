@@ -35,7 +35,7 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
     module_name, _, qualified_name = reference.partition(":")
     if not module_name or not qualified_name:
         raise ExperimentError(
-            f"{reference!r} does not name a Python object",
+            f"{reference!r} is not the name of a Python object",
             field=field,
             allowed="package.module:name",
         )
@@ -45,15 +45,21 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
         if (part := missing_part(error)) is not None and module_name.startswith("workbench."):
             raise part from error
         missing = error.name or module_name
-        whose = "" if module_name.startswith(missing) else f", which {module_name!r} imports"
+        problem = f"cannot import {missing!r}"
+        if not module_name.startswith(missing):
+            problem += f", which {module_name!r} imports"
         raise ExperimentError(
-            f"cannot import {missing!r}{whose}",
+            problem,
             field=field,
             next_step="Start from the folder that contains it, or install its package.",
         ) from error
     for part in qualified_name.split("."):
         if not hasattr(loaded, part):
-            raise ExperimentError(f"{module_name!r} has no {qualified_name!r}", field=field)
+            raise ExperimentError(
+                f"{module_name!r} has no {qualified_name!r}",
+                field=field,
+                next_step="Check the spelling.",
+            )
         loaded = getattr(loaded, part)
     return loaded
 
@@ -143,6 +149,7 @@ class Registry:
             UnknownNameError: If no package registers the name.
             ExperimentError: If an object of another package misses a required attribute.
         """
+        # Built-in names first, because `references` scans all installed packages.
         reference = self._table.get(name) or self.references().get(name)
         if reference is None:
             raise self.unknown(name, field=field)
@@ -152,7 +159,7 @@ class Registry:
             missing |= getattr(loaded, "__abstractmethods__", frozenset())
             if missing:
                 raise ExperimentError(
-                    f"{reference!r}, which is registered as the {self.kind} {name!r}, lacks"
+                    f"{reference!r} is registered as the {self.kind} {name!r}, but has no"
                     f" {', '.join(sorted(missing))}",
                     field=field,
                     next_step=f"Correct the package that registers it in {self._group}.",

@@ -175,7 +175,7 @@ def check_arguments(
         if name in values:
             argument.check(values[name])
         elif argument.is_required:
-            raise ArgumentError("a value is required", field=name, allowed=argument.allowed)
+            raise ArgumentError("missing", field=name, allowed=argument.allowed)
     return values
 
 
