@@ -132,12 +132,12 @@ def test_no_change_leaves_the_data_as_it_is():
         (
             images(shape=(5,)),
             {"flip": 0.5},
-            "training.augment.flip: cannot be used: samples are not images",
+            "training.augment.flip: it cannot be used: samples are not images",
         ),
         (
             images(shape=(5,)),
             {"crop": 0.5},
-            "training.augment.crop: cannot be used: samples have no places",
+            "training.augment.crop: it cannot be used: samples have no places",
         ),
     ],
 )

@@ -217,7 +217,7 @@ def test_drop_last_leaves_out_what_torch_leaves_out_of_an_evaluation(
 
 
 def test_drop_last_that_would_leave_nothing_is_refused() -> None:
-    with pytest.raises(DataError, match="make no batch of 16"):
+    with pytest.raises(DataError, match="too few for a batch of 16"):
         as_split(loader(batch_size=16, drop_last=True), {}, part="validation", name="own")
 
 

@@ -484,7 +484,7 @@ def test_a_table_is_not_a_data_set(kind: Any, tmp_path: Path) -> None:
         CLASSES, num_outputs=3, kind=lambda *_: frame if kind is pd.DataFrame else frame["x"]
     )
     ended, _ = train(tmp_path, asked)
-    assert "of pandas, and which of its columns is the target is unknown" in (ended.message or "")
+    assert "of pandas, and it is not clear which column is the target" in (ended.message or "")
 
 
 def test_targets_of_a_part_of_a_data_set_are_numbered_as_it_numbers_them() -> None:

@@ -72,7 +72,7 @@ def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
 
 def _refusal(name: str, problem: str, allowed: str) -> ExperimentError:
     return ExperimentError(
-        f"cannot be used: {problem}", field=f"training.augment.{name}", allowed=allowed
+        f"it cannot be used: {problem}", field=f"training.augment.{name}", allowed=allowed
     )
 
 

@@ -169,6 +169,8 @@ def _learn_ranks(values: pd.Series) -> Column:
     counts: dict[str | None, int] = {}
     for text in _as_texts(values):
         counts[text] = counts.get(text, 0) + 1
+    # The most frequent text first. Ties are broken by the text, so that the order of the rows does
+    # not change the encoding.
     ordered = sorted(counts, key=lambda text: (-counts[text], text is None, text or ""))
     return Column(
         str(values.name), "category", ranks={text: rank for rank, text in enumerate(ordered)}

@@ -53,12 +53,10 @@ def as_split(
         _refuse_tables(table, whose)
     if isinstance(dataset, Mapping):
         raise DataError(
-            f"{whose} is a mapping, and which of its members is the target is unknown",
+            f"{whose} is a mapping, and it is not clear which member is the target",
             field="data",
             allowed="(inputs, targets), or a data set of (input, target) pairs",
-            next_step=(
-                "Return (train['x'], train['y']) in its place, with the names of your columns."
-            ),
+            next_step="Return (train['x'], train['y']) instead, with the names of your columns.",
         )
     if _are_columns(dataset):
         return _with_samples(_columns(*dataset), whose), PLAIN
@@ -109,10 +107,10 @@ def _num_used(num_samples: int, arguments: LoaderArguments, part: str, whose: st
     num_used = num_samples // arguments.batch_size * arguments.batch_size
     if num_used == 0:
         raise DataError(
-            f"{whose} has drop_last=True, and its {num_samples} samples make no batch of "
-            f"{arguments.batch_size}",
+            f"{whose} has drop_last=True, but {num_samples} samples are too few for a batch of"
+            f" {arguments.batch_size}",
             field="data",
-            next_step="Leave drop_last out, or use a smaller batch_size.",
+            next_step="Remove drop_last, or use a smaller batch_size.",
         )
     return num_used
 
@@ -132,7 +130,7 @@ def _refuse_tables(dataset: Any, whose: str) -> None:
     package, kind = type(dataset).__module__.partition(".")[0], type(dataset).__name__
     if package in _TABLE_PACKAGES and kind in _TABLES:
         raise DataError(
-            f"{whose} is a {kind} of {package}, and which of its columns is the target is unknown",
+            f"{whose} is a {kind} of {package}, and it is not clear which column is the target",
             field="data",
             allowed="(input, target) pairs",
             next_step=(
@@ -179,6 +177,7 @@ def _with_samples(split: Split, whose: str) -> Split:
 
 
 def _length_of_stream(dataset: Any, options: Mapping[str, Any], *, part: str, name: str) -> int:
+    # A generator or an open file is its own iterator: after one epoch there would be nothing left.
     if not hasattr(dataset, "__iter__") or iter(dataset) is dataset:
         raise DataError(
             f"{part} of {name} is an object of type {type(dataset).__name__}",

@@ -119,6 +119,7 @@ def list_folder(folder: Path) -> Listed:
 def _visible_in(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each folder below a folder with the names of its files, without hidden ones."""
     for place, folders, names in os.walk(folder):
+        # In place, because `os.walk` then does not enter the folders that are removed.
         folders[:] = [name for name in folders if not is_hidden([name])]
         yield place, [name for name in names if not is_hidden([name])]
 

@@ -92,6 +92,7 @@ def arguments_of(loader: Any, torch_data: Any, whose: str) -> tuple[LoaderArgume
         dataset=loader.dataset,
         is_in_order=getattr(loader, "in_order", True),
     )
+    # The workbench shuffles by itself, with the seed of the trial and across all workers.
     if is_stream or _is_plain(sampler, torch_data, len(loader.dataset)):
         return arguments, None
     return arguments, sampler
@@ -122,7 +123,7 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
     batches = loader.batch_sampler
     if batches is None:
         raise DataError(
-            f"{whose} makes no batches (batch_size=None), and the plan decides which samples make a"
+            f"{whose} makes no batches (batch_size=None), but the plan decides which samples make a"
             " batch",
             field="data",
             next_step=(
@@ -133,7 +134,7 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
     if type(batches) is not torch_data.BatchSampler:
         raise DataError(
             f"{whose} has a batch_sampler of type {type(batches).__name__}, "
-            "and the plan decides which samples make a batch",
+            "but the plan decides which samples make a batch",
             field="data",
             next_step="Give the DataLoader a sampler instead, which orders the samples.",
         )
@@ -142,7 +143,7 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
             f"{whose} is a stream with a worker_init_fn, but a single process reads the whole"
             " stream",
             field="data",
-            next_step="Leave worker_init_fn out, and let the stream yield all its samples.",
+            next_step="Remove worker_init_fn, and let the stream yield all its samples.",
         )
     context = loader.multiprocessing_context
     if context is not None and context.get_start_method() != "fork":
@@ -152,7 +153,7 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
             field="data",
             allowed="'fork'",
             next_step=(
-                "Leave multiprocessing_context out. With num_workers=0 and plan.loaders 0 the"
+                "Remove multiprocessing_context. With num_workers=0 and plan.loaders 0 the"
                 " training process loads by itself."
             ),
         )
@@ -161,10 +162,9 @@ def _refuse(loader: Any, torch_data: Any, whose: str) -> None:
 def _refuse_sampler(sampler: Any, torch_data: Any, whose: str) -> None:
     if isinstance(sampler, torch_data.DistributedSampler):
         raise DataError(
-            f"{whose} has a DistributedSampler, but each worker is given its part of a batch by the"
-            " plan",
+            f"{whose} has a DistributedSampler, but the plan gives each worker its part of a batch",
             field="data",
-            next_step="Leave the sampler out, or use one for all samples.",
+            next_step="Remove the sampler, or use one for all samples.",
         )
     if not hasattr(sampler, "__len__"):
         raise DataError(

@@ -118,6 +118,7 @@ class SampledSplit:
             raise DataError(
                 f"the sampler yielded {len(order)} numbers, but its length is {self._num_promised}",
                 field="data",
+                next_step="Correct its __len__.",
             )
         return order
 

@@ -126,6 +126,7 @@ def check_headers(files: list[str], *, turns: bool = True) -> tuple[str, ...]:
     traits: Counter[str] = Counter()
     until = time.monotonic() + LONGEST_S
     num_read = 0
+    # Several passes with large strides: if the time is up early, the files are still evenly spread.
     for index in (index for first in range(_NUM_PASSES) for index in chosen[first::_NUM_PASSES]):
         if time.monotonic() > until:
             break

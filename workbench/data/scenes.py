@@ -82,6 +82,7 @@ def _make() -> Cached:
             top, left = random.integers(0, _SIZE - _DIGIT, 2)
             digit = digits[number].reshape(_DIGIT, _DIGIT) / 16.0
             part = (scene, slice(top, top + _DIGIT), slice(left, left + _DIGIT))
+            # The brighter pixel wins, so that a digit does not cut a dark square out of another.
             pixels[part] = np.maximum(
                 pixels[part], 200 * digit + random.normal(0, 20, (_DIGIT, _DIGIT))
             )

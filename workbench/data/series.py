@@ -168,6 +168,8 @@ class SeriesOptions(DatasetOptions):
         num_test = round(num_rows * self.test_fraction)
         num_validation = round(num_rows * self.validation_fraction)
         num_train = num_rows - num_validation - num_test
+        # A forecast needs `lookback` rows before it. For validation and test, these may be rows of
+        # the part before.
         ends = {
             "train": (self.lookback, num_train, self.stride),
             "validation": (num_train, num_train + num_validation, 1),

@@ -108,6 +108,7 @@ class TaggedTextOptions(DatasetOptions):
         if len(names) < 2:
             raise DataError(f"every token has the tag {names[0]!r}", field="data.path")
         numbers = {name: number for number, name in enumerate(names)}
+        # The padding behind a short text counts neither for the loss nor for metrics.
         targets = np.full((len(texts), self.context), IGNORED, dtype=np.int64)
         for row, (_, tags) in enumerate(texts):
             kept = tags[: self.context]

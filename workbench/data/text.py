@@ -66,6 +66,8 @@ class TextOptions(DatasetOptions):
             folder=cache,
         )
         tokens = made.arrays["tokens"]
+        # In the order of the text: train, validation, test. Random windows would overlap, and the
+        # model would be validated on text that it has seen.
         end = len(tokens) - round(len(tokens) * self.test_fraction)
         num_train = round(len(tokens) * (1 - self.validation_fraction - self.test_fraction))
         train = TokenSplit(tokens[:num_train], self.context, self.stride or self.context)
@@ -125,7 +127,7 @@ def _encode(files: list[Path], max_characters: int) -> Cached:
             raise DataError(
                 f"{file} cannot be read as UTF-8 text: {error}",
                 field="data.path",
-                next_step="Convert the file, move it elsewhere, or set pattern to leave it out.",
+                next_step="Convert the file, move it away, or set pattern so that it is skipped.",
             ) from error
         num_missing -= len(parts[-1])
         if num_missing <= 0:
@@ -134,6 +136,7 @@ def _encode(files: list[Path], max_characters: int) -> Cached:
     if not len(characters):
         raise DataError("the text is empty", field="data.path")
     vocabulary, tokens = np.unique(characters, return_inverse=True)
+    # One byte per character, for up to 256 different ones.
     smallest = np.min_scalar_type(len(vocabulary) - 1)
     return Cached(
         {"tokens": tokens.astype(smallest)}, {"vocabulary": [chr(code) for code in vocabulary]}

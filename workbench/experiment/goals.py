@@ -97,7 +97,7 @@ class Objective(Section):
         default="returned",
         description=(
             "Which value counts for a trial. returned: what the function returned, or else its "
-            "last report. last: the last report. best: the best one. mean_last: 3: the mean of "
+            "last report. last: the last report. best: the best one. {mean_last: 3}: the mean of "
             "the last three. A model returns the value of its best checkpoint, which is exported."
         ),
     )

@@ -55,7 +55,7 @@ class OwnAdvice(Section):
 
     batch: str = Field(
         min_length=1,
-        description="The searched parameter with the number of samples of a worker in a step.",
+        description="The searched parameter that sets the samples of a worker in each step.",
     )
     lr: str | None = Field(
         default=None, min_length=1, description="The searched parameter with the learning rate."

@@ -171,7 +171,7 @@ class Confirm(Section):
     trainings: ExactInt = Field(
         default=5,
         ge=2,
-        description="Most trainings of each configuration, including those of the search.",
+        description="Train each one at most this often, trainings of the search included.",
     )
     certainty: float = Field(
         default=0.95,

@@ -159,7 +159,7 @@ class Budget(Section):
         ),
     )
     money: OptionalMoney = Field(
-        default=None, description="Most that the run may cost, such as 20 EUR. Needs a price."
+        default=None, description="The most that the run may cost, such as 20 EUR. Needs a price."
     )
     plateau: PositiveInt | None = Field(
         default=None,
@@ -236,7 +236,7 @@ class Resources(Section):
     )
     keep_best: PositiveInt | Literal["all"] = Field(
         default=10,
-        description="Number of finished trials whose checkpoints are kept: the best, or all.",
+        description="Keep the checkpoints of this many of the best trials, or of all.",
     )
     max_checkpoints_size: OptionalBytes = Field(
         default=None,

@@ -52,7 +52,7 @@ class Augmentation(Section):
     )
     noise: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0,
-        description="Standard deviation of added noise, relative to that within the sample.",
+        description="Strength of added noise, as a share of the deviation of the sample's values.",
     )
     crop: Annotated[float, Field(ge=0, le=0.5)] = Field(
         default=0.0,
@@ -253,7 +253,7 @@ class Private(Section):
         description="Probability that epsilon does not hold. Keep it below 1 / samples.",
     )
     max_norm: PositiveFloat = Field(
-        default=1.0, description="Largest norm of a single sample's gradient. It is clipped to it."
+        default=1.0, description="Clip the gradient of each sample to this norm."
     )
 
 
@@ -304,8 +304,9 @@ class Training(Section):
     initialisation: Initialisation = Field(
         default="default",
         description=(
-            "Initial weights of linear and convolutional layers. default keeps the model's own, "
-            "he and xavier are normal with a deviation that depends on the layer's width."
+            "Initial weights of linear and convolutional layers. default keeps the model's own. he "
+            "and xavier are normal, with a deviation by the layer's width. orthogonal is also "
+            "possible."
         ),
     )
     weights: Weights = Field(

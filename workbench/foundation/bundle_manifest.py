@@ -34,11 +34,14 @@ def add_manifest(folder: Path) -> None:
     names = sorted(
         file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()
     )
-    configuration[_FILES] = {
-        name: None if name == CARD else sha256_of(folder / name)
-        for name in names
-        if name != CONFIGURATION
-    }
+    # The configuration cannot contain its own hash, and the card changes later.
+    files: dict[str, str | None] = {}
+    for name in names:
+        if name == CARD:
+            files[name] = None
+        elif name != CONFIGURATION:
+            files[name] = sha256_of(folder / name)
+    configuration[_FILES] = files
     path.write_text(json.dumps(configuration, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -85,7 +88,9 @@ def check_file(folder: Path, name: str) -> None:
         RunError: If the configuration does not list the file, or lists another content.
     """
     files = read_configuration(folder).get(_FILES)
-    check_listed(folder, CONFIGURATION, files if isinstance(files, dict) else {}, name)
+    if not isinstance(files, dict):
+        files = {}
+    check_listed(folder, CONFIGURATION, files, name)
 
 
 def check_listed(folder: Path, listed_in: str, files: Mapping[str, Any], name: str) -> None:

@@ -204,6 +204,7 @@ def format_bytes(num_bytes: float) -> str:
     """Write a size with three significant digits in binary units: `512 B`, `3.4 GiB`."""
     size = num_bytes
     for unit in _SIZE_UNITS[:-1]:
+        # Compare the rounded size, or 999.6 KiB would be written as 1000 KiB.
         rounded = _significant(size, 3)
         if rounded < 1000:
             return f"{rounded:f} {unit}"
