@@ -192,8 +192,8 @@ def test_inputs_and_targets_may_be_an_array_each(inputs: Any, targets: Any, whol
     [
         ((INPUTS, TARGETS[:3]), "same number of samples"),
         ((torch.tensor(INPUTS), torch.tensor(TARGETS[:3])), "same number of samples"),
-        ({"x": INPUTS, "y": TARGETS}, "which of its members is the target"),
-        ((pd.DataFrame(INPUTS), pd.Series(TARGETS)), "which of its columns is the target"),
+        ({"x": INPUTS, "y": TARGETS}, "it is not clear which member is the target"),
+        ((pd.DataFrame(INPUTS), pd.Series(TARGETS)), "it is not clear which column is the target"),
     ],
 )
 def test_columns_that_are_no_pairs_are_refused(given: Any, problem: str) -> None:
