@@ -447,7 +447,7 @@ def test_inputs_of_another_type_than_the_weights_are_named(
     assert (ended.state, num_reports) == ("failed", 0)
     name = str(kind).removeprefix("torch.")
     assert re.search(
-        rf"takes float32.*gives {name} inputs of shape \('batch', 6\)", str(ended.message)
+        rf"takes float32.*has {name} inputs of shape \('batch', 6\)", str(ended.message)
     )
     assert ".float()" in str(ended.message)
 

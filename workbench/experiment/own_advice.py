@@ -151,8 +151,8 @@ class OwnAdvice(Section):
                     allowed="a parameter without conditions",
                     next_step="Remove `when`.",
                 )
-            types, words = _NUMBER_TYPES[field]
-            if not all(isinstance(value, types) and value > 0 for value in _ends(domain)):
+            words, is_valid = _NUMBERS[field]
+            if not all(is_valid(value) for value in _ends(domain)):
                 raise ExperimentError(
                     f"{name} has values that are not {words} above 0",
                     field=f"advise.{field}",
@@ -166,10 +166,15 @@ class OwnAdvice(Section):
             )
 
 
-_NUMBER_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
-    "batch": ((int,), "whole numbers"),
-    "lr": ((int, float), "numbers"),
-}
+def _is_positive(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and value > 0
+
+
+def _is_positive_whole(value: JsonValue) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+_NUMBERS = {"batch": ("whole numbers", _is_positive_whole), "lr": ("numbers", _is_positive)}
 
 
 def _ends(domain: Domain) -> list[JsonValue]:
