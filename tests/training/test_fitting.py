@@ -126,7 +126,7 @@ def test_the_same_sweep_trains_networks_by_steps(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({"plan": {"workers": 2}}, "has one worker"),
+        ({"plan": {"workers": 2}}, "can only have one worker"),
         (
             {"objectives": [{"metric": "train_loss", "goal": "minimize"}]},
             "'train_loss' is not measured for",

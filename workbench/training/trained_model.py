@@ -91,6 +91,27 @@ def load_model(
     Raises:
         RunError: If the checkpoint is missing or torn.
     """
+    state = read(checkpoint)["strategy"]["model"]
+    return load_state(experiment, params, state, input_shape=input_shape, num_outputs=num_outputs)
+
+
+def load_state(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    state: Mapping[str, torch.Tensor],
+    *,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+) -> nn.Module:
+    """Build the model of a trial with given weights, on the CPU.
+
+    Args:
+        experiment: The experiment of the trial, with a model of the zoo.
+        params: The configuration of the trial.
+        state: The weights, by name.
+        input_shape: Shape of one sample.
+        num_outputs: Classes, or regression targets.
+    """
     assert experiment.model is not None
     model = build_model(
         experiment.model.name,
@@ -98,7 +119,7 @@ def load_model(
         input_shape=input_shape,
         num_outputs=num_outputs,
     )
-    model.load_state_dict(read(checkpoint)["strategy"]["model"])
+    model.load_state_dict(state)
     return model.eval()
 
 

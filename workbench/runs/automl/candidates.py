@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
@@ -280,8 +280,8 @@ def check_families(kind: SampleKind, given: str | Sequence[str]) -> tuple[Family
         ArgumentError: If a name is unknown, or no family is left.
         MissingDependencyError: If the package of a chosen family is not installed.
     """
-    names = given.split(",") if isinstance(given, str) else list(given)
-    names = [name.strip() for name in names if name.strip()]
+    listed = given.split(",") if isinstance(given, str) else list(given)
+    names = [name.strip() for name in listed if name.strip()]
     known = FAMILIES[kind]
     for name in names:
         if name.removeprefix("-") not in known:
@@ -292,8 +292,10 @@ def check_families(kind: SampleKind, given: str | Sequence[str]) -> tuple[Family
                 allowed=allowed,
                 next_step=meant,
             )
-    left_out: set[Any] = {name.removeprefix("-") for name in names if name.startswith("-")}
-    chosen: set[Any] = {name for name in names if not name.startswith("-")}
+    left_out = cast(
+        "set[Family]", {name.removeprefix("-") for name in names if name.startswith("-")}
+    )
+    chosen = cast("set[Family]", {name for name in names if not name.startswith("-")})
     if missing := next(
         (family for family in LIBRARIES if family in chosen and _is_missing(family)), None
     ):
@@ -312,9 +314,8 @@ def check_families(kind: SampleKind, given: str | Sequence[str]) -> tuple[Family
 
 def _usual(kind: SampleKind, left_out: set[Any]) -> set[Family]:
     """Return the families that are installed and not left out, none of them twice."""
-    usual = {
-        family for family in FAMILIES[kind] if family not in left_out and not _is_missing(family)
-    }
+    usual: set[Family] = set(FAMILIES[kind]) - left_out
+    usual -= {family for family in LIBRARIES if _is_missing(family)}
     if "lightgbm" in usual:
         usual.discard("boosted_trees")  # scikit-learn grows the same trees, but takes longer
     return usual

@@ -53,4 +53,5 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     if (limit_s := history.in_force.budget.time) is not None:
         left_s = limit_s - history.limited_s(history.now_unix_s())
         automl.longest_s = max(left_s, concluding_s(history.in_force))
+    automl.refit()
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))

@@ -172,7 +172,8 @@ def _members(
                 assert isinstance(encoder, TextEncoder)
                 member = replace(member, texts=encoder)
             members.append((member, weight / len(candidate.models)))
-            examples.append(learning.folds[number].train_inputs[:7])
+            # Models of all rows are trees, which are exported without an example.
+            examples.append(learning.folds[min(number, len(learning.folds) - 1)].train_inputs[:7])
     return members, examples
 
 

@@ -114,7 +114,7 @@ class ChosenModel:
         if not self.used or not len(samples):
             return self._guessed(len(samples))
         classes = self.interpreter.task == "classification"
-        folds = sorted(self.used[0][0].models)
+        folds = sorted({number for candidate, _ in self.used for number in candidate.models})
         readers = {number: self.interpreter.readers[number] for number in folds}
         inputs = {number: reader.encoder.encode(samples) for number, reader in readers.items()}
         predictions = [

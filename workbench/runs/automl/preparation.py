@@ -141,6 +141,21 @@ class Interpreter:
 
 
 @dataclass(frozen=True)
+class AllRows:
+    """All rows that a final model may learn from, those of the test part among them.
+
+    Attributes:
+        inputs: Encoded samples.
+        targets: Class numbers, or standardised numbers as float32.
+        reader: Reads samples for a model that learnt from them.
+    """
+
+    inputs: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    reader: Reader
+
+
+@dataclass(frozen=True)
 class HeldOut:
     """The part that no trial sees: the test samples, and what is needed to predict them.
 
@@ -158,6 +173,7 @@ class HeldOut:
         weight_column: The column with the weights, or None.
         ranges: The range of each column of numbers in the samples to learn from, and of the
             numbers to predict.
+        all_rows: What the final model may learn from after the test, or None.
     """
 
     interpreter: Interpreter
@@ -172,6 +188,7 @@ class HeldOut:
     weights: np.ndarray | None = field(default=None, repr=False)
     weight_column: str | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+    all_rows: AllRows | None = field(default=None, repr=False)
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -296,6 +313,7 @@ def prepare(
         None if problem.weights is None else problem.weights[test],
         problem.weight_column,
         _ranges(problem, learning),
+        _all_rows(problem, learning, test),
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
@@ -321,6 +339,25 @@ def repeated(weights: np.ndarray) -> np.ndarray:
     ends = np.cumsum(weights) / weights.sum() * total
     counts = np.diff(np.floor(ends + 0.5), prepend=0.0).astype(np.int64)
     return np.repeat(np.arange(len(weights)), counts)
+
+
+def _all_rows(problem: Problem, learning: np.ndarray, test: np.ndarray) -> AllRows | None:
+    """Encode all rows of a table that may be learnt from once the test is over."""
+    if problem.kind != "table":
+        return None
+    known = learning
+    if "test" not in _own_parts(problem):  # a test part of the user stays a test part
+        known = np.sort(np.concatenate([learning, test]))
+    everything = np.arange(len(known))
+    encoded, reader = _encode(
+        problem, take(problem.samples, known), problem.targets[known], everything, everything[:1]
+    )
+    if encoded.train_inputs.size > _MAX_FOLDED_NUMBERS:
+        return None
+    rows = everything
+    if problem.weights is not None:
+        rows = repeated(problem.weights[known])
+    return AllRows(encoded.train_inputs[rows], encoded.train_targets[rows], reader)
 
 
 def _own_parts(problem: Problem) -> tuple[str, ...]:

@@ -44,6 +44,7 @@ from workbench.runs.automl.model_selection import (
     metric_of,
 )
 from workbench.runs.automl.preparation import HeldOut, LearningData, repeated, unpack
+from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
 from workbench.runs.automl.score_intervals import LEVEL
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PART_TO_JUDGE = 0.5
+# Of the time to conclude. Judging takes less than its part if predictions were stored.
+_PART_TO_REFIT = 0.5
 
 
 class AutoML:
@@ -91,6 +94,8 @@ class AutoML:
         """For how many seconds the model is chosen and examined, beyond what is necessary."""
         self._ended: tuple[int, ChosenModel, np.ndarray] | None = None
         self._analysed: tuple[int, TestAnalysis] | None = None
+        self._refitted: dict[str, str] = {}
+        self._delivered: tuple[int, ChosenModel] | None = None
 
     @classmethod
     def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
@@ -424,7 +429,7 @@ class AutoML:
         from workbench.runs.automl.exported_ensemble import write_ensemble
 
         values = {**self._validated(self._chosen.predicted), **self._test}
-        parts = (self.run, self._chosen, self._learning, self._held_out)
+        parts = (self.run, self._final, self._learning, self._held_out)
         write_ensemble(*parts, Path(folder), label=self._label, values=values, force=force)
         return linked(Path(folder))
 
@@ -485,6 +490,7 @@ class AutoML:
             "prediction_interval": self._tested_interval(),
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
+            "refit": self._refitted,
         }
 
     def __repr__(self) -> str:
@@ -641,9 +647,25 @@ class AutoML:
         decisions = self._chosen.decisions
         return scores_of(predicted, targets, self._task, metric, decisions)
 
+    def refit(self) -> None:
+        """Fit the chosen trees to all rows, if there is time. The test score is taken before."""
+        until_s = time.monotonic() + _PART_TO_REFIT * self.longest_s
+        parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
+        self._refitted = refit(*parts, until_s=until_s)
+
+    @property
+    def _final(self) -> ChosenModel:
+        """The model that predicts: the chosen one, whose trees may have been fitted to all rows."""
+        chosen, seq = self._chosen, self.run.row.last_seq
+        if self._delivered is None or self._delivered[0] != seq:
+            stored: Any = (self.run.history.result or {}).get("refit") or self._refitted
+            parts = (self.run, chosen, self._learning, self._held_out.all_rows)
+            self._delivered = (seq, with_all_rows(*parts, stored))
+        return self._delivered[1]
+
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
         try:
-            return self._chosen.outputs(self._read(samples, field))
+            return self._final.outputs(self._read(samples, field))
         except DataError as error:
             raise error.about(field) from error
 

@@ -78,6 +78,11 @@ def summary_lines(
         run_id = str(result["run_id"])
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
     else:
+        if result.get("refit"):
+            lines.append(
+                "after the test, trees were fitted again to all rows: the scores are those of the"
+                " model before"
+            )
         cut_short = describe_cut_short(history)
         if cut_short is not None:
             lines.append(cut_short)

@@ -1,0 +1,112 @@
+"""Trees are fitted again to all rows after the test, and everything predicts with them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import append, begin
+from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from workbench.runs.automl import launch
+from workbench.runs.automl.preparation import prepare
+from workbench.runs.automl.task_detection import read_problem
+from workbench.sweeps.conclusion import result_of
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
+
+RANDOM = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {"x": RANDOM.normal(size=90), "town": RANDOM.choice([f"t{n}" for n in range(9)], 90)}
+)
+TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(size=90)
+ENDED = RunStateChanged(state="complete", reason="time")
+
+
+def ended_run(store: wb.Store, **params: Any) -> str:
+    """Store a run of one candidate that was trained in this process, and its result."""
+    found = launch.create(TABLE, "y", time="20s", families="boosted_trees,mlp", store=store)
+    run_id, experiment = found.run.run_id, found.run.experiment
+    artifacts, events = store.artifacts_of(run_id), list[Event](begin())
+    for repeat, seed in enumerate(found._learning.training_seeds):
+        events.append(
+            TrialProposed(trial=repeat, params=params, configuration=0, repeat=repeat, seed=seed)
+        )
+        task = TrialTask(
+            run_id,
+            repeat,
+            0,
+            experiment.model_dump_json(),
+            objects=artifacts.below("objects").url,
+            params=params,
+            seed=seed,
+            folder=artifacts.below(f"trials/{repeat}").url,
+        )
+        events.append(run_trial(task, lambda event: events.append(event) or False))
+    append(store, run_id, events)
+    stored = result_of(store, run_id, experiment, ENDED)
+    append(store, run_id, [*stored, ENDED])
+    return run_id
+
+
+TREES = {
+    "family": "boosted_trees",
+    "boosted_trees_num_trees": 20,
+    "boosted_trees_shrinkage": 0.2,
+    "boosted_trees_max_leaves": 4,
+    "boosted_trees_min_samples_leaf": 3,
+    "boosted_trees_l2": 1.0,
+}
+
+
+def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_older(
+    tmp_path: Path,
+) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = ended_run(store, **TREES)
+        found = wb.AutoML.attach(run_id, store=store)
+        document = found.to_json()
+        assert list(document["refit"]) == ["0"]
+        assert "the scores are those of the model before" in "\n".join(document["summary"])
+
+        held_out = found._held_out
+        before = found._chosen.outputs(held_out.samples)[:, 0]
+        after = found.predict(held_out.samples)
+        errors = [np.mean((each - held_out.targets) ** 2) for each in (before, after)]
+        assert found.score()["rmse"] == pytest.approx(errors[0] ** 0.5)
+        assert errors[1] < errors[0]
+        (candidate, _), *_ = found._final.used
+        assert len(candidate.models) == len(found._learning.folds) + 1
+        again = wb.AutoML.attach(run_id, store=store).predict(held_out.samples)
+        np.testing.assert_array_equal(again, after)
+
+        found.export(tmp_path / "best")
+        answers = wb.load_bundle(tmp_path / "best").predict(held_out.samples)
+        assert answers.values == pytest.approx(after, rel=1e-5)
+
+
+def test_networks_stay_as_they_are(tmp_path: Path) -> None:
+    network = {"mlp_num_layers": 0, "mlp_hidden_width": 8, "mlp_dropout": 0.0}
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = ended_run(store, family="mlp", lr=0.01, weight_decay=0.01, **network)
+        found = wb.AutoML.attach(run_id, store=store)
+        assert found.to_json()["refit"] == {}
+        assert found._final is found._chosen
+
+
+def test_rows_that_the_user_keeps_for_the_test_are_never_learnt_from() -> None:
+    problem = read_problem(TABLE, "y")
+    _, held_out = prepare(problem, 0, [0, 1, 2, 3, 4])
+    assert held_out.all_rows is not None
+    assert len(held_out.all_rows.targets) == len(TABLE)
+    parts = np.zeros(len(TABLE), dtype=np.int8)
+    parts[:20] = 2
+    _, kept = prepare(replace(problem, parts=parts), 0, [0, 1, 2, 3, 4])
+    assert kept.own_parts == ("test",)
+    assert kept.all_rows is not None
+    assert len(kept.all_rows.targets) == len(TABLE) - 20

@@ -1,0 +1,188 @@
+"""Fit the trees of a chosen model again, to all rows, after its test score was taken.
+
+A model that was chosen on validation has not learnt from the rows that were held out. More rows
+make it better, but it can no longer be tested. The reported score is that of the model before.
+
+Only models that are fitted to all samples at once can be fitted again: the number of their rounds
+is known from the folds, so they need no validation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.foundation.errors import RunError
+from workbench.runs.automl.model_selection import Candidate, ChosenModel
+from workbench.runs.automl.preparation import AllRows, LearningData
+from workbench.store.database.run_files import read_objects, write_objects
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.models.configurations import FittedConfiguration
+    from workbench.runs import Run
+
+_MAX_THREADS = 8
+# All rows allow for a little more detail than the rows of a fold.
+_MORE_ROUNDS = 1.1
+
+
+def refit(
+    run: Run, chosen: ChosenModel, learning: LearningData, rows: AllRows | None, *, until_s: float
+) -> dict[str, str]:
+    """Fit the used candidates to all rows, those with the largest weights first, and store them.
+
+    Args:
+        run: The run.
+        chosen: The model, whose test score was taken.
+        learning: The data that it learnt from.
+        rows: All rows, or None if there are none to fit to.
+        until_s: When it should be done, by `time.monotonic`. A candidate that would take longer is
+            left as it is.
+
+    Returns:
+        The SHA-256 of the stored weights by the number of the trial of a candidate.
+    """
+    from workbench.training.planning.settings import fitted_of
+
+    stored: dict[str, str] = {}
+    if rows is None:
+        return stored
+    for candidate, _ in chosen.used:
+        params: Any = candidate.params
+        configuration = fitted_of(run.experiment, params)
+        expected_s = _expected_s(run, candidate, learning, rows)
+        if configuration is None or time.monotonic() + expected_s > until_s:
+            continue
+        model = _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
+        payload = _packed(model)
+        sha256 = hashlib.sha256(payload).hexdigest()
+        write_objects(run.store.artifacts_of(run.run_id), {sha256: payload})
+        stored[str(candidate.trial)] = sha256
+    return stored
+
+
+def with_all_rows(
+    run: Run,
+    chosen: ChosenModel,
+    learning: LearningData,
+    rows: AllRows | None,
+    stored: Mapping[str, str],
+) -> ChosenModel:
+    """Return the model with the candidates that were fitted to all rows.
+
+    They join the models of the folds, or replace the model of a single fold, which has seen too few
+    rows.
+
+    Args:
+        run: The run.
+        chosen: The model before.
+        learning: The data that it learnt from.
+        rows: All rows.
+        stored: As `refit` returns it.
+
+    Raises:
+        RunError: If stored weights are not those that were written.
+    """
+    if rows is None or not stored:
+        return chosen
+    place = len(chosen.interpreter.readers)
+    candidates = []
+    for candidate in chosen.candidates:
+        sha256 = stored.get(str(candidate.trial))
+        if sha256 is not None and candidate.models:
+            model = _unpacked(run, candidate, learning, rows, sha256)
+            kept = candidate.models if len(candidate.models) > 1 else {}
+            candidate = replace(candidate, models={**kept, place: model})
+        candidates.append(candidate)
+    readers = (*chosen.interpreter.readers, rows.reader)
+    return replace(
+        chosen,
+        candidates=tuple(candidates),
+        interpreter=replace(chosen.interpreter, readers=readers),
+    )
+
+
+def _expected_s(run: Run, candidate: Candidate, learning: LearningData, rows: AllRows) -> float:
+    """Return how long the fit will take, from the time of the folds on one core."""
+    trials = run.history.trials
+    configuration = trials[candidate.trial].configuration
+    took_s = [
+        trial.duration_s or 0.0 for trial in trials.values() if trial.configuration == configuration
+    ]
+    num_train = len(learning.folds[0].train_targets)
+    return max(took_s, default=0.0) * len(rows.targets) / num_train
+
+
+def _fit(
+    configuration: FittedConfiguration,
+    candidate: Candidate,
+    learning: LearningData,
+    rows: AllRows,
+    seed: int,
+) -> nn.Module:
+    from threadpoolctl import threadpool_limits
+
+    num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
+    if configuration.patience is not None:
+        num_rounds = [_num_rounds(model, candidate.family) for model in candidate.models.values()]
+        num_trees = max(1, round(_MORE_ROUNDS * float(np.mean(num_rounds))))
+        configuration = configuration.model_copy(update={"num_trees": num_trees})
+    with threadpool_limits(limits=num_threads):
+        *_, model = configuration.grow(
+            rows.inputs,
+            rows.targets,
+            num_classes=len(learning.class_names) or None,
+            num_rounds=1,
+            seed=seed,
+            num_threads=num_threads,
+        )
+    return model
+
+
+def _num_rounds(model: Any, family: str) -> int:
+    """Return the rounds of boosting that a model of a fold has kept."""
+    per_round = 1
+    num_outputs = int(model.value.shape[1])
+    if num_outputs > 2 and family != "catboost":  # its trees answer for all classes at once
+        per_round = num_outputs
+    return max(1, len(model.roots) // per_round)
+
+
+def _packed(model: nn.Module) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+def _unpacked(
+    run: Run, candidate: Candidate, learning: LearningData, rows: AllRows, sha256: str
+) -> nn.Module:
+    import torch
+
+    from workbench.training.trained_model import load_state
+
+    payload = read_objects(run.store.artifacts_of(run.run_id), [sha256])[sha256]
+    if hashlib.sha256(payload).hexdigest() != sha256:
+        raise RunError(
+            "the model of this run that was fitted to all rows is not the one that was stored",
+            next_step="Start a new run from the data: wb.automl(data).",
+        )
+    params: Any = candidate.params
+    return load_state(
+        run.experiment,
+        params,
+        torch.load(io.BytesIO(payload), weights_only=True),
+        input_shape=rows.inputs.shape[1:],
+        num_outputs=learning.num_outputs,
+    )
