@@ -107,7 +107,11 @@ def test_classes_are_counted_as_they_are_confused() -> None:
         describe_analysis(found)[0]
         == f"most frequent mistake: yes instead of no, {wrong} of 150 times"
     )
-    assert drawn(found, "confusion").data[0].text[0] == counts.loc["no"].tolist()
+    heatmap = drawn(found, "confusion").data[0]
+    row = counts.loc["no"]
+    assert list(heatmap.text[0]) == [f"{count} ({count / row.sum():.0%})" for count in row]
+    right, wrong = row["no"] / row.sum(), row["yes"] / row.sum()
+    assert list(heatmap.z[0]) == [-right, wrong], "colours tell right from wrong"
 
 
 def test_rare_classes_stand_together() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.foundation.formatting import format_number
+from workbench.runs.automl.error_slices import describe_slice, error_slices
 from workbench.runs.automl.targets import Task
 
 if TYPE_CHECKING:
@@ -87,6 +88,23 @@ class TestAnalysis:
             verb = "gain_of"  # an error grows
         return table.rename(columns={"mean": f"{verb}_{part['score']}"})
 
+    def slices(self) -> pd.DataFrame:
+        """Return the parts of the test in which the model is worse than in all of it.
+
+        A part is a value of a column, or a quarter of a column of numbers. The worst comes first.
+        `certain` tells which ones chance does not explain. Empty for images and texts.
+        """
+        import pandas as pd
+
+        table = pd.DataFrame(
+            self.found.get("slices") or [],
+            columns=["column", "value", "num_samples", "mean", "overall", "certain"],
+        )
+        if "confusion" not in self.found:
+            return table.rename(columns={"mean": "mae", "overall": "mae_overall"})
+        table[["mean", "overall"]] = 1.0 - table[["mean", "overall"]].astype(float)
+        return table.rename(columns={"mean": "accuracy", "overall": "accuracy_overall"})
+
 
 def analyse(
     predict: Callable[[Any], np.ndarray],
@@ -139,13 +157,18 @@ def analyse(
         analysis = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
     if importance:
         analysis["importance"] = importance
+    if hasattr(samples, "columns"):
+        slices = error_slices(samples, _mistakes(predicted, targets, task))
+        if slices:
+            analysis["slices"] = slices
     return analysis
 
 
 def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
     """Return what stands out, in sentences."""
     lines = []
-    if errors := analysis.get("errors"):
+    errors = analysis.get("errors")
+    if errors:
         of = ""
         written = ""
         if errors["unit"]:
@@ -167,6 +190,11 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times"
             )
+    worst = next((each for each in analysis.get("slices") or () if each["certain"]), None)
+    if worst is not None:
+        unit = (errors or {}).get("written_unit") or ""
+        is_classification = "confusion" in analysis
+        lines.append(describe_slice(worst, is_classification=is_classification, unit=unit))
     if (importance := analysis.get("importance")) and importance["columns"]:
         needed = [column["column"] for column in importance["columns"] if column["low"] > 0.0][:5]
         if needed:

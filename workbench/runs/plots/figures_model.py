@@ -28,36 +28,52 @@ NUM_COLUMNS = 30
 _LONGEST_LABEL = 24
 _ABSENT = "This run has not tested a model that has one."
 # Translucent, so that they suit light and dark pages.
-_SHADES = [[0.0, "rgba(0,114,178,0)"], [1.0, "rgba(0,114,178,0.6)"]]
+_SHADES = [
+    [0.0, "rgba(0,114,178,0.6)"],
+    [0.5, "rgba(0,114,178,0)"],
+    [0.5, "rgba(213,94,0,0)"],
+    [1.0, "rgba(213,94,0,0.7)"],
+]
+_MOST_WITH_TEXT = 12
+"""With more classes, a cell is too small for a count and a share."""
 
 
 def confusion(run: RunData) -> go.Figure:
     """Draw how often each class was predicted as each class."""
-    figure = new_figure("Confusion matrix", "Test samples by class. The diagonal is right.")
+    figure = new_figure("Confusion matrix", "Test samples. Blue is right, orange is wrong.")
     confusion = analysis_of(run.history).get("confusion")
     if not confusion:
         return show_message(figure, _ABSENT)
     labels = [short(label, _LONGEST_LABEL) for label in confusion["labels"]]
     counts = confusion["counts"]
     shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    # Right ones are below 0 and mistakes above, for a colour of each.
+    signed = [
+        [-share if true == guess else share for guess, share in enumerate(row)]
+        for true, row in enumerate(shares)
+    ]
+    texts = [
+        [f"{count} ({share:.0%})" if count else "0" for count, share in zip(*rows, strict=True)]
+        for rows in zip(counts, shares, strict=True)
+    ]
     places = list(range(len(labels)))
     figure.add_heatmap(
         x=places,
         y=places,
-        z=shares,
-        text=counts,
+        z=signed,
+        text=texts,
         customdata=[[[true, guess] for guess in labels] for true in labels],
         textfont={"color": INK},
         colorscale=_SHADES,
-        zmin=0.0,
+        zmin=-1.0,
         zmax=1.0,
         xgap=1,
         ygap=1,
         showscale=False,
-        texttemplate="%{text}" if len(labels) <= 20 else None,
+        texttemplate="%{text}" if len(labels) <= _MOST_WITH_TEXT else None,
         hovertemplate=(
             "true %{customdata[0]}<br>predicted %{customdata[1]}<br>"
-            "%{text} samples, %{z:.0%} of the class<extra></extra>"
+            "%{text} of the class<extra></extra>"
         ),
     )
     ticks = {"tickvals": places, "ticktext": labels, "showgrid": False, "zeroline": False}

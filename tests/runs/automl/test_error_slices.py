@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from workbench.runs.automl.error_slices import describe_slice, error_slices
+from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse, describe_analysis
+
+
+def table(num_rows: int = 400) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": random.uniform(20, 80, num_rows),
+            "city": random.choice(["Rome", "Oslo", None], num_rows, p=[0.6, 0.3, 0.1]),
+            "name": [f"n{row}" for row in range(num_rows)],
+        }
+    )
+
+
+def test_a_value_with_more_mistakes_is_found():
+    rows = table()
+    random = np.random.default_rng(1)
+    rate = np.where(rows["city"] == "Oslo", 0.5, 0.1)
+    found = error_slices(rows, (random.random(len(rows)) < rate).astype(float))
+    assert (found[0]["column"], found[0]["value"], found[0]["certain"]) == ("city", "Oslo", True)
+    assert found[0]["num_samples"] == (rows["city"] == "Oslo").sum()
+    assert not any(each["certain"] for each in found if each["column"] == "age")
+    assert describe_slice(found[0], is_classification=True).startswith(
+        "worst where city is Oslo: accuracy 0."
+    )
+
+
+def test_a_quarter_of_the_numbers_with_larger_errors_is_found():
+    rows = table()
+    errors = np.abs(np.random.default_rng(2).normal(0, 1 + 3 * (rows["age"] > 65)))
+    found = error_slices(rows, errors)
+    assert found[0]["column"] == "age"
+    assert found[0]["value"].endswith(" to 79.95") or found[0]["value"].startswith("6")
+    assert found[0]["certain"]
+    text = describe_slice(found[0], is_classification=False, unit="CHF")
+    assert "mean absolute error" in text
+    assert "CHF on" in text
+
+
+def test_chance_is_not_certain():
+    rows = table()
+    certain = 0
+    for seed in range(40):
+        mistakes = (np.random.default_rng(seed).random(len(rows)) < 0.2).astype(float)
+        certain += any(each["certain"] for each in error_slices(rows, mistakes))
+    assert certain <= 5
+    assert error_slices(rows, np.zeros(len(rows))) == []
+
+
+def test_slices_are_part_of_the_analysis():
+    rows = table().drop(columns="name")
+    targets = (np.random.default_rng(0).random(len(rows)) < 0.5).astype(int)
+    wrong = (rows["city"] == "Oslo").to_numpy()
+    predicted = np.eye(2)[np.where(wrong, 1 - targets, targets)]
+    found = analyse(
+        lambda samples: predicted[: len(samples)],
+        rows,
+        targets,
+        "classification",
+        labels=("no", "yes"),
+        predicted=predicted,
+    )
+    slices = TestAnalysis(found).slices()
+    assert slices.iloc[0][["column", "value", "accuracy"]].tolist() == ["city", "Oslo", 0.0]
+    assert slices.iloc[0]["accuracy_overall"] == 1 - wrong.mean()
+    assert any(line.startswith("worst where city is Oslo") for line in describe_analysis(found))
+    assert TestAnalysis({"errors": {}}).slices().empty

@@ -1,0 +1,108 @@
+"""Parts of a table in which a model is worse than elsewhere: a city, the oldest quarter.
+
+Each value of a column of few values is a slice, and each quarter of a column of numbers. A slice
+counts as worse only if chance hardly explains it, with as many slices as were compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.data.table_files import column_of
+from workbench.foundation.formatting import format_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_SLICES = 20
+_MAX_COLUMNS, _MAX_VALUES = 60, 20
+_FEWEST_SAMPLES = 15
+_LEAST_EXCESS = 0.15
+_CHANCE = 0.05
+
+
+def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, Any]]:
+    """Return the slices in which mistakes are larger than in all rows, the worst first.
+
+    Args:
+        table: Rows of the test.
+        mistakes: The error of each row: 1 for a wrong class, or the distance of a number.
+
+    Returns:
+        For each slice its `column`, its `value` in words, `num_samples`, the mean mistake in it,
+        `mean`, that of all rows, `overall`, and whether it is `certain`.
+    """
+    overall = float(mistakes.mean())
+    if not overall > 0:
+        return []
+    found = []
+    for name in list(table.columns)[:_MAX_COLUMNS]:
+        for value, rows in _slices_of(column_of(table, name)):
+            part, rest = mistakes[rows], mistakes[~rows]
+            if len(part) < _FEWEST_SAMPLES or len(rest) < _FEWEST_SAMPLES:
+                continue
+            mean = float(part.mean())
+            error = (part.var(ddof=1) / len(part) + rest.var(ddof=1) / len(rest)) ** 0.5
+            more = mean - float(rest.mean())
+            excess = more / error if error > 0 else math.copysign(math.inf, more)
+            found.append(
+                {
+                    "column": str(name),
+                    "value": value,
+                    "num_samples": len(part),
+                    "mean": mean,
+                    "overall": overall,
+                    "errors": excess,
+                }
+            )
+    # With many slices some look bad by chance: the bound of Bonferroni.
+    least = NormalDist().inv_cdf(1.0 - _CHANCE / max(1, len(found)))
+    for each in found:
+        is_large = each["mean"] >= (1.0 + _LEAST_EXCESS) * overall
+        each["certain"] = bool(each.pop("errors") >= least and is_large)
+    worse = [each for each in found if each["mean"] > overall]
+    worse.sort(key=lambda each: (not each["certain"], -each["mean"]))
+    return worse[:MAX_SLICES]
+
+
+def describe_slice(worst: dict[str, Any], *, is_classification: bool, unit: str = "") -> str:
+    """Return the worst slice in words.
+
+    Args:
+        worst: A slice, as `error_slices` returns it.
+        is_classification: Whether mistakes are wrong classes.
+        unit: The unit of numbers, or "".
+    """
+    where = f"{worst['column']} is {worst['value']}"
+    samples = f"on {worst['num_samples']} samples"
+    if is_classification:
+        return (
+            f"worst where {where}: accuracy {1 - worst['mean']:.3g} {samples},"
+            f" {1 - worst['overall']:.3g} overall"
+        )
+    mean, overall = (f"{format_number(worst[key])} {unit}".rstrip() for key in ("mean", "overall"))
+    return f"worst where {where}: mean absolute error {mean} {samples}, {overall} overall"
+
+
+def _slices_of(column: pd.Series) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the slices of a column: what they are, and whether each row is in it."""
+    missing = column.isna().to_numpy()
+    num_values = column.nunique()
+    if missing.any():
+        yield "missing", missing
+    if num_values <= _MAX_VALUES:
+        texts = column.astype(str).to_numpy()
+        for text in sorted(set(texts[~missing])):
+            yield text, (texts == text) & ~missing
+    elif column.dtype.kind in "iuf":
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        ends = np.unique(np.nanquantile(numbers, [0.0, 0.25, 0.5, 0.75, 1.0]))
+        for low, high in pairwise(ends):
+            rows = (numbers >= low) & ((numbers < high) | (high == ends[-1]))
+            yield f"{format_number(float(low))} to {format_number(float(high))}", rows
