@@ -351,7 +351,7 @@ class _Reporter:
             return
         if self._counted not in values:
             raise ExperimentError(
-                "it is missing, but early_stop.unit compares trials by it",
+                "missing, but early_stop.unit compares trials by it",
                 field=f"report.{self._counted}",
                 next_step=f"Report it with each objective: report(step=..., {self._counted}=...).",
             )
