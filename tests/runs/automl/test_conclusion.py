@@ -72,7 +72,8 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     assert shown.columns[:2] == ("model", "weight")
     assert shown.figures == ("confusion",)
     assert found.analysis.confusion().loc["yes"].tolist() == [2, 0], "the guess is always no"
-    assert list(found.run.figure("confusion").to_dict()["data"][0]["text"]) == [[6, 0], [2, 0]]
+    drawn = found.run.figure("confusion").to_dict()["data"][0]["text"]
+    assert list(drawn) == [["6 (100%)", "0"], ["2 (100%)", "0"]]
     page = found.report(tmp_path / "report.html").read_text()
     assert "Chosen model" in page
     assert page.index("<h2>Leaderboard</h2>") < page.index("most frequent class</td>")

@@ -77,8 +77,40 @@ def leaderboard(run: RunData) -> list[str]:
         f"<tr>{''.join(_cell(cell, kind) for cell, (_, kind) in zip(row, heads, strict=True))}</tr>"
         for row in board.rows
     ]
-    caption = f"{len(rows)} of {format_count(board.num_rows, 'model')}, best first"
+    caption = (
+        f"{len(rows)} of {format_count(board.num_rows, 'model')}, best first. Models were chosen by"
+        " their val scores, so the best of these are better than on new samples."
+    )
     return ["<h2>Leaderboard</h2>", table(heads, rows, caption)]
+
+
+def error_slices(run: RunData) -> list[str]:
+    """Return the table of the parts of the test in which the chosen model is worst."""
+    analysis: Any = (run.history.result or {}).get("analysis") or {}
+    slices = analysis.get("slices") or []
+    if not slices:
+        return []
+    is_classification = "confusion" in analysis
+
+    def shown(mistakes: float) -> str:
+        return format_number(1.0 - mistakes if is_classification else mistakes)
+
+    score = "accuracy" if is_classification else "mean absolute error"
+    heads = [("column", ""), ("value", ""), ("samples", "number"), (score, "number"), ("", "")]
+    rows = []
+    for part in slices:
+        chance = "" if part["certain"] else "may be chance"
+        cells = [
+            part["column"],
+            part["value"],
+            str(part["num_samples"]),
+            shown(part["mean"]),
+            chance,
+        ]
+        pairs = zip(cells, heads, strict=True)
+        rows.append(f"<tr>{''.join(_cell(cell, kind) for cell, (_, kind) in pairs)}</tr>")
+    caption = f"Test samples with more mistakes than all of them ({shown(slices[0]['overall'])})."
+    return ["<h2>Where it is worst</h2>", table(heads, rows, caption)]
 
 
 def describe_export(experiment: Experiment) -> str:
