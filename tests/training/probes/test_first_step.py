@@ -277,7 +277,7 @@ def test_objectives_that_the_first_report_lacks_are_named() -> None:
     (step,) = try_function("early", objectives=wanted)
     assert (step.outcome, step.unreported) == ("fine", ("accuracy",))
     note = list(describe_first_steps([step]))[-1]
-    assert note.startswith("Its first report has loss, and not accuracy: ")
+    assert note.startswith("Its first report has loss but not accuracy")
 
 
 def test_a_function_that_returns_other_values_than_the_objectives_is_refused() -> None:
