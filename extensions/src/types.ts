@@ -258,6 +258,17 @@ export interface Confirmation {
   message: string;
 }
 
+/** A value on the course of a trial, with the name that the table of trials gives it. */
+export interface CourseValue {
+  /** The key of its column in the table of trials. */
+  key: string;
+  label: string;
+  meaning: string;
+  /** How it is written. */
+  format?: "value" | "rate";
+  value: number | boolean | string;
+}
+
 /** New points of one curve: truncate it at `start`, then append these. */
 export interface CurveUpdate {
   trial: number;
@@ -1166,13 +1177,10 @@ export interface TrialDetail {
   values: Record<string, number | string>;
   source: string;
   seed: number;
-  step: number;
-  epoch: number | null;
-  duration_s: number | null;
-  samples_per_s: number | null;
+  /** How far it came, as in the table of trials, without missing values. */
+  course: CourseValue[];
   /** Seconds per step, by part. */
   parts_s: Record<string, number>;
-  attempts: number;
   setbacks: EndedAttempt[];
   resizes: string[];
   /** As 'PID on HOST'. */

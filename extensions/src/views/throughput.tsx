@@ -1,6 +1,6 @@
 // How fast the hardware goes: samples per second of the trials, and where the time of a step goes.
 import type { Controller } from "../controller";
-import { formatDuration, formatPercent, formatRate } from "../format";
+import { formatCell, formatDuration, formatPercent } from "../format";
 import type { TrialDetail } from "../types";
 import { Chart } from "./chart";
 
@@ -16,13 +16,14 @@ export function Throughput({ controller }: { controller: Controller }) {
 }
 
 function StepOfTrial({ trial }: { trial: TrialDetail }) {
+  const speed = trial.course.find(({ key }) => key === "samples_per_s");
   return (
     <section class="workbench-step" aria-label={`Step time of trial ${trial.number}`}>
       <h2>
         Step time of trial {trial.number}
         <small>
           <bdi>{trial.plan}</bdi>
-          {trial.samples_per_s == null ? null : ` · ${formatRate(trial.samples_per_s)} samples/s`}
+          {speed ? ` · ${formatCell(speed.value, speed.format)} ${speed.label}` : null}
         </small>
       </h2>
       <StepParts parts={trial.parts_s} />

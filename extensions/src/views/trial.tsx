@@ -1,7 +1,7 @@
 // One trial in full: what was tried, how, how far it came, and why it ended.
 import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
-import { formatCount, formatDuration, formatNumber, formatRate, formatValue } from "../format";
+import { formatCell, formatCount, formatValue } from "../format";
 import type { TrialDetail } from "../types";
 import { Attachments } from "./attachments";
 import { OfferButton } from "./offers";
@@ -60,7 +60,7 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
           <bdi>{trial.plan || "–"}</bdi>
         </p>
       </Part>
-      <Pairs title="Course" pairs={courseOf(trial)} />
+      <Course trial={trial} />
       <Part title="Step time">
         <StepParts parts={trial.parts_s} />
       </Part>
@@ -72,18 +72,25 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
   );
 }
 
-function courseOf(trial: TrialDetail): [string, unknown][] {
-  const course: [string, unknown][] = [
-    ["step", formatNumber(trial.step)],
-    ["epoch", formatNumber(trial.epoch)],
-    ["duration", formatDuration(trial.duration_s)],
-    ["samples/s", formatRate(trial.samples_per_s)],
-    ["attempts", trial.attempts],
+/** The columns that the table of trials declares, and what only this page shows. */
+function Course({ trial }: { trial: TrialDetail }) {
+  const others: [string, string][] = [
     ["proposed by", trial.source],
     ["seed", String(trial.seed)],
   ];
-  if (trial.workers.length) course.push(["workers", trial.workers.join(", ")]);
-  return course;
+  if (trial.workers.length) others.push(["workers", trial.workers.join(", ")]);
+  return (
+    <Part title="Course">
+      <dl class="workbench-pairs">
+        {trial.course.map(({ key, label, meaning, value, format }) => (
+          <Pair key={key} name={label} text={formatCell(value, format)} meaning={meaning} />
+        ))}
+        {others.map(([name, text]) => (
+          <Pair key={name} name={name} text={text} />
+        ))}
+      </dl>
+    </Part>
+  );
 }
 
 function Part({ title, children }: { title: string; children: ComponentChildren }) {
@@ -101,17 +108,23 @@ function Pairs({ title, pairs }: { title: string; pairs: [string, unknown][] }) 
     <Part title={title}>
       <dl class="workbench-pairs">
         {pairs.map(([name, value]) => (
-          <div key={name}>
-            <dt>
-              <bdi>{name}</bdi>
-            </dt>
-            <dd class="workbench-number">
-              <bdi>{formatValue(value)}</bdi>
-            </dd>
-          </div>
+          <Pair key={name} name={name} text={formatValue(value)} />
         ))}
       </dl>
     </Part>
+  );
+}
+
+function Pair({ name, text, meaning }: { name: string; text: string; meaning?: string }) {
+  return (
+    <div title={meaning}>
+      <dt>
+        <bdi>{name}</bdi>
+      </dt>
+      <dd class="workbench-number">
+        <bdi>{text}</bdi>
+      </dd>
+    </div>
   );
 }
 
@@ -126,13 +139,13 @@ function Setbacks({ trial }: { trial: TrialDetail }) {
       )}
     >
       <ul class="workbench-setbacks">
-        {trial.setbacks.map((one) => (
-          <li key={one.attempt}>
+        {trial.setbacks.map((setback) => (
+          <li key={setback.attempt}>
             <b>
-              attempt {one.attempt + 1}: {one.reason}
+              attempt {setback.attempt + 1}: {setback.reason}
             </b>{" "}
-            <bdi>{one.message}</bdi>
-            {Object.entries(one.next_plan).map(([name, value]) => (
+            <bdi>{setback.message}</bdi>
+            {Object.entries(setback.next_plan).map(([name, value]) => (
               <span key={name} class="workbench-muted">
                 {" "}
                 then {name} = {formatValue(value)}

@@ -255,6 +255,10 @@ def test_errors_of_automl_have_their_short_names(tmp_path: Path) -> None:
     assert struct.unpack_from("<f", drawn.to_bytes(), curve.y.offset) == pytest.approx((0.4,))
     assert detail is not None
     assert detail.values == {"val_mae": 0.4, "val_loss (standardised)": 0.25}
+    in_table = {column.key: column.label for column in table.columns}
+    course = {value.key: value for value in detail.course}
+    assert course["step"].value == shown["step"]
+    assert all(in_table[key] == value.label for key, value in course.items())
 
 
 def test_a_choice_is_offered_marked_and_taken_back(tmp_path: Path) -> None:

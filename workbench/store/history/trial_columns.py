@@ -244,6 +244,11 @@ def _judged(history: History) -> Iterable[TrialColumn]:
     yield continues(history)
 
 
+def course_of(history: History) -> list[TrialColumn]:
+    """Return the columns on the course of a trial, for views that show a single trial."""
+    return [column for column in columns_of(history) if column.kind == "progress"]
+
+
 def columns_in_short(history: History, trials: Iterable[Trial]) -> list[TrialColumn]:
     """Return the columns on the course of trials for tables with little room.
 

@@ -450,6 +450,16 @@ class TrialTable(_Response):
     )
 
 
+class CourseValue(_Response):
+    """A value on the course of a trial, with the name that the table of trials gives it."""
+
+    key: str = Field(description="The key of its column in the table of trials.")
+    label: str
+    meaning: str
+    format: Format = Field(default="value", description="How it is written.")
+    value: float | int | bool | str
+
+
 class TrialDetail(_Response):
     """One trial in full."""
 
@@ -467,12 +477,10 @@ class TrialDetail(_Response):
     values: dict[str, float | str]
     source: str
     seed: int
-    step: int
-    epoch: float | None
-    duration_s: float | None
-    samples_per_s: float | None
+    course: tuple[CourseValue, ...] = Field(
+        description="How far it came, as in the table of trials, without missing values."
+    )
     parts_s: dict[str, float] = Field(description="Seconds per step, by part.")
-    attempts: int
     setbacks: tuple[EndedAttempt, ...]
     resizes: tuple[str, ...]
     workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")

@@ -10,11 +10,11 @@ from workbench.foundation.attachments import MEDIA_TYPES
 from workbench.foundation.errors import UnknownNameError
 from workbench.foundation.python_values import plain
 from workbench.runs.descriptions import attachment_file
-from workbench.store.history import Trial
+from workbench.store.history import History, Trial
 from workbench.store.history.lineage import describe_segment
-from workbench.store.history.trial_columns import values_of_trial
+from workbench.store.history.trial_columns import course_of, values_of_trial
 from workbench.views.live_feed.available_actions import offers_of_trial
-from workbench.views.live_feed.protocol import AttachedFile, EndedAttempt, TrialDetail
+from workbench.views.live_feed.protocol import AttachedFile, CourseValue, EndedAttempt, TrialDetail
 from workbench.views.live_feed.run_tail import RunTail
 
 
@@ -42,12 +42,8 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         values=plain(values_of_trial(tail.data.history, trial)),
         source=source,
         seed=trial.seed,
-        step=trial.last_step,
-        epoch=trial.last_epoch,
-        duration_s=trial.duration_s,
-        samples_per_s=trial.samples_per_s,
+        course=_course(tail.data.history, trial),
         parts_s=dict(trial.parts_s),
-        attempts=trial.attempts,
         setbacks=tuple(
             EndedAttempt(
                 attempt=setback.attempt,
@@ -63,6 +59,22 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         ),
         attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
+    )
+
+
+def _course(history: History, trial: Trial) -> tuple[CourseValue, ...]:
+    """Return how far a trial came, in the columns that the table of trials declares for that."""
+    values = ((column, column.value(history, trial)) for column in course_of(history))
+    return tuple(
+        CourseValue(
+            key=column.identity,
+            label=column.heading,
+            meaning=column.meaning,
+            format=column.format,
+            value=plain(value),
+        )
+        for column, value in values
+        if value is not None
     )
 
 
