@@ -152,7 +152,7 @@ def test_a_rate_is_carried_to_another_batch(shell: Shell) -> None:
         "8192",
     ]
     advice = shell.json(*words)
-    assert set(advice) == {"lr", "rule", "warmup", "reason", "extrapolated"}
+    assert set(advice) == {"lr", "rule", "warmup", "message", "extrapolated"}
     assert (advice["lr"], advice["rule"]) == (pytest.approx(3.2), "linear")
     code, out, _ = shell(*words)
     assert code == 0

@@ -32,7 +32,7 @@ def test_a_chosen_trial_is_taken_where_none_is_named_until_it_is_undone(
     assert run.best.number == 0
     assert trial_of(run.export(tmp_path / "chosen")) == 0
     assert trial_of(run.export(tmp_path / "named", trial=1)) == 1
-    assert run.to_json()["chosen"] == {"trial": 0, "words": "val_accuracy 0.91 (best 0.95)"}
+    assert run.to_json()["chosen"] == {"trial": 0, "message": "val_accuracy 0.91 (best 0.95)"}
     assert "chosen by hand" in run._repr_html_()  # pyright: ignore[reportOperatorIssue]
     assert "Chosen by hand: trial 0" in Path(run.report(tmp_path / "report.html")).read_text()
     assert [to_json(event) for event in run.events()] == events, "nothing of what happened changes"

@@ -1,6 +1,4 @@
-"""`cluster simulate`: compares the rules of the worker pool with simpler ones on a large
-cluster.
-"""
+"""`cluster simulate`: compares the rules of the worker pool with simpler ones."""
 
 from __future__ import annotations
 

@@ -344,7 +344,7 @@ class _Watch:
         except StoreUnavailableError as error:
             if time.monotonic() - self._read_s > _STORE_PATIENCE_S:
                 raise
-            print_note(f"{error.problem}; retrying")
+            print_note(f"{error.problem}. Trying again")
             time.sleep(1.0)
             return None
         self._read_s = time.monotonic()

@@ -260,14 +260,14 @@ PRESET = _option(
 GROUP_COLUMN = _option(
     "--group-column",
     "Keep rows with the same value in this column together, such as the rows of one patient. By"
-    " default such a column is detected; none treats rows as independent.",
+    " default such a column is detected. With none, rows are independent.",
     _TEXT,
     "COLUMN|none",
 )
 TIME_COLUMN = _option(
     "--time-column",
-    "Test on the last rows in the order of this column. By default such a column is detected; none"
-    " draws rows at random.",
+    "Test on the last rows in the order of this column. By default such a column is detected. With"
+    " none, rows are drawn at random.",
     _TEXT,
     "COLUMN|none",
 )

@@ -262,7 +262,8 @@ def what_if_lr(as_json: bool, **arguments: Any) -> None:
     """
     advice = advise_rate(RateRequest(**arguments))
     if as_json:
-        print_json(dataclasses.asdict(advice))
+        document = dataclasses.asdict(advice)
+        print_json({"message": document.pop("reason"), **document})
         return
     from workbench.cli.output import make_table
 

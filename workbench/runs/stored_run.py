@@ -274,7 +274,10 @@ class StoredRun:
         }
         document |= {key: value for key, value in history.to_json().items() if key not in document}
         chosen = chosen_by_hand(history)
-        document["chosen"] = chosen and {"trial": chosen.number, "words": describe_choice(history)}
+        document["chosen"] = chosen and {
+            "trial": chosen.number,
+            "message": describe_choice(history),
+        }
         if history.replay_of is not None:
             comparison = self.comparison
             document["replay"] = {"of_run_id": history.replay_of}
