@@ -23,6 +23,7 @@ from workbench.cli.parameters import (
     METRIC,
     NAME,
     PRESET,
+    QUERY,
     SEED,
     STORE,
     TABLE,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     TIME_COLUMN,
     TEST,
     VALIDATION,
+    QUERY,
     WEIGHT_COLUMN,
     CLASS_WEIGHTS,
     FAMILIES,
@@ -83,6 +85,7 @@ def automl(
     time_column: str | None,
     test: Path | None,
     validation: Path | None,
+    query: str | None,
     weight_column: str | None,
     class_weights: str | None,
     families: str | None,
@@ -96,7 +99,9 @@ def automl(
 ) -> int:
     """Find a good model for a table, and test it on held-out rows.
 
-    TABLE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
+    TABLE is a file (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather, .sqlite, or a .zip with
+    one of them), a folder of such files, the address of a database, or the name of a bundled data
+    set. Write book.xlsx#SHEET or shop.sqlite#TABLE if the file has several.
 
     METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc or
     average_precision for classes, and rmse (the default), mae, r2, mape or median_absolute_error
@@ -125,6 +130,7 @@ def automl(
         time_column=time_column,
         test=test,
         validation=validation,
+        query=query,
         weight_column=weight_column,
         class_weights=_read_weights(class_weights),
         families=families or (),

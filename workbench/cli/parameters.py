@@ -280,6 +280,12 @@ VALIDATION = _option(
     _PATH,
     "TABLE",
 )
+QUERY = _option(
+    "--query",
+    "Select these rows from the database whose address is the TABLE.",
+    _TEXT,
+    "SELECT",
+)
 WEIGHT_COLUMN = _option(
     "--weight-column", "Weigh each row by this column, which is not an input.", _TEXT, "COLUMN"
 )

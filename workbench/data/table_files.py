@@ -17,7 +17,8 @@ from workbench.data.cache import file_stamp
 from workbench.data.number_texts import DECIMAL_COMMA, may_be_thousands, shows_decimal_commas
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
-from workbench.foundation.errors import DataError, WorkbenchError
+from workbench.data.table_formats import FORMATS, is_known, read, split_part
+from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
 from workbench.foundation.files import encoding_in_words
 from workbench.foundation.refusals import closest
 from workbench.foundation.table_columns import (
@@ -30,6 +31,9 @@ from workbench.foundation.table_columns import (
 
 if TYPE_CHECKING:
     import pandas as pd
+
+TABLE_ENDINGS = (*SIGNS, *PARQUET_ENDINGS, *FORMATS)
+"""The endings of the files that `read_table` can read."""
 
 _NUM_FIELDS = re.compile(
     r"Expected (?P<expected>\d+) fields in line (?P<line>\d+), saw (?P<found>\d+)"
@@ -46,7 +50,9 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     """Read a table by the ending of its file, with plain columns as in `plain_frames`.
 
     Args:
-        path: A .csv, .tsv or .parquet file. Semicolons may separate the columns of a .csv file.
+        path: A file with one of `TABLE_ENDINGS`. Semicolons may separate the columns of a .csv
+            file. sales.xlsx#2024 is the sheet 2024 of a book, and shop.sqlite#orders the table
+            orders of a database.
         num_rows: Maximum number of rows to read from text, or None for all.
         only: The only column to read, or None for all.
 
@@ -82,7 +88,7 @@ def read_noted_table(
             # Fails if the next row has more fields, whose first one pandas would take for the name
             # of the row.
             read_texts(nrows=2, sep=separator)
-            read = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
+            rows = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
             num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
             first_rows = read_texts(nrows=1 + num_first, sep=separator).iloc[1:]
             texts = (column.tolist() for _, column in first_rows.items())
@@ -92,8 +98,8 @@ def read_noted_table(
                 read_again = functools.partial(
                     pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str
                 )
-                read, notes = _with_points_between_thousands(read, read_again)
-            plain = plain_frame(read, field="data.path")
+                rows, notes = _with_points_between_thousands(rows, read_again)
+            plain = plain_frame(rows, field="data.path")
             # Excel writes semicolons between columns if its decimals have commas.
             if shown or (shown is None and separator == ";"):
                 plain.table.attrs[DECIMAL_COMMA] = True
@@ -104,12 +110,18 @@ def read_noted_table(
             if wanted is not None:
                 plain = plain._replace(table=plain.table[wanted])
             return plain
+        if is_known(path):
+            rows = read(path, num_rows, wanted)
+            check_repeated(path, [str(name) for name in rows.columns], field="data.path")
+            return plain_frame(rows, field="data.path")
+    except MissingDependencyError:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
     raise DataError(
         f"{path.name} has an unknown file extension",
         field="data.path",
-        allowed=[*SIGNS, *PARQUET_ENDINGS],
+        allowed=[*TABLE_ENDINGS],
     )
 
 
@@ -186,9 +198,10 @@ def read_columns(path: Path) -> list[str]:
     Raises:
         DataError: If it is missing or cannot be read.
     """
-    existing = existing_path(path)
+    file, part = split_part(path.expanduser())
+    existing = existing_path(file)
     try:
-        return _columns_of(*file_stamp(existing))
+        return _columns_of(*file_stamp(existing), part)
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(existing, error) from error
 
@@ -206,8 +219,12 @@ def columns_of(path: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=32)
-def _columns_of(path: str, _size_bytes: int, _changed_ns: int) -> list[str]:
+def _columns_of(
+    path: str, _size_bytes: int, _changed_ns: int, part: str | None = None
+) -> list[str]:
     """Return the columns of one version of a file."""
+    if part is not None:
+        path = f"{path}#{part}"
     if Path(path).suffix.lower() in PARQUET_ENDINGS:
         names = _names_in_parquet(Path(path))
         check_repeated(Path(path), names, field="data.path")

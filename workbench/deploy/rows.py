@@ -19,6 +19,7 @@ import numpy as np
 from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import plain_frame
+from workbench.data.table_formats import FORMATS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
@@ -137,12 +138,12 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
     try:
         if endings[-1] == ".npy":
             return columns_from(card, np.load(path, allow_pickle=False))
-        if endings[-1] in PARQUET_ENDINGS:
+        if endings[-1] in (*PARQUET_ENDINGS, *FORMATS):
             from workbench.data.table_files import read_table
 
             return columns_from(card, read_table(path))
         if endings[-1] not in SIGNS:
-            allowed = [*SIGNS, *PARQUET_ENDINGS, ".npy"]
+            allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".npy"]
             if card.inputs[0].is_image:
                 allowed += sorted(ENDINGS)
             raise DataError(f"{path.name} has an unknown file extension", allowed=allowed)

@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import duration_argument_s
@@ -39,6 +40,7 @@ def automl(
     test: Any = None,
     validation: Any = None,
     weight_column: str | None = None,
+    query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
@@ -55,8 +57,10 @@ def automl(
 
     Args:
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
-            height, width[, channels]) or texts. A data frame or the path of a .csv, .tsv or
-            .parquet file, with `target`. Or the name of a bundled data set.
+            height, width[, channels]) or texts. With `target`, a data frame, the path of a table
+            (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather, .sqlite, a .zip with one of
+            them, or a folder with several), or the address of a database. Or the name of a bundled
+            data set.
         target: The column to predict, if data is a table.
         time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
@@ -79,6 +83,8 @@ def automl(
         validation: Samples to choose by, as `data` with targets. By default some are held out.
         weight_column: The column with the weight of each row in training, choice and scores. It is
             not an input. A row of weight 0 is not used.
+        query: What to select if `data` is the address of a database, such as SELECT * FROM orders.
+            The rows are kept with the run. The address is not.
         class_weights: What a mistake in each class costs, such as {"yes": 5}, or "balanced" for
             classes that count the same however rare they are. Probabilities stay as they are, but
             the predicted class follows the costs.
@@ -120,6 +126,7 @@ def automl(
         test=test,
         validation=validation,
         weight_column=weight_column,
+        query=query,
         class_weights=class_weights,
         families=families,
         preset=preset,
@@ -152,6 +159,7 @@ def create(
     test: Any = None,
     validation: Any = None,
     weight_column: str | None = None,
+    query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
@@ -198,6 +206,7 @@ def create(
         test=test,
         validation=validation,
         weight_column=weight_column,
+        query=query,
     )
     check_metric(metric, problem.task)
     chosen = check_families(problem.kind, families)
@@ -278,6 +287,6 @@ def _check_time(given: float | str) -> float:
 def _name_of(data: Any, problem: Problem) -> str:
     source = problem.target_name
     if isinstance(data, str | Path):
-        source = Path(data).name.split(".")[0]
+        source = name_of_source(data) or source
     text = re.sub(r"[^A-Za-z0-9_-]+", "-", source or problem.kind).strip("-")
     return f"automl-{text or problem.kind}"[:80]

@@ -23,7 +23,8 @@ from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_column, plain_frame
-from workbench.data.table_files import check_columns, column_of, read_noted_table, read_table
+from workbench.data.table_files import TABLE_ENDINGS, check_columns, column_of, read_table
+from workbench.data.table_sources import read_source
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
@@ -43,7 +44,6 @@ MIN_PER_CLASS = 3
 _IMBALANCE = 5.0
 # Copies are searched in tables up to this size, as that would take seconds.
 _MAX_COMPARED_CELLS = 20_000_000
-_TABLES = (".csv", ".tsv", ".parquet", ".pq")
 _NAMED = ("digits", "breast_cancer")
 
 
@@ -100,13 +100,14 @@ def read_problem(
     test: Any = None,
     validation: Any = None,
     weight_column: str | None = None,
+    query: str | None = None,
 ) -> Problem:
     """Read data and detect its task.
 
     Args:
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
-            height, width[, channels]), or texts. A data frame or the path of a .csv, .tsv or
-            .parquet file, with `target`. Or the name of a bundled data set.
+            height, width[, channels]), or texts. A data frame, the path of a table or the address
+            of a database, with `target`. Or the name of a bundled data set.
         target: The column to predict, if data is a table.
         task: Whether to predict classes or numbers, or None to detect it from the target.
         drop: Columns of a table that must not be used.
@@ -118,13 +119,14 @@ def read_problem(
         validation: The samples to choose by, with targets, or None to hold some out. As `data`.
         weight_column: The column with the weight of each sample, or None if all are equal. A sample
             of weight 0 is not used.
+        query: What to select from the database whose address `data` is.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
             only one class, or if a column does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
-    samples, targets, name, converted = _take_apart(data, target)
+    samples, targets, name, converted = _take_apart(data, target, query)
     kind, samples = _samples_of(samples)
     if len(samples) != len(targets):
         raise DataError(
@@ -467,7 +469,9 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
     """
     import pandas as pd
 
-    if isinstance(given, str | Path) and (kind == "table" or Path(given).suffix.lower() in _TABLES):
+    if isinstance(given, str | Path) and (
+        kind == "table" or Path(given).suffix.lower() in TABLE_ENDINGS
+    ):
         given = read_table(existing_path(Path(given)))
     elif kind == "texts" and isinstance(given, str):
         given = [given]
@@ -552,7 +556,7 @@ def _notes_of_leaks(
 
 
 def _take_apart(
-    data: Any, target: str | None
+    data: Any, target: str | None, query: str | None = None
 ) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
     """Return the samples, their targets, the name of the target, and what was converted."""
     import pandas as pd
@@ -563,7 +567,7 @@ def _take_apart(
         return samples, pd.Series(values), None, ()
     if isinstance(data, str | Path):
         try:
-            data, converted = read_noted_table(existing_path(Path(data), other_names=_NAMED))
+            data, converted = read_source(data, query=query, other_names=_NAMED)
         except DataError as error:
             raise error.about("data") from error
     if isinstance(data, pd.DataFrame):

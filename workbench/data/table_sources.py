@@ -1,0 +1,176 @@
+"""Tables from where people keep them: a file, a zip archive, a folder of files, a database.
+
+`table_files` reads a single file. Here files of a folder are joined, an archive is opened, and a
+query is sent to a database. The address of a database is used once and is never stored, since it
+may hold a password.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.data.options import existing_path
+from workbench.data.plain_frames import PlainFrame, plain_frame
+from workbench.data.table_files import TABLE_ENDINGS, read_noted_table
+from workbench.data.table_formats import split_part
+from workbench.foundation.errors import ArgumentError, DataError
+from workbench.foundation.table_columns import check_repeated
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
+_ZIP = ".zip"
+
+
+def is_address(source: object) -> bool:
+    """Return whether a source is the address of a database, such as postgresql://host/shop."""
+    return isinstance(source, str) and _ADDRESS.match(source) is not None
+
+
+def name_of_source(source: str | Path) -> str | None:
+    """Return a short name of a source for people, or None for an address, which may be secret."""
+    if is_address(source):
+        return None
+    return Path(source).name.split(".")[0]
+
+
+def read_source(
+    source: str | Path, *, query: str | None = None, other_names: Collection[str] = ()
+) -> PlainFrame:
+    """Read a table from a file, an archive, a folder or a database.
+
+    Args:
+        source: A file that `read_noted_table` can read, a .zip with one such file, a folder with
+            files of the same columns, or the SQLAlchemy address of a database.
+        query: What to select from a database, such as SELECT * FROM orders.
+        other_names: What may be written instead of a path, for the error if there is no such path.
+
+    Raises:
+        DataError: If it cannot be read.
+        ArgumentError: If there is an address without a query, or a query without an address.
+    """
+    if is_address(source):
+        return _read_query(str(source), query)
+    if query is not None:
+        raise ArgumentError(
+            "only a database takes a query", field="query", next_step="Give its address as data."
+        )
+    path, part = split_part(Path(source).expanduser())
+    path = existing_path(path, other_names=other_names)
+    if path.is_dir():
+        return _read_folder(path)
+    if path.suffix.lower() == _ZIP:
+        return _read_archive(path)
+    if part is not None:
+        path = path.with_name(f"{path.name}#{part}")
+    return read_noted_table(path)
+
+
+def _read_query(address: str, query: str | None) -> PlainFrame:
+    import pandas as pd
+    import sqlalchemy
+
+    if query is None:
+        raise ArgumentError(
+            "a database needs a query",
+            field="query",
+            next_step="Say what to select, such as SELECT * FROM orders.",
+        )
+    try:
+        engine = sqlalchemy.create_engine(address)
+        with engine.connect() as connection:
+            answer = connection.execute(sqlalchemy.text(query))
+            names = list(answer.keys())
+            rows = pd.DataFrame(answer.fetchall(), columns=names)
+        engine.dispose()
+    except ImportError as error:
+        raise DataError(
+            f"the driver of this database is not installed: {error.name}",
+            field="data",
+            next_step=f"Install it with: pip install {error.name}",
+        ) from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        # The text of some errors contains the whole address.
+        said = str(getattr(error, "orig", None) or error).replace(address, "the address")
+        raise DataError(
+            f"the database did not answer the query: {said}",
+            field="query",
+            next_step="Try the query in a client of the database.",
+        ) from None
+    check_repeated("the answer to the query", names, field="query")
+    return plain_frame(rows)
+
+
+def _read_folder(folder: Path) -> PlainFrame:
+    """Join the tables in a folder, in the order of their names."""
+    import pandas as pd
+
+    files = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in TABLE_ENDINGS and not path.name.startswith(".")
+    )
+    if not files:
+        raise DataError(
+            f"the folder {folder} has no table",
+            field="data.path",
+            allowed=f"files that end in {', '.join(TABLE_ENDINGS)}",
+            next_step="Put the files into it, or give the path of one.",
+        )
+    tables = [read_noted_table(path) for path in files]
+    first = tables[0].table
+    for path, read in zip(files, tables, strict=True):
+        _check_same_columns(files[0], first, path, read.table)
+    joined = pd.concat([read.table for read in tables], ignore_index=True)
+    joined.attrs |= first.attrs
+    notes = dict.fromkeys(note for read in tables for note in read.notes)
+    if len(files) > 1:
+        notes[f"{len(joined)} rows come from {len(files)} files in {folder.name}"] = None
+    return PlainFrame(joined, tuple(notes))
+
+
+def _check_same_columns(
+    first_path: Path, first: pd.DataFrame, path: Path, table: pd.DataFrame
+) -> None:
+    differing = sorted(set(map(str, first.columns)) ^ set(map(str, table.columns)))
+    if differing:
+        raise DataError(
+            f"{path.name} and {first_path.name} have different columns: {', '.join(differing)}",
+            field="data.path",
+            allowed="the same columns in every file of a folder",
+            next_step="Rename or remove columns, or move the file out of the folder.",
+        )
+
+
+def _read_archive(path: Path) -> PlainFrame:
+    """Read the only table in an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+            names = [name for name in archive.namelist() if _is_table(name)]
+            if len(names) != 1:
+                raise DataError(
+                    f"{path.name} has {len(names)} tables",
+                    field="data.path",
+                    allowed="an archive with one table",
+                    next_step="Extract it, and give the path of the file or of the folder.",
+                )
+            return read_noted_table(Path(archive.extract(names[0], folder)))
+    except (zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: it needs a password
+        raise DataError(
+            f"{path} cannot be opened: {error}",
+            field="data.path",
+            next_step="Extract it, and give the path of the file.",
+        ) from error
+
+
+def _is_table(name: str) -> bool:
+    path = Path(name)
+    # Archives that macOS makes hold a second, hidden file for each file.
+    is_hidden = path.name.startswith(".") or path.parts[0] == "__MACOSX"
+    return path.suffix.lower() in TABLE_ENDINGS and not is_hidden
