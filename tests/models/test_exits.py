@@ -28,7 +28,12 @@ ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 """What a model that is trained by steps is built with, and for which data."""
 FITTED = {"boosted_trees", "forest", "lightgbm", "xgboost", "catboost"}
-WITHOUT = {"forecaster": "numbers", "unet": "every pixel", "detector": "boxes"}
+WITHOUT = {
+    "linear": "a single sum",
+    "forecaster": "numbers",
+    "unet": "every pixel",
+    "detector": "boxes",
+}
 
 
 def built(model: str) -> EarlyExits:

@@ -22,6 +22,7 @@ MODELS = Registry(
         "resnet": "workbench.models.zoo:ResNetConfiguration",
         "lstm": "workbench.models.zoo:LSTMConfiguration",
         "transformer": "workbench.models.zoo:TransformerConfiguration",
+        "linear": "workbench.models.zoo:LinearConfiguration",
         "boosted_trees": "workbench.models.zoo:BoostedTreesConfiguration",
         "forest": "workbench.models.zoo:ForestConfiguration",
         "lightgbm": "workbench.models.zoo:LightGBMConfiguration",

@@ -7,6 +7,7 @@ plan (lr, optimizer, epochs, ...) are not used here, because a trial's configura
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -453,6 +454,44 @@ class ForecasterConfiguration(ModelConfiguration):
         )
 
 
+class LinearConfiguration(FittedConfiguration):
+    """A linear model for numbers or a logistic one for classes, fitted at once by scikit-learn."""
+
+    name = "linear"
+    why_no_exits = "it is a single sum"
+
+    l2: float = Field(1.0, gt=0.0, description="L2 regularisation of the weights.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.linear import LinearModel
+
+        return LinearModel(math.prod(input_shape), num_outputs)
+
+    def describe(self, num_classes: int | None) -> str:
+        """Return what will be fitted; see FittedConfiguration.describe."""
+        return "a linear model" if num_classes is None else "a logistic regression"
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+        num_threads: int = 1,
+    ) -> Iterator[nn.Module]:
+        """Fit the model at once; see FittedConfiguration.grow."""
+        from workbench.models.linear import fit_linear
+
+        yield fit_linear(inputs, targets, num_classes=num_classes, l2=self.l2)
+
+
 class TreesConfiguration(FittedConfiguration):
     """A sum over trees, some of which may answer early."""
 
@@ -712,12 +751,21 @@ class CatBoostConfiguration(LibraryTreesConfiguration):
 
 
 Family = Literal[
-    "mlp", "convnet", "resnet", "boosted_trees", "forest", "lightgbm", "xgboost", "catboost"
+    "mlp",
+    "convnet",
+    "resnet",
+    "linear",
+    "boosted_trees",
+    "forest",
+    "lightgbm",
+    "xgboost",
+    "catboost",
 ]
 _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "mlp": MLPConfiguration,
     "convnet": ConvNetConfiguration,
     "resnet": ResNetConfiguration,
+    "linear": LinearConfiguration,
     "boosted_trees": BoostedTreesConfiguration,
     "forest": ForestConfiguration,
     "lightgbm": LightGBMConfiguration,

@@ -46,7 +46,13 @@ def test_families_whose_package_is_missing_are_left_out_with_a_note(
     learning: LearningData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, "xgboost")
-    assert families_for("table", learning) == ("mlp", "xgboost", "forest", "boosted_trees")
+    assert families_for("table", learning) == (
+        "linear",
+        "mlp",
+        "xgboost",
+        "forest",
+        "boosted_trees",
+    )
     note = missing_note("table")
     assert note is not None
     assert note.startswith("LightGBM and CatBoost are not installed, so only other models")
@@ -76,8 +82,13 @@ def test_families_are_chosen_or_left_out_by_name(
 ) -> None:
     install(monkeypatch, "lightgbm", "catboost")
     assert check_families("table", "forest, lightgbm") == ("lightgbm", "forest")
-    assert check_families("table", ["-mlp", "-catboost"]) == ("lightgbm", "forest")
-    assert check_families("table", "-lightgbm") == ("catboost", "mlp", "forest", "boosted_trees")
+    assert check_families("table", ["-mlp", "-catboost"]) == ("linear", "lightgbm", "forest")
+    assert check_families("table", "-lightgbm,-linear") == (
+        "catboost",
+        "mlp",
+        "forest",
+        "boosted_trees",
+    )
     assert check_families("images", ()) == ()
     chosen = check_families("table", "boosted_trees")
     assert experiment(learning, families=chosen).search.root["family"].values() == ["boosted_trees"]

@@ -81,7 +81,7 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
         assert found.score()["rmse"] == pytest.approx(errors[0] ** 0.5)
         assert errors[1] < errors[0]
         (candidate, _), *_ = found._final.used
-        assert len(candidate.models) == len(found._learning.folds) + 1
+        assert list(candidate.models) == [len(found._learning.folds)]
         again = wb.AutoML.attach(run_id, store=store).predict(held_out.samples)
         np.testing.assert_array_equal(again, after)
 

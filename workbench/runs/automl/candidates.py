@@ -29,7 +29,7 @@ from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
 FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
-    "table": ("lightgbm", "catboost", "mlp", "xgboost", "forest", "boosted_trees"),
+    "table": ("linear", "lightgbm", "catboost", "mlp", "xgboost", "forest", "boosted_trees"),
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
 }
@@ -45,7 +45,7 @@ LIBRARIES: dict[Family, str] = {
     "xgboost": "XGBoost",
 }
 """Families that need a package of their own, and how they are spelt."""
-_FITTED: tuple[Family, ...] = ("boosted_trees", "forest", *LIBRARIES)
+_FITTED: tuple[Family, ...] = ("linear", "boosted_trees", "forest", *LIBRARIES)
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
 _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
@@ -77,6 +77,7 @@ _SEARCH: dict[Family, dict[str, Any]] = {
         "mlp_hidden_width": {"choices": [32, 64, 128, 256]},
         "mlp_dropout": {"low": 0.0, "high": 0.5},
     },
+    "linear": {"linear_l2": {"low": 1e-3, "high": 1e3, "log": True}},
     "boosted_trees": {
         "boosted_trees_num_trees": {"low": 40, "high": 400, "log": True},
         "boosted_trees_shrinkage": {"low": 0.02, "high": 0.3, "log": True},
@@ -146,6 +147,8 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "weight_decay": 0.01,
         },
     ],
+    # Ready in milliseconds, so that even the shortest run has a result.
+    "linear": [{"linear_l2": 1.0}],
     "boosted_trees": [
         {
             "boosted_trees_num_trees": 100,
@@ -296,17 +299,17 @@ def check_families(kind: SampleKind, given: str | Sequence[str]) -> tuple[Family
         "set[Family]", {name.removeprefix("-") for name in names if name.startswith("-")}
     )
     chosen = cast("set[Family]", {name for name in names if not name.startswith("-")})
-    if missing := next(
-        (family for family in LIBRARIES if family in chosen and _is_missing(family)), None
-    ):
+    for family, title in LIBRARIES.items():
+        if family not in chosen or not _is_missing(family):
+            continue
         raise MissingDependencyError(
-            f"{LIBRARIES[missing]} is not installed",
+            f"{title} is not installed",
             field="families",
             next_step=f"Install it with: {install_command('tables')}",
         )
     if not chosen and left_out:
         chosen = set(_usual(kind, left_out))
-    kept = tuple(family for family in known if family in chosen - left_out)
+    kept = tuple(sorted(set(known) & (chosen - left_out), key=known.index))
     if names and not kept:
         raise ArgumentError("no family is left to try", field="families", allowed=list(known))
     return kept
@@ -428,6 +431,9 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     """
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
+    if "linear" in families and "mlp" in families:  # without hidden layers, both are the same
+        networks = listed[families.index("mlp")]
+        networks[:] = [params for params in networks if params["mlp_num_layers"] > 0]
     if "forest" in families:
         least = experiment.search.root["forest_min_samples_leaf"]
         assert isinstance(least, Int)

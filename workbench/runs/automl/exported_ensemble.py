@@ -62,7 +62,7 @@ def write_ensemble(
     with needs("onnx"):
         from workbench.deploy.exported_bundle import Exported, output_of, write
         from workbench.deploy.exported_model import build
-    members, examples = _members(chosen, learning)
+    members, examples = _members(chosen, learning, held_out)
     samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
     interpreter = chosen.interpreter
     if interpreter.kind == "texts":
@@ -145,7 +145,7 @@ def write_ensemble(
 
 
 def _members(
-    chosen: ChosenModel, learning: LearningData
+    chosen: ChosenModel, learning: LearningData, held_out: HeldOut
 ) -> tuple[list[tuple[Member, float]], list[Any]]:
     """Return the models of all folds with weights and conversions, and inputs of each."""
     from workbench.deploy.exported_model import Member
@@ -172,9 +172,15 @@ def _members(
                 assert isinstance(encoder, TextEncoder)
                 member = replace(member, texts=encoder)
             members.append((member, weight / len(candidate.models)))
-            # Models of all rows are trees, which are exported without an example.
-            examples.append(learning.folds[min(number, len(learning.folds) - 1)].train_inputs[:7])
+            examples.append(_example(number, learning, held_out))
     return members, examples
+
+
+def _example(number: int, learning: LearningData, held_out: HeldOut) -> np.ndarray:
+    """Return some inputs of the models of a fold, or of those of all rows after the last fold."""
+    if number == len(learning.folds) and held_out.all_rows is not None:
+        return held_out.all_rows.inputs[:7]
+    return learning.folds[number].train_inputs[:7]
 
 
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:
