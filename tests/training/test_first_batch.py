@@ -280,22 +280,22 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a loss that broadcasts": (
         {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "loss": squared},
         "loss",
-        r"each other.*outputs\.squeeze\(1\)",
+        r"every other one.*outputs\.squeeze\(1\)",
     ),
     "a metric that broadcasts": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right]},
         "metrics.share_right",
-        r"each other.*targets\.squeeze\(1\)",
+        r"every other one.*targets\.squeeze\(1\)",
     ),
     "a metric of numpy that broadcasts": (
         {"targets": CLASSES[:, None], "num_outputs": 3, "metrics": [share_right_of_numpy]},
         "metrics.share_right_of_numpy",
-        r"each other",
+        r"every other one",
     ),
     "a metric of the whole set that broadcasts": (
         {"targets": NUMBERS[:, 0], "num_outputs": 1, "task": "regression", "metrics": [MeanError]},
         "metrics.MeanError",
-        "each other",
+        "every other one",
     ),
     "probabilities or logits": (
         {
