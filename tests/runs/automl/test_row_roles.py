@@ -166,6 +166,18 @@ def counts() -> Made:
     return patients(60, 5, "student_age")
 
 
+def counts_of_children() -> Made:
+    return patients(12, 30, "child618")
+
+
+def counts_of_customers() -> Made:
+    return patients(60, 5, "customers")
+
+
+def number_of_users() -> Made:
+    return patients(60, 5, "num_user")
+
+
 def products() -> Made:
     table, y = patients(60, 5, "product_id")
     return table, y
@@ -211,6 +223,9 @@ DECISIONS: list[tuple[Callable[[], Made], str | None, str | None]] = [
     (cities, None, None),
     (zip_codes, None, None),
     (counts, None, None),
+    (counts_of_children, None, None),
+    (counts_of_customers, None, None),
+    (number_of_users, None, None),
     (products, None, None),
     (truth_of_class, "patient_id", None),
     (visits_by_date, "patient_id", "day"),

@@ -43,13 +43,15 @@ _STAMP = {"timestamp", "epoch", "unixtime", "time", "ts", "date", "datetime"}
 _YEARS = (1700, 2200)
 _FIRST_STAMP = 1e8  # seconds since 1970, in 1973
 _BEINGS = re.compile(
-    r"animal|athlete|author|baby|borrower|child|client|customer|device|donor|dog|driver|"
-    r"employee|engine|family|guest|household|infant|kunde|machine|member|mouse|participant|"
+    r"animal|athlete|author|borrower|client|customer|device|donor|dog|driver|"
+    r"employee|engine|family|guest|household|kunde|machine|member|mouse|participant|"
     r"patient|person|player|pupil|rat|respondent|speaker|student|subject|twin|unit|user|voter|"
     r"worker|writer"
 )
 _FEWEST_BEINGS, _FEWEST_GROUPS = 8, 20
 _NUMBERING = re.compile(r"id|uuid|guid|no|nr|num|number|name|code|key|hash|index|ref|#")
+# A number of things, which is not the number of a thing.
+_COUNTING = re.compile(r"n|no|nr|num|number|count")
 _IDENTIFYING = {"id", "uuid", "guid", "hash"}
 _KINDS = re.compile(
     r"airport|area|brand|campaign|carrier|category|channel|city|class|color|colour|country|"
@@ -297,8 +299,7 @@ def _codes(column: pd.Series) -> np.ndarray:
 
 def _words_of(name: str) -> list[str]:
     parts = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name).lower()
-    words = re.split(r"[^a-zäöüé#]+", parts)
-    return [word.removesuffix("s") if len(word) > 3 else word for word in words if word]
+    return [word for word in re.split(r"[^a-z0-9äöüé#]+", parts) if word]
 
 
 def _kind_of_group(name: str, column: pd.Series) -> int | None:
@@ -315,6 +316,11 @@ def _kind_of_group(name: str, column: pd.Series) -> int | None:
     if known.value_counts().iloc[0] > len(known) / 2:
         return None
     words = _words_of(name)
+    if column.dtype.kind in "iu":
+        if words and _COUNTING.fullmatch(words[0]):
+            return None
+    else:
+        words = [word.removesuffix("s") if len(word) > 3 else word for word in words]
     beings = [word for word in words if _BEINGS.fullmatch(word)]
     is_being = bool(beings) and all(
         _NUMBERING.fullmatch(word) for word in words if word not in beings

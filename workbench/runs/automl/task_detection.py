@@ -402,8 +402,9 @@ def _together(kind: SampleKind, samples: Any, roles: RowRoles) -> tuple[RowRoles
     blocks, num_copies = with_copies(roles.blocks, samples)
     if not num_copies:
         return roles, []
+    verb = "repeats" if num_copies == 1 else "repeat"
     note = (
-        f"{format_count(num_copies, 'row')} of {len(samples)} repeat another row: copies are kept"
+        f"{format_count(num_copies, 'row')} of {len(samples)} {verb} another row: copies are kept"
         " on one side of every split"
     )
     return replace(roles, blocks=blocks), [note]
