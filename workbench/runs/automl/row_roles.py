@@ -307,14 +307,9 @@ def _kind_of_group(name: str, column: pd.Series) -> int | None:
 
     0 is a person or a thing, 1 an identifier, 2 a code, and None no group.
     """
-    if column.dtype.kind in "fMmb" or column.isna().mean() > _RARE_MISSING:
+    if not _has_repeats(column):
         return None
-    known = column.dropna()
-    num_groups = known.nunique()
-    if not num_groups or not 1.5 * num_groups <= len(known):
-        return None
-    if known.value_counts().iloc[0] > len(known) / 2:
-        return None
+    num_groups = column.nunique()
     words = _words_of(name)
     if column.dtype.kind in "iu":
         if words and _COUNTING.fullmatch(words[0]):
@@ -332,10 +327,19 @@ def _kind_of_group(name: str, column: pd.Series) -> int | None:
     if words and words[-1] in _IDENTIFYING:
         return 1
     if is_text(column) and date_format_of(column) is None:
-        values = known.astype(str).drop_duplicates()
+        values = column.dropna().astype(str).drop_duplicates()
         if values.str.fullmatch(_CODE).mean() > 0.95:
             return 2
     return None
+
+
+def _has_repeats(column: pd.Series) -> bool:
+    """Return whether most values of a column are there several times, none of them too often."""
+    if column.dtype.kind in "fMmb" or column.isna().mean() > _RARE_MISSING:
+        return False
+    counts = column.value_counts()
+    num_known = int(counts.sum())
+    return 0 < 1.5 * len(counts) <= num_known and bool(counts.iloc[0] <= num_known / 2)
 
 
 def _resemble(
