@@ -53,8 +53,7 @@ class DecodedImages:
         os.utime(path)  # the most recently used
 
     def read_into(self, number: int, pixels: np.ndarray) -> bool:
-        """Read the pixels of an image into an array, and return whether they are there and
-        undamaged.
+        """Read the pixels of an image into an array, and return whether they are complete.
 
         Args:
             number: The image.

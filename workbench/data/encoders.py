@@ -125,8 +125,7 @@ class TextEncoder:
         return np.float32(np.sqrt(sum(len(terms) for terms, _ in self.weights())) / 2)
 
     def weights(self) -> Iterator[tuple[list[str], np.ndarray]]:
-        """Yield the terms of words, and then of parts of words, in the order of the features, with
-        weights.
+        """Yield terms and their weights in the order of the features: words, then parts of words.
 
         Terms are as `workbench.data.tokens.terms_of` yields them.
         """

@@ -42,8 +42,7 @@ MIDDLE = 127.5
 
 
 class ImagesOptions(DatasetOptions):
-    """A folder with one subfolder of images for each class, or with such folders in train,
-    validation, test.
+    """A folder with one subfolder of images for each class, or train, validation and test folders.
 
     Without a validation folder, a share of train is held out. Images are resized to squares with
     values from -1 (black) to 1 (white). Files of a URL are kept on the node's disk, and read from

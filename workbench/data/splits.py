@@ -27,9 +27,7 @@ class Split(Protocol):
         ...
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the inputs and the targets of the samples at `indices`, each with the batch
-        first.
-        """
+        """Return the inputs and targets of the samples at `indices`, with the batch first."""
         ...
 
 
@@ -113,9 +111,7 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class MapSplit:
-    """A custom map-style data set, such as a torch Dataset, and what makes a batch of its
-    samples.
-    """
+    """A map-style data set, such as a torch Dataset, and the function that makes its batches."""
 
     dataset: MapStyle
     gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate

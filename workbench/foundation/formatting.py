@@ -356,8 +356,7 @@ def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) ->
 
 
 def parse_bytes(given: str | Given) -> int | Given:
-    """Return the bytes of a size such as `500MB`, `10 GB` (powers of 1000) or `1.5TiB` (powers of
-    1024).
+    """Return the bytes of a size such as `500MB` (powers of 1000) or `1.5TiB` (powers of 1024).
 
     Args:
         given: Text with a number and a unit, or a value of another type.

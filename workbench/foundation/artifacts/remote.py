@@ -118,9 +118,7 @@ class RemoteArtifacts(Artifacts):
             return filesystem.get_file_info(path).type != FileType.NotFound
 
     def stamps(self, name: str = "") -> dict[str, tuple[int, int]]:
-        """Return the size in bytes and the time of change of every file below, by its name from
-        here.
-        """
+        """Return the size in bytes and the time of change of every file below a folder, by name."""
         from pyarrow.fs import FileSelector
 
         with self._open() as (filesystem, root):
