@@ -211,7 +211,7 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
         ),
         (["extend", "last", "--more-time", "1h"], 2, "budget.time"),
         (["extend", "last", "--param", "z=1"], 2, "z: this parameter is not searched"),
-        (["replay", "last"], 1, "proposed nothing"),
+        (["replay", "last"], 1, "has no proposals to try again"),
     ],
 )
 def test_a_change_that_cannot_be_meant_is_refused_before_it_is_sent(

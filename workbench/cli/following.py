@@ -192,7 +192,9 @@ def interrupted(run: Run, launcher: str = "ray") -> int:
     return INTERRUPTED
 
 
-def print_end(run: Run, history: History, state: RunState, *, report: str | None) -> None:
+def print_end(
+    run: Run, history: History, state: RunState, *, report: str | None, with_reason: bool = True
+) -> None:
     """Print how a run ended, its best trial, and possible next commands.
 
     Args:
@@ -200,6 +202,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         history: Its history.
         state: Its last state.
         report: The path of its report, or None if none was written.
+        with_reason: Whether to print why the run ended.
     """
     from workbench.cli.automl_result import result_lines
     from workbench.cli.next_steps import next_commands
@@ -214,8 +217,10 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     if state == "failed":
         colour = "red"
     headline = f"{run.name} {state}"
-    if state == "failed":  # the last event says why any other run has ended
-        headline += f" ({describe_end(history)})"
+    # The counts say that all trials were run.
+    with_reason = with_reason and history.reason != "trials" and state != "lost"
+    if with_reason and (why := describe_end(history)):
+        headline += f" ({why})"
     active = format_duration(history.active_s(history.now_unix_s()))
     echo()
     echo(f"{headline} after {active}: {counts or 'no trial has ended'}", bold=True, fg=colour)

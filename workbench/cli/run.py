@@ -33,6 +33,7 @@ from workbench.cli.parameters import ADDRESS, EXPERIMENT, LAUNCH, RUN, STORED, o
 from workbench.cli.remote import remote_capable
 from workbench.experiment.actions import ACTIONS, experiment_settings
 from workbench.foundation.errors import StoreError
+from workbench.foundation.events import FINISHED_RUN_STATES
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -346,6 +347,7 @@ def follow_run(
     """
     from workbench.runs.waiting import ended_like_interrupted
 
+    had_ended = run.state in FINISHED_RUN_STATES
     try:
         with ended_like_interrupted():
             if drive is None:
@@ -370,7 +372,8 @@ def follow_run(
 
         print_run(run, 0)  # advice ends with a recommendation and has no trials to count
     else:
-        print_end(run, history, state, report=report)
+        # Whoever has followed the run has seen why it ended.
+        print_end(run, history, state, report=report, with_reason=had_ended or state == "failed")
     if run.is_advice and state == "complete":
         return 0
     return exit_code_of_run(history, state)
