@@ -338,6 +338,7 @@ def _has_repeats(column: pd.Series) -> bool:
     if column.dtype.kind in "fMmb" or column.isna().mean() > _RARE_MISSING:
         return False
     counts = column.value_counts()
+    counts = counts[counts > 0]  # a categorical column also lists values that it does not have
     num_known = int(counts.sum())
     return 0 < 1.5 * len(counts) <= num_known and bool(counts.iloc[0] <= num_known / 2)
 
