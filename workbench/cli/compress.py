@@ -20,10 +20,10 @@ from workbench.experiment.actions import ACTIONS
 @takes(RUN, options_of("compress"), LAUNCH)
 @described(
     ACTIONS["compress"],
-    """Tries no compression, dynamic int8 and static int8 first, then searches with pruning,
-    low rank and fine-tuning. Latencies are relative to the unchanged model in ONNX
-    Runtime, measured on this machine, or with --device on another. Workbench never
-    recommends a model that is slower, or that drops by more than 0.5 %.""",
+    """The first trials use no compression, dynamic int8 and static int8. The next ones search
+    with pruning, low rank and fine-tuning. Latencies are relative to the unchanged model in
+    ONNX Runtime, on this machine or on the one of --device. Workbench never recommends a
+    model that is slower, or whose metric drops by more than 0.5 %.""",
 )
 def compress(
     run_id: str,

@@ -191,9 +191,7 @@ def resume(
 @click.command()
 @_launches
 @takes(options_of("extend"))
-@described(
-    ACTIONS["extend"], "The run is then followed, unless it is under way or you use --detach."
-)
+@described(ACTIONS["extend"], "With --detach, or if the run is under way, it is not followed.")
 def extend(
     run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool, **given: Any
 ) -> int:
