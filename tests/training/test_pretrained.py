@@ -96,7 +96,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
     text = str(refused.value)
     assert "missing: body.0.bias" in text
     assert "unexpected: extra" in text
-    assert "head.weight (5, 8) in place of (2, 8)" in text
+    assert "head.weight (5, 8) instead of (2, 8)" in text
     assert "strict: false" in text
 
 
