@@ -22,6 +22,7 @@ from workbench.experiment.trial_value import TrialValue, find_divergence
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
+from workbench.models.fitted_estimator import FittedEstimator
 from workbench.training import checkpoint
 from workbench.training.assembly import trial_settings
 from workbench.training.attempt_events import AttemptEvents, Report
@@ -153,7 +154,7 @@ class _Fitting:
             self._check_measured(values)
             is_best = self._value.report(values, step=step)
             if is_best or not self._value.follows_best:
-                kept = _Kept(model, step, values, outputs)
+                kept = _Kept(self._as_fitted_now(model), step, values, outputs)
             without_gain = 0 if is_best else without_gain + 1
             if stops or (self._value.follows_best and without_gain == patience):
                 break
@@ -163,6 +164,16 @@ class _Fitting:
         if kept is not None and not stops:
             self._test(kept.model)
         return Outcome("stopped" if stops else "complete", step, self._value.result())
+
+    def _as_fitted_now(self, model: nn.Module) -> nn.Module:
+        """Return a model that later rounds do not change."""
+        # Rounds fit an estimator further in place, so the best one must be copied. Trees only grow,
+        # and a model knows how many of them are its own. The last model of all needs no copy.
+        if not isinstance(model, FittedEstimator) or not self._value.follows_best:
+            return model
+        copied = FittedEstimator()
+        copied.load_state_dict(model.state_dict())
+        return copied
 
     def _fitted_to(self, targets: np.ndarray) -> np.ndarray:
         """Check targets, and return them in the form that models are fitted to."""
