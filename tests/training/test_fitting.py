@@ -110,6 +110,19 @@ def test_trees_that_become_worse_are_not_grown_to_the_end(tmp_path, monkeypatch)
     assert ended.values["val_loss"] == min(losses)
 
 
+def test_a_linear_model_is_kept_even_if_time_is_over_when_it_starts(tmp_path):
+    saved = []
+    for model in ("linear", "forest"):
+        asked = experiment(model=model, search={})
+        fields = {"run_id": "r", "trial": 0, "attempt": 0, "seed": 7}
+        folder, events = str(tmp_path / model), []
+        task = TrialTask(**fields, folder=folder, experiment_json=asked.model_dump_json())
+        ended = run_trial(task, lambda event, events=events: events.append(event) or True)
+        assert ended.state == "stopped"
+        saved.append(any(isinstance(event, CheckpointSaved) for event in events))
+    assert saved == [True, False]
+
+
 def test_trees_are_stopped_between_rounds(tmp_path):
     ended, events = run(experiment(), tmp_path, params={"family": "forest"}, stop_after=2)
     assert ended.state == "stopped"

@@ -186,6 +186,8 @@ class FittedConfiguration(ModelConfiguration):
 
     patience: ClassVar[int | None] = None
     """Stop after this many rounds without improvement. None never stops early."""
+    is_instant: ClassVar[bool] = False
+    """Whether it is fitted faster than a trial starts, so that stopping it saves nothing."""
 
     @property
     def fitted(self) -> FittedConfiguration:

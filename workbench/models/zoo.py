@@ -459,6 +459,7 @@ class LinearConfiguration(FittedConfiguration):
 
     name = "linear"
     why_no_exits = "it is a single sum"
+    is_instant = True
 
     l2: float = Field(1.0, gt=0.0, description="L2 regularisation of the weights.")
 

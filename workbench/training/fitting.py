@@ -142,7 +142,8 @@ class _Fitting:
             num_threads=task.experiment.resources.cpus_per_worker,
         )
         patience, without_gain = self._configuration.patience, 0
-        for number, model in enumerate(() if stops else grown, start=1):
+        is_grown = self._configuration.is_instant or not stops
+        for number, model in enumerate(grown if is_grown else (), start=1):
             step = self._epochs * number // rounds
             values, outputs = self._evaluate(model)
             stops = self._report_round(step, values, num_train)
