@@ -28,7 +28,7 @@ OWNERS = {
     "ray": {"cluster", "sweeps", "hardware.resources"},
     "optuna": {"search"},
     "plotly": {"runs.plots"},
-    "sqlalchemy": {"store"},
+    "sqlalchemy": {"store", "data"},
     "alembic": {"store"},
     "psycopg": {"store"},
     "torch": {

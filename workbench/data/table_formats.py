@@ -167,13 +167,19 @@ def _read_feather(wanted: Request) -> pd.DataFrame:
     import pandas as pd
 
     columns = None if wanted.columns is None else list(wanted.columns)
-    return pd.read_feather(wanted.path, columns=columns)[: wanted.num_rows]
+    return _first(pd.read_feather(wanted.path, columns=columns), wanted)
 
 
 def _only(read: pd.DataFrame, wanted: Request) -> pd.DataFrame:
     if wanted.columns is not None:
-        read = read[list(wanted.columns)]
-    return read[: wanted.num_rows]
+        read = read.reindex(columns=list(wanted.columns))
+    return _first(read, wanted)
+
+
+def _first(read: pd.DataFrame, wanted: Request) -> pd.DataFrame:
+    if wanted.num_rows is None:
+        return read
+    return read.head(wanted.num_rows)
 
 
 FORMATS: dict[str, Callable[[Request], pd.DataFrame]] = {

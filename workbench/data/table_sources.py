@@ -75,6 +75,7 @@ def read_source(
 def _read_query(address: str, query: str | None) -> PlainFrame:
     import pandas as pd
     import sqlalchemy
+    from sqlalchemy.exc import SQLAlchemyError
 
     if query is None:
         raise ArgumentError(
@@ -95,7 +96,7 @@ def _read_query(address: str, query: str | None) -> PlainFrame:
             field="data",
             next_step=f"Install it with: pip install {error.name}",
         ) from None
-    except sqlalchemy.exc.SQLAlchemyError as error:
+    except SQLAlchemyError as error:
         # The text of some errors contains the whole address.
         said = str(getattr(error, "orig", None) or error).replace(address, "the address")
         raise DataError(
