@@ -278,7 +278,7 @@ def test_given_columns_need_no_sign_of_their_role():
         ({"group_column": "pateint"}, "group_column: there is no column 'pateint'"),
         ({"time_column": "dya"}, "time_column: there is no column 'dya'"),
         ({"group_column": "b"}, "group_column: 'b' has 2 groups"),
-        ({"time_column": "b"}, "time_column: 'b' holds no times, such as '"),
+        ({"time_column": "b"}, "time_column: 'b' holds 'y', which is no time"),
         ({"time_column": "gaps"}, "time_column: 1 of 300 rows have no time in 'gaps'"),
         ({"group_column": "shop", "time_column": "day"}, "group_column: the groups in 'shop'"),
     ],

@@ -474,9 +474,10 @@ def _given_times(column: pd.Series, name: str) -> np.ndarray:
     elif column.dtype.kind in "iuf":
         times = column.to_numpy(dtype=np.float64)
     else:
+        known = column.dropna()
         raise DataError(
-            f"{name!r} holds no times, such as {column.dropna().iloc[0]!r}"
-            if column.notna().any()
+            f"{name!r} holds {known.iloc[0]!r}, which is no time"
+            if len(known)
             else f"{name!r} is empty",
             field="time_column",
             allowed="dates in one form, or numbers",
