@@ -112,11 +112,13 @@ def with_all_rows(
 
 
 def _expected_s(run: Run, candidate: Candidate, learning: LearningData, rows: AllRows) -> float:
-    """Return how long the fit will take, from the time of the folds on one core."""
+    """Return how long the fit will take at most, from the time of the folds on one core."""
     trials = run.history.trials
     configuration = trials[candidate.trial].configuration
     took_s = [
-        trial.duration_s or 0.0 for trial in trials.values() if trial.configuration == configuration
+        trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
+        for trial in trials.values()
+        if trial.configuration == configuration and trial.planned_unix_s is not None
     ]
     num_train = len(learning.folds[0].train_targets)
     return max(took_s, default=0.0) * len(rows.targets) / num_train
