@@ -193,5 +193,7 @@ def test_short_names_mean_the_plan_only_in_its_section() -> None:
     )
     assert given.plan.exchange_rank == 2
     assert not any(is_setting(name) for name in given.search.root)
-    with pytest.raises(ExperimentError, match=r"plan\.rank: it means the same as plan\.exchange_rank"):
+    with pytest.raises(
+        ExperimentError, match=r"plan\.rank: it means the same as plan\.exchange_rank"
+    ):
         experiment(rank=2, exchange_rank=4)
