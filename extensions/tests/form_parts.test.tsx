@@ -101,7 +101,7 @@ test("advice is measured only for a valid experiment", () => {
 });
 
 test("a what-if query follows its controls, and shows intervals or why there is none", () => {
-  const unknown = { value: null, words: "no training reached the target" };
+  const unknown = { value: null, message: "no training reached the target" };
   const what_if = {
     samples_per_s: { value: 2000, low: 1500, high: 2500 },
     step_time_s: { value: 0.01 },
