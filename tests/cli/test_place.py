@@ -170,7 +170,7 @@ def test_a_profile_without_frames_is_refused(shell: Shell) -> None:
     profile.write_text(json.dumps({**json.loads(profile.read_text()), "frames": []}))
     code, _, err = shell("place", "plan", str(path))
     assert code != 0
-    assert "tiers.end.machine: its profile has no times of frames" in err
+    assert "tiers.end.machine: its profile has no times for frames" in err
 
 
 def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:
@@ -180,7 +180,7 @@ def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:
     Stages.model_validate_json((bundle / STAGES).read_text()).write(bundle)
     code, _, err = shell("place", "plan", str(path))
     assert code != 0
-    assert "tiers.end.machine: its profile has no times of stage_1.onnx" in err
+    assert "tiers.end.machine: its profile has no times for stage_1.onnx" in err
 
 
 def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> None:

@@ -1,1 +1,1 @@
-"""Where the parts of a model run, from device to server: what is best, and how it is measured."""
+"""Run the parts of a model on tiers, from device to server: plan, measure and serve."""

@@ -158,5 +158,5 @@ def test_models_that_name_other_classes_are_refused(folder: Path, tmp_path: Path
         (other / name).write_bytes((folder / "small" / name).read_bytes())
     card = (folder / "small" / "card.json").read_text()
     (other / "card.json").write_text(card.replace('"7"', '"seven"'))
-    with pytest.raises(ExperimentError, match="do not name the same classes"):
+    with pytest.raises(ExperimentError, match="do not have the same classes"):
         placed(file_of(models={"end": str(other), "cloud": "large"}), folder, tmp_path)

@@ -1,8 +1,5 @@
-"""Where the parts of a model run.
+"""Decide where the parts of a model run: on devices, near them or in the cloud.
 
-On devices, near them, or in the cloud, and what each choice costs.
-
-`tiers_file` says which tiers and links there are; queues, links, schedulers and simulation are pure
-mathematics over measured times. Starting processes on real tiers is left to
-`workbench.tiers.processes`.
+`tiers_file` describes the tiers and links. Queues, links, schedulers and simulation are pure
+mathematics over measured times. `workbench.tiers.processes` starts processes on real tiers.
 """

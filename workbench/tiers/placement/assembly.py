@@ -1,6 +1,4 @@
-"""From a file of tiers, a bundle with stages and profiles of machines to the system that is
-computed with.
-"""
+"""Build the system to compute with, from a file of tiers, a bundle and profiles of machines."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def bundle_of(file: TiersFile, folder: Path) -> Path:
     """
     if file.place.source is None:
         raise ExperimentError(
-            "the models of the tiers are not one bundle yet",
+            "the models of the tiers are separate bundles",
             field="place.models",
             next_step="Use `workbench place`.",
         )
@@ -51,8 +49,7 @@ def bundle_of(file: TiersFile, folder: Path) -> Path:
 
 
 def stages_of(file: TiersFile, bundle: Path) -> Stages:
-    """Return the stages of a bundle, with the threshold of the file at the first exit if it has
-    one.
+    """Return the stages of a bundle, with the first exit's threshold from the file if it has one.
 
     Args:
         file: The file of tiers.
@@ -76,7 +73,7 @@ def assemble(
     with_frames: bool = True,
     cut_at: np.ndarray | None = None,
 ) -> tuple[System, float]:
-    """Return the system of a file, and by how much its times vary.
+    """Return the system of a file, and how much its times vary.
 
     Args:
         file: The file of tiers.
@@ -85,14 +82,14 @@ def assemble(
             `workbench.tiers.processes` does.
         with_frames: Whether making, protecting and reading frames counts. The time of links always
             does.
-        cut_at: Where the model is cut without exits, as of `Cut.is_there`; by default where that is
-            best.
+        cut_at: Where the model is cut without exits, like `Cut.is_there`. By default, the best cut
+            is used.
 
     Returns:
         The system, and the relative standard deviation of measured times.
 
     Raises:
-        ExperimentError: If a file is missing or does not fit the bundle. It names the dotted field.
+        ExperimentError: If a file is missing or does not fit the bundle. It has the dotted field.
         RunError: If the stages cannot be measured here.
     """
     bundle = bundle_of(file, folder)
@@ -137,9 +134,7 @@ def assemble(
 
 
 def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
-    """Return the times where the first tier has only the first model, and the last only the
-    last.
-    """
+    """Return the times if the first tier has only the first model, and the last only the last."""
     own_s = np.full(stage_s.shape, np.inf)
     own_s[0, 0], own_s[-1, :-1], own_s[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
     return own_s
@@ -167,7 +162,7 @@ def _stage_times(
         timing = profile.timing(sha256_of(path), tier.batch)
         if timing is None:
             raise ExperimentError(
-                f"its profile has no times of {stage.file} with batch {tier.batch}",
+                f"its profile has no times for {stage.file} with batch {tier.batch}",
                 field=f"tiers.{name}.machine",
                 next_step=(
                     f"Measure this bundle there: workbench place profile {bundle} --batch"
@@ -178,12 +173,12 @@ def _stage_times(
         fits = tier.memory is None or used_bytes <= tier.memory
         if not fits and number == 0:
             raise ExperimentError(
-                f"the first stage takes {used_bytes:,} bytes",
+                f"the first stage needs {used_bytes:,} bytes",
                 field=f"tiers.{name}.memory",
                 next_step="Give the tier more memory, or train a smaller model.",
             )
-        # The median, as of what is cut: what else a machine does reaches few calls, and a mean by
-        # much.
+        # The median, as for cuts: other work of a machine slows few calls, but changes a mean a
+        # lot.
         seconds.append(timing.p50_s / tier.batch if fits else np.inf)
         spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
     return seconds, float(np.clip(np.mean(spreads), 0.03, 0.3))

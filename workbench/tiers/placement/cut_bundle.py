@@ -1,6 +1,6 @@
-"""The parts of a model that is cut without exits, as the stages of a bundle that tiers run.
+"""Write the parts of a model that is cut without exits, as the stages of a bundle for tiers.
 
-Where it is cut is left to `cut_choice`.
+`cut_choice` decides where it is cut.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUM_COMPARED = 7
 
 
 def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Path) -> Stages:
-    """Write both parts of a model, once they answer together as the whole.
+    """Write both parts of a model, after checking that together they answer like the entire model.
 
     Args:
         bundle: The bundle of the whole model.
@@ -33,7 +33,7 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
         folder: Where to write the parts.
 
     Raises:
-        RunError: If the model cannot be cut, or the parts answer otherwise than the whole.
+        RunError: If the model cannot be cut, or the parts answer differently from the entire model.
     """
     graph = cuttable(bundle / MODEL)
     if graph is None or len(graph.nodes) != len(is_there):
@@ -53,14 +53,14 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
         stages=tuple(
             Stage(
                 file=name,
-                input_shape=given.shape[1:],
-                input_dtype=given.dtype.name,
+                input_shape=inputs.shape[1:],
+                input_dtype=inputs.dtype.name,
                 temperature=1.0,
                 accuracy=accuracy if is_last else 0.0,
                 threshold=0.0 if is_last else 1.0,
                 share=float(is_last),
             )
-            for name, given, is_last in zip(names, values, [False, True][-num_parts:], strict=True)
+            for name, inputs, is_last in zip(names, values, [False, True][-num_parts:], strict=True)
         ),
         accuracy=accuracy,
         num_samples=len(parts_evidence.is_correct),
@@ -69,7 +69,7 @@ def write_cut(bundle: Path, is_there: np.ndarray, evidence: Evidence, folder: Pa
 
 
 def _compare(whole: Path, parts: list[Path]) -> list[Any]:
-    """Compare the answers of the parts with those of the whole, and return what each part took."""
+    """Compare the answers of the parts and the entire model, and return the inputs of each part."""
     session = open_session(whole, threads=1)
     (given,) = session.get_inputs()
     drawn = np.random.default_rng(0).random((_NUM_COMPARED, *given.shape[1:]))

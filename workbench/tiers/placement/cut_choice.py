@@ -1,7 +1,7 @@
-"""Where the model of a bundle is cut for one file of tiers: at the minimum cut of measured times.
+"""Decide where a bundle's model is cut for a file of tiers: at the minimum cut of measured times.
 
-A node takes some time on either side, a value some time to be sent, and nothing comes back but the
-answer. Writing the parts is left to `cut_bundle`, what comes of them under load to `policies`.
+Each node takes some time on either side, sending a value takes some time, and only the answer comes
+back. `cut_bundle` writes the parts, and `policies` computes how they do under load.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _HERE, _THERE = "here", "there"
 
 
 def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) -> Cut | None:
-    """Return where one request is answered first, or None if nodes of the model were not measured.
+    """Return the cut with the fastest answer to one request, or None if nodes were not measured.
 
-    What each side takes in any case (a call, an answer, a frame) does not move a cut between nodes,
-    so the minimum cut is compared with both ways not to cut when these are added.
+    Fixed times of each side (a call, an answer, a frame) do not move a cut between nodes. They are
+    added afterwards, when the minimum cut is compared with the two ways without a cut.
 
     Args:
         bundle: The bundle.
         sending: The ways between tiers.
-        at: (nodes,): whether each is computed on the last tier, where this is known already.
+        at: (nodes,): whether each node is computed on the last tier, if the cut is already known.
 
     Raises:
         ExperimentError: If frames were not timed, or a trace cannot be read.
@@ -93,11 +93,11 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
 
 @dataclass(frozen=True)
 class Value:
-    """What a node, or the input of the graph, passes to nodes.
+    """A value that a node, or the input of the graph, passes to other nodes.
 
     Attributes:
         producer: The number of the node, or None for an input, which is on the device.
-        consumers: The numbers of the nodes that take it.
+        consumers: The numbers of the nodes that use it.
         send_s: The time to send it, in seconds, or infinite if it cannot be sent.
     """
 
@@ -109,13 +109,13 @@ class Value:
 def time_of(
     is_there: np.ndarray, here_s: Sequence[float], there_s: Sequence[float], values: Sequence[Value]
 ) -> float:
-    """Return the time of computing and sending, or infinite if a value would have to come back.
+    """Return the time of computing and sending, or infinity if a value would have to come back.
 
     Args:
-        is_there: (nodes,): whether each is computed on the last tier.
+        is_there: (nodes,): whether each node is computed on the last tier.
         here_s: The time of each node on the device, in seconds.
-        there_s: The time of each on the last tier.
-        values: What they pass on.
+        there_s: The time of each node on the last tier, in seconds.
+        values: The values that they pass on.
     """
     total_s = float(np.where(is_there, there_s, here_s).sum())
     for value in values:
@@ -131,20 +131,22 @@ def time_of(
 def min_cut(
     here_s: Sequence[float], there_s: Sequence[float], values: Sequence[Value]
 ) -> np.ndarray:
-    """Return which nodes are computed on the last tier so that `time_of` is smallest.
+    """Return which nodes to compute on the last tier so that `time_of` is smallest.
 
-    A value counts once however many nodes take it: it has a vertex of its own between them.
+    A value has its own vertex, so it counts only once even if several nodes use it.
 
     Args:
         here_s: The time of each node on the device, in seconds.
-        there_s: The time of each on the last tier.
-        values: What they pass on.
+        there_s: The time of each node on the last tier, in seconds.
+        values: The values that they pass on.
 
     Returns:
-        (nodes,): whether each is there.
+        (nodes,): whether each node is on the last tier.
 
     Source: Hu et al., Dynamic Adaptive DNN Surgery for Inference Acceleration on the Edge (2019).
     """
+    # A node on the side of the device costs its time there, which is the capacity of its edge to
+    # the sink, and vice versa. Edges without a capacity keep values from coming back.
     graph = networkx.DiGraph()
     for node, (here, there) in enumerate(zip(here_s, there_s, strict=True)):
         graph.add_edge(_HERE, node, capacity=there)
@@ -165,10 +167,7 @@ def min_cut(
 
 @dataclass(frozen=True)
 class _Measured:
-    """A graph with the times of one request.
-
-    (tiers, nodes), and beside nodes for each call, (tiers,).
-    """
+    """A graph with the times of one request: of nodes, (tiers, nodes), and of calls, (tiers,)."""
 
     graph: CuttableGraph
     nodes_s: np.ndarray
@@ -187,10 +186,7 @@ class _Measured:
 
 
 def _measured(bundle: Path, sending: Sending) -> _Measured | None:
-    """Return what was measured of the model.
-
-    None if that was not on all tiers, or not of these nodes.
-    """
+    """Return the model's measured times, or None if tiers or nodes were not measured."""
     tiers = sending.file.tiers
     if len(tiers) == 1 or not (bundle / MODEL).exists():
         return None

@@ -1,9 +1,7 @@
-"""An exported graph in two parts.
+"""Cut an exported graph into two graphs, and find the values that its nodes exchange.
 
-Which values its nodes exchange, and each part as a graph of its own.
-
-The graph is cut as ONNX Runtime fuses it, because what is fused is computed, and timed, as one
-node. Where it is cut is left to `cut_choice`.
+The graph is cut after ONNX Runtime has fused its nodes, because a fused node is computed and timed
+as one node. `cut_choice` decides where it is cut.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ with needs("onnxruntime"):
     import onnxruntime
 
 _BATCHES = (2, 3)
-"""Values whose first dimension follows both have a row for each sample."""
+"""Batch sizes of two runs. Values whose first dimension follows them have one row per sample."""
 _FLOAT = np.dtype("float32")
 
 
@@ -36,8 +34,8 @@ class Passed:
     Attributes:
         name: Its name.
         producer: The number of the node that computes it, or None for the input of the graph.
-        consumers: The numbers of the nodes that take it.
-        shape: Its shape for one sample, or None if it has no row for each.
+        consumers: The numbers of the nodes that use it.
+        shape: Its shape for one sample, or None if it does not have one row per sample.
         dtype: Its type.
     """
 
@@ -49,12 +47,12 @@ class Passed:
 
     @property
     def can_be_sent(self) -> bool:
-        """Whether a tier can send it beside others."""
+        """Whether a tier can send it together with others."""
         return self.shape is not None and self.dtype == _FLOAT
 
     @property
     def num_values(self) -> int:
-        """Numbers that it holds for one sample."""
+        """Number of its values for one sample."""
         return int(np.prod(self.shape or (), dtype=np.int64))
 
 
@@ -64,7 +62,7 @@ class CuttableGraph:
 
     Attributes:
         model: The graph, as ONNX Runtime fuses it.
-        passed: The values that nodes take, the input first.
+        passed: The values that nodes use, the input first.
     """
 
     model: onnx.ModelProto
@@ -72,7 +70,7 @@ class CuttableGraph:
 
     @property
     def nodes(self) -> list[tuple[str, str]]:
-        """The nodes in order, each with its name and that of its output."""
+        """The nodes in order, each with its name and the name of its output."""
         return [(node.name, node.output[0]) for node in self.model.graph.node]
 
     def sent(self, is_there: np.ndarray) -> list[Passed]:
@@ -85,7 +83,7 @@ class CuttableGraph:
         ]
 
     def weight_bytes(self, is_used: np.ndarray) -> int:
-        """Return the bytes of the constants that some nodes take, by whether each is among them."""
+        """Return the bytes of the constants that some nodes use. `is_used` selects the nodes."""
         nodes = [node for node, used in zip(self.model.graph.node, is_used, strict=True) if used]
         taken = {name for node in nodes for name in node.input}
         return sum(
@@ -98,8 +96,8 @@ class CuttableGraph:
         """Return both parts. The first sends the values that the second takes, in one row.
 
         Args:
-            is_there: (nodes,): whether each is computed on the last tier. Some are, and some are
-                not.
+            is_there: (nodes,): whether each node is computed on the last tier. There must be both
+                kinds.
         """
         sent, nodes, graph = self.sent(is_there), list(self.model.graph.node), self.model.graph
         width = sum(value.num_values for value in sent)
@@ -154,9 +152,9 @@ class CuttableGraph:
 
 
 def cuttable(path: Path) -> CuttableGraph | None:
-    """Return a graph as it can be cut.
+    """Return a graph that can be cut, or None.
 
-    None if it has several inputs, or its answers are no probabilities.
+    A graph cannot be cut if it has several inputs or does not answer with probabilities.
 
     Args:
         path: The graph.
@@ -179,7 +177,7 @@ def cuttable(path: Path) -> CuttableGraph | None:
             ) from error
         model = onnx.load(str(fused))
     for node in model.graph.node:
-        node.name = node.name or node.output[0]  # by which its time is known
+        node.name = node.name or node.output[0]  # the name by which its time is stored
     inputs = session.get_inputs()
     is_one = len(inputs) == 1 and "string" not in inputs[0].type
     if not is_one or [output.name for output in session.get_outputs()] != [PROBABILITIES]:
@@ -187,19 +185,16 @@ def cuttable(path: Path) -> CuttableGraph | None:
     return CuttableGraph(model, tuple(_passed(model, inputs[0])))
 
 
-def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
-    """Yield what nodes take.
-
-    Shapes and types are those of a run with each of two numbers of samples.
-    """
+def _passed(model: onnx.ModelProto, graph_input: Any) -> Iterable[Passed]:
+    """Yield the values that nodes use, with shapes and types from runs with two batches."""
     nodes = list(model.graph.node)
     producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
-    consumers: dict[str, list[int]] = {given.name: []}
+    consumers: dict[str, list[int]] = {graph_input.name: []}
     for number, node in enumerate(nodes):
         for name in dict.fromkeys(node.input):
-            if name in producers or name == given.name:
+            if name in producers or name == graph_input.name:
                 consumers.setdefault(name, []).append(number)
-    runs = [_run(model, given, list(consumers), batch) for batch in _BATCHES]
+    runs = [_run(model, graph_input, list(consumers), batch) for batch in _BATCHES]
     for name, takers in consumers.items():
         small, large = (run[name] for run in runs)
         is_by_sample = small.ndim > 0 and [values.shape[:1] for values in (small, large)] == [
@@ -216,24 +211,24 @@ def _passed(model: onnx.ModelProto, given: Any) -> Iterable[Passed]:
 
 
 def _run(
-    model: onnx.ModelProto, given: Any, names: Sequence[str], batch: int
+    model: onnx.ModelProto, graph_input: Any, names: Sequence[str], batch: int
 ) -> dict[str, np.ndarray]:
     watched = onnx.ModelProto.FromString(model.SerializeToString())
     known = {output.name for output in watched.graph.output}
     watched.graph.output.extend(
         onnx.helper.make_empty_tensor_value_info(name)
         for name in names
-        if name not in known and name != given.name
+        if name not in known and name != graph_input.name
     )
     options = _options()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         watched.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    values = np.ones((batch, *given.shape[1:]), dtype=dtype_of(given.type))
-    wanted = [name for name in names if name != given.name]
-    outputs = session.run(wanted, {given.name: values})
-    return {given.name: values, **dict(zip(wanted, map(np.asarray, outputs), strict=True))}
+    values = np.ones((batch, *graph_input.shape[1:]), dtype=dtype_of(graph_input.type))
+    wanted = [name for name in names if name != graph_input.name]
+    outputs = session.run(wanted, {graph_input.name: values})
+    return {graph_input.name: values, **dict(zip(wanted, map(np.asarray, outputs), strict=True))}
 
 
 def _options() -> Any:

@@ -1,7 +1,7 @@
-"""A tree of labels: groups of classes, which an exit may be sure of before it is sure of the class.
+"""Group classes, so that an exit can answer with a group before it is sure of the class.
 
-Such a group is answered early, and the class late, by the tier to which the request is sent. How
-sure an exit must be is chosen on the validation split.
+The group is answered early. The class follows later, from the tier to which the request is sent.
+How sure an exit must be is chosen on the validation split.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Groups:
 
     Attributes:
         classes: The numbers of the classes of each group.
-        threshold: The probability from which the first exit is sure of one.
+        threshold: The probability from which the first exit is sure of a group.
     """
 
     classes: tuple[tuple[int, ...], ...]
@@ -29,7 +29,7 @@ class Groups:
 
 
 def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> list[list[int]]:
-    """Return the classes of each group by number. A class that no group names is one by itself.
+    """Return the classes of each group by number. A class without a group becomes its own group.
 
     Args:
         labels: The names of the classes of each group.
@@ -60,7 +60,7 @@ def groups_of(labels: Mapping[str, Sequence[str]], classes: Sequence[str]) -> li
 
 
 def group_probabilities(probabilities: np.ndarray, groups: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the probability of each group, (..., groups), from those of classes."""
+    """Return the probability of each group, (..., groups), from the probabilities of classes."""
     return np.stack([probabilities[..., list(group)].sum(axis=-1) for group in groups], axis=-1)
 
 
@@ -75,10 +75,10 @@ def group_numbers(groups: Sequence[Sequence[int]]) -> np.ndarray:
 def choose_group_threshold(evidence: Evidence) -> float:
     """Return the probability from which the first exit is sure of a group.
 
-    As for classes, at most half a percent of the answers, here at the level of groups, is lost.
+    As for classes, at most half a percent of the correct answers is lost, here for groups.
 
     Args:
-        evidence: How each exit did, with that of groups.
+        evidence: The results of each exit, including groups.
     """
     assert evidence.group_confidence is not None
     assert evidence.group_is_correct is not None
@@ -89,9 +89,7 @@ def choose_group_threshold(evidence: Evidence) -> float:
 
 
 def early_at(evidence: Evidence, thresholds: Sequence[float], group_threshold: float) -> np.ndarray:
-    """Return the samples whose group is answered at the first exit before their class is,
-    (samples,).
-    """
+    """Return which samples get their group at the first exit, before their class, (samples,)."""
     assert evidence.group_confidence is not None
     return (exits_at(evidence, thresholds) > 0) & (
         evidence.group_confidence[:, 0] >= group_threshold

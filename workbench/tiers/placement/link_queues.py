@@ -1,8 +1,8 @@
-"""Queues on links: what is sent waits while its link carries what was sent before.
+"""Queues on links: a request waits while its link carries earlier ones.
 
-Each machine of a tier has one link to the next tier, which carries one frame at a time, for its
-bytes divided by the bandwidth. Answers do not wait: they are not larger than what was sent, and
-come one after another as it did. Which requests are sent is left to `policies`.
+Each machine of a tier has one link to the next tier. It carries one frame at a time, which takes
+its bytes divided by the bandwidth. Answers do not wait, because they are no larger than requests
+and come one after another like these. `policies` decides which requests are sent.
 """
 
 from __future__ import annotations
@@ -20,15 +20,12 @@ _NEGLIGIBLE_LOAD = 1e-3
 
 
 def num_links(system: System) -> list[int]:
-    """Return how many links there are between the machines of each tier and the next that are
-    used.
-    """
+    """Return how many links between each tier and the next one are used."""
     return np.minimum.accumulate(system.counts[:-1]).tolist()
 
 
 def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[str, float]:
-    """Return the share of the time that links carry requests and heartbeats, by the tiers that they
-    join.
+    """Return the share of time in which links carry requests and heartbeats, by their tiers.
 
     Args:
         system: The system.
@@ -40,10 +37,10 @@ def link_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> dict[s
 
 
 def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, float]:
-    """Return the share of the time that links carry requests, of the time that heartbeats leave.
+    """Return the share in which links carry requests, of the time that heartbeats leave.
 
-    It is 1 where a link is full, as its whole load is, and grows with the requests, as that does
-    not.
+    Like the entire load, it is 1 if a link is full. Unlike that, it is proportional to the
+    requests.
 
     Args:
         system: The system.
@@ -54,9 +51,7 @@ def without_heartbeats(system: System, loads: Mapping[str, float]) -> dict[str, 
 
 
 def _request_loads(system: System, links_s: np.ndarray, sent_per_s: float) -> np.ndarray:
-    """Return for each link the share of the time that heartbeats leave in which it carries
-    requests.
-    """
+    """Return the share in which each link carries requests, of the time that heartbeats leave."""
     return sent_per_s * links_s / np.array(num_links(system))
 
 
@@ -73,9 +68,9 @@ def link_waits(
 ) -> list[Wait]:
     """Return how long requests to the last tier wait at links, each of which is M/D/1.
 
-    Of links that follow one another one to one, only the slowest makes requests wait: what leaves
-    it comes far enough apart for the others, and what waits at one of them before it does not wait
-    there again.
+    In a row of links that follow one another one to one, only the slowest makes requests wait.
+    Requests leave it far enough apart for the links after it, and requests that waited at a link
+    before it do not wait again.
 
     Args:
         system: The system.
@@ -99,10 +94,9 @@ def link_waits(
 def bounded_waits(
     system: System, there_s: np.ndarray, share: float, longest_s: float
 ) -> tuple[Wait, ...]:
-    """Return the waits of what is sent to the last tier unless it would wait too long there or at a
-    link.
+    """Return the waits of requests to the last tier that are only sent if the wait is short.
 
-    The queue that has the highest load is bounded. What it lets in also waits in the others.
+    The queue with the highest load is bounded. The requests that it admits also wait in the others.
 
     Args:
         system: The system.
@@ -131,7 +125,7 @@ def rate_of(requests: Requests, are_sent: np.ndarray | None = None) -> float:
 
     Args:
         requests: All requests.
-        are_sent: (requests,): which count, or None for all.
+        are_sent: (requests,): which requests count, or None for all.
     """
     number = len(requests.arrival_s) if are_sent is None else int(are_sent.sum())
     return number / max(1e-12, float(requests.arrival_s[-1] - requests.arrival_s[0]))
@@ -164,15 +158,13 @@ def played_link_waits_s(
 
 
 class PlayedLinks:
-    """The links to one tier, through which requests are sent one by one, each before the next is
-    ready.
-    """
+    """The links to one tier, on which requests are sent one by one, in order."""
 
     def __init__(self, links: Sequence[tuple[int, float, list[float]]]) -> None:
         """Take links in order.
 
         Args:
-            links: Of each the number of links, how long one is occupied by a request, and when each
+            links: For each hop, the number of links, how long a request occupies one, and when each
                 is free.
         """
         self._links = tuple(links)
@@ -181,7 +173,7 @@ class PlayedLinks:
 
     @classmethod
     def of(cls, system: System, sent_per_s: float) -> list[PlayedLinks]:
-        """Return the links to each tier, those that are barely used left out.
+        """Return the links to each tier, without links that are almost unused.
 
         Args:
             system: The system.
@@ -203,7 +195,7 @@ class PlayedLinks:
         ]
 
     def wait_s(self, device: int, ready_s: float) -> float:
-        """Return how long a request waits that is sent now."""
+        """Return how long a request would wait if it were sent now."""
         at_s = ready_s
         for number, link_s, free_s in self._links:
             at_s = max(at_s, free_s[device % number]) + link_s
@@ -211,6 +203,6 @@ class PlayedLinks:
         return at_s - ready_s
 
     def send(self, device: int, ready_s: float) -> None:
-        """Send a request, which others then wait for."""
+        """Send a request, for which later ones have to wait."""
         for number, link_s, free_s in self._links:
             ready_s = free_s[device % number] = max(ready_s, free_s[device % number]) + link_s

@@ -1,6 +1,6 @@
-"""How long frames occupy links, of a bandwidth or a trace of it, and how often heartbeats are sent.
+"""Compute how long frames occupy links, and how often heartbeats are sent.
 
-Sending messages is left to `workbench.tiers.processes`.
+Links have a bandwidth or a trace of it. `workbench.tiers.processes` sends messages.
 """
 
 from __future__ import annotations
@@ -21,18 +21,13 @@ HEADER_BYTES = 56
 ALIVE_BYTES = HEADER_BYTES + 88
 """Bytes of the frame that answers a heartbeat, which is an empty frame."""
 HEARTBEAT_SHARE = 0.02
-"""What heartbeats take at most of the time of a link, in either direction, and of a machine."""
+"""The largest share of a link's or a machine's time that heartbeats may take."""
 TLS_BYTES = 22
-"""Bytes that a record of TLS 1.3 adds to a frame.
-
-Five of header, one of type, 16 of authentication.
-"""
+"""Bytes that TLS 1.3 adds to a frame: 5 of header, 1 of type, 16 of authentication."""
 
 
 def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
-    """Return the bits per second of a link.
-
-    Of a trace, those that give its mean time of a transfer.
+    """Return the bits per second of a link, or the rate with the mean transfer time of its trace.
 
     Args:
         link: The link.
@@ -98,8 +93,7 @@ def occupied_s(num_bytes: float, file: TiersFile, folder: Path) -> np.ndarray:
 
 
 def beats_per_link(counts: Sequence[int]) -> np.ndarray:
-    """Return how many heartbeats pass each link while every machine of the first tier sends one to
-    each tier.
+    """Return the heartbeats per link if each first-tier machine sends one to every further tier.
 
     Args:
         counts: Number of machines of each tier. A link is shared by those that send over it.
@@ -111,8 +105,7 @@ def beats_per_link(counts: Sequence[int]) -> np.ndarray:
 def heartbeat_s(
     file: TiersFile, folder: Path, counts: Sequence[int], answering_s: Sequence[float]
 ) -> float:
-    """Return how often each machine of the first tier sends a heartbeat to every further tier, in
-    seconds.
+    """Return the period of the heartbeats from first-tier machines to further tiers, in seconds.
 
     That is `place.heartbeat_period`, or less often, so that heartbeats keep to `HEARTBEAT_SHARE`.
 

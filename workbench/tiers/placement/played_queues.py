@@ -1,8 +1,7 @@
-"""Queues played request by request: many devices with a line each, and many servers with one line.
+"""Simulate queues: many devices with one line each, and many servers with one line.
 
-Times of a whole queue are computed at once where service times are equal (Lindley's recursion as a
-running maximum), and in one pass over the requests where they are not. What requests do is left to
-`policies`.
+If service times are equal, the times of a queue are computed at once (Lindley's recursion as a
+running maximum), otherwise in one pass over the requests. `policies` decides what requests do.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 WARM_UP = 0.1
-"""The share of the requests that is played first and not counted, because the queues start empty.
-"""
+"""Share of the requests that is simulated first and not counted, because queues start empty."""
 
 
 @dataclass(frozen=True)

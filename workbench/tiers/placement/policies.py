@@ -1,8 +1,7 @@
-"""The schedulers: where a request is computed, as closed forms expect it and as a simulation plays
-it.
+"""The schedulers, which decide where a request is computed: as closed forms and as simulations.
 
-The first stage is computed where a request starts, except by `cloud`. The other stages are
-computed there or on a later tier.
+The first stage is computed where a request starts, except by `cloud`. The other stages are computed
+there or on a later tier.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from workbench.tiers.placement.system import System
 
 _WINDOWS = 200
 _HYSTERESIS = 0.9
-"""Share of `busy` below which thresholds are set back."""
+"""Share of `busy` below which thresholds return to their chosen values."""
 _STEPS = 20
 _CHARGES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""What `mapping` may charge requests that stay, in the time of the rest on a device."""
+"""Charges of `mapping` for requests that stay, relative to the time of the rest on a device."""
 _CREDITS = (0.125, 0.25, 0.5, 0.75, 0.9)
-"""What it may credit them with, in the time by which the rest ends earlier on an idle last tier."""
+"""Credits for such requests, relative to the time that an idle last tier saves."""
 _EQUAL = 1.01
 _NO_TIME = np.zeros(1)
 
@@ -48,7 +47,7 @@ _NO_TIME = np.zeros(1)
 class End:
     """Everything is computed where it starts.
 
-    What cannot be is answered by the last exit that can.
+    If the device cannot compute all stages, its last exit answers.
     """
 
     summary: ClassVar[str] = "all on the device"
@@ -120,9 +119,9 @@ class Cloud:
 
 
 class WithoutExits:
-    """The model without early exits, cut where one request is answered first.
+    """The model without early exits, cut where a single request is answered first.
 
-    Perhaps all on one tier.
+    It may be entirely on one tier.
     """
 
     summary: ClassVar[str] = "without exits, cut where one request is answered first"
@@ -140,7 +139,7 @@ class WithoutExits:
 
 
 class EndCloud:
-    """What does not leave at the first exit is sent to the last tier, whatever waits there."""
+    """Requests that do not leave at the first exit are always sent to the last tier."""
 
     summary: ClassVar[str] = "first stage on the device, the rest on the last tier"
 
@@ -156,7 +155,7 @@ class EndCloud:
 
 
 class Threshold:
-    """Like `end-cloud`, but more leaves at the first exit while the last tier is busy."""
+    """Like `end-cloud`, but more requests leave at the first exit while the last tier is busy."""
 
     summary: ClassVar[str] = "like end-cloud, with exits that open as the last tier gets busy"
 
@@ -200,13 +199,12 @@ class Threshold:
 
 
 class Mapping:
-    """What does not leave at the first exit goes where it is expected to end first, queues
-    included.
+    """Requests that do not leave at the first exit go where they are expected to end first.
 
-    What a device computes itself delays what starts there next, and what is sent delays what is
-    sent after it. If every request looked for its own advantage only, a busy last tier would be
-    used until it is no faster than a device. A request that stays is therefore charged, or
-    credited, with the difference of both delays: see `charge_s`.
+    A request on its device delays the next one that starts there, and a request that is sent delays
+    the ones sent after it. If every request considered only itself, a busy last tier would be used
+    until it is no faster than a device. A request that stays is therefore charged or credited with
+    the difference between the two delays: see `charge_s`.
 
     Source: Naor, The Regulation of Queue Size by Levying Tolls (1969).
     """

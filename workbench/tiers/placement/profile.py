@@ -51,8 +51,8 @@ class GraphTiming(_Part):
         sha256: SHA-256 of the graph of the bundle.
         batch: Samples in a call.
         call_s: Median time of a call, in seconds.
-        nodes_s: Time of each node of the graph as ONNX Runtime fuses it, by its name, without that
-            of measuring it.
+        nodes_s: Time of each node of the graph fused by ONNX Runtime, by name, without the time of
+            measuring.
     """
 
     sha256: str
@@ -62,7 +62,7 @@ class GraphTiming(_Part):
 
     @property
     def beyond_nodes_s(self) -> float:
-        """What each call takes beside its nodes."""
+        """The time of each call in addition to its nodes."""
         return max(0.0, self.call_s - sum(self.nodes_s.values()))
 
 
@@ -106,7 +106,7 @@ class Profile(_Part):
         threads: Number of threads that computed.
         timings: One for each stage and batch.
         frames: One for each way in which inputs and features are sent.
-        graphs: One for each batch of the whole model, where it can be cut.
+        graphs: One for each batch of the entire model, if it can be cut.
     """
 
     machine: str
@@ -148,7 +148,7 @@ def read_profile(path: Path, *, field: str) -> Profile:
 
     Args:
         path: The file.
-        field: The dotted field that names it, for errors.
+        field: The dotted field with its path, for errors.
 
     Raises:
         ExperimentError: If it cannot be read.
@@ -160,7 +160,7 @@ def read_profile(path: Path, *, field: str) -> Profile:
         raise ExperimentError(
             f"cannot read {path}: {reason}",
             field=field,
-            allowed=f"{HERE}, or the file of a profile",
+            allowed=f"{HERE} or the file of a profile",
             next_step="Write it on that machine: workbench place profile BUNDLE --to FILE",
         ) from error
 
@@ -188,10 +188,10 @@ def find_device(text: str) -> str:
     device = read_profile(path.parent / machine, field=f"tiers.{name}.machine").device
     if device in (None, HERE):
         raise ArgumentError(
-            f"{machine} was measured on the machine itself, so how to reach it is not known",
+            f"{machine} was measured on the machine itself, so its address is not known",
             field="device",
             next_step=(
-                "Name it as ssh://[USER@]HOST[:PORT], or measure the profile again with --device."
+                "Give it as ssh://[USER@]HOST[:PORT], or measure the profile again with --device."
             ),
         )
     return device

@@ -26,8 +26,7 @@ class Wait:
         blocked: Share of the requests that are sent elsewhere because the queue is full.
         constant_s: The service time of one server that takes the same for each request, which says
             how waits are distributed, or 0 if there is none.
-        states: The waits that there are, in seconds, and the share of each, or None if they are not
-            known.
+        states: The possible waits in seconds and the share of each, or None if they are not known.
     """
 
     probability: float
@@ -45,7 +44,7 @@ class Wait:
 
         Args:
             number: How many.
-            random: What they are drawn with.
+            random: The random generator.
 
         Source: Pollaczek (1930) and Khinchine (1932), in the form of Benes (1957).
         """
@@ -71,7 +70,7 @@ def erlang_c(num_servers: int, offered: float) -> float:
     Returns:
         A probability, or 1 if the servers cannot keep up.
 
-    Source: Erlang (1917); computed by the recursion of Erlang B, which does not overflow.
+    Source: Erlang (1917), computed with the recursion of Erlang B, which does not overflow.
 
     Example:
         >>> round(erlang_c(1, 0.5), 3)
@@ -96,8 +95,8 @@ def wait_of(
 ) -> Wait:
     """Return the wait in a queue with one line and equal servers.
 
-    Exact for M/M/c (`variation` 1) and for one server with any service time; else the approximation
-    of Allen and Cunneen.
+    It is exact for M/M/c (`variation` 1) and for one server with any service time. Otherwise it is
+    the approximation of Allen and Cunneen.
 
     Args:
         arrivals_per_s: Arrivals per second at all servers together.
@@ -154,7 +153,7 @@ def bounded_wait(
     time.
 
     Args:
-        arrivals_per_s: Arrivals per second, of those that are sent elsewhere, too.
+        arrivals_per_s: Arrivals per second, including requests that are sent elsewhere.
         service_s: Mean service time in seconds.
         num_servers: Number of servers.
         longest_s: The wait from which a request goes elsewhere, or negative if none ever waits

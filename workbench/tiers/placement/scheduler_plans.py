@@ -154,7 +154,7 @@ class ExitPoint:
 
     Attributes:
         threshold: The probability from which an answer leaves there.
-        share: Share of the samples that leave there, where all is computed on the first tier.
+        share: Share of the samples that leave there if everything is computed on the first tier.
         outcomes: What closed forms expect of each scheduler.
         group_accuracy: By scheduler the share of the answers whose group of classes is right, or
             empty without groups.
@@ -167,11 +167,10 @@ class ExitPoint:
 
 
 def exit_curve(system: System) -> list[ExitPoint]:
-    """Return what comes of thresholds of the first exit, from 0, where every answer leaves there,
-    to 1.
+    """Return the outcomes of thresholds of the first exit, from 0 (all answers leave there) to 1.
 
-    They lie where equally many validation samples are between two of them; that of the system is
-    among them.
+    There are equally many validation samples between two of them. The system's threshold is one of
+    them.
 
     Args:
         system: The system. The thresholds of its other exits are kept.

@@ -1,4 +1,4 @@
-"""What a scheduler is, what comes of it, and the registry of them.
+"""Define schedulers, their outcomes, and the registry of schedulers.
 
 Closed forms and simulations give the same `Outcome`: response times, accuracy, bytes, energy and
 load. The schedulers themselves are in `policies`.
@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def highest_load(self) -> float:
-        """The highest load of a tier or a link; from 1 on, a queue grows without end."""
+        """The highest load of a tier or a link. From 1 on, a queue grows without end."""
         return max([*self.load.values(), *self.link_load.values()])
 
     def quantile_s(self, share: float) -> float:
@@ -98,7 +98,7 @@ class Route:
 
     Attributes:
         share: Their share of all requests.
-        fixed_s: Times of computing and sending, one of which each has; (times,).
+        fixed_s: Possible times of computing and sending a request, (times,).
         waits: The queues that they wait in.
     """
 

@@ -1,7 +1,7 @@
 """What it takes to send something from the first tier to each: links, frames, bytes, energy.
 
-Frames are timed with inputs and with features; of other sizes the cost is read between these. Times
-of links follow from `links`.
+Frames are timed with inputs and with features. The cost of other sizes is interpolated. Times of
+links follow from `links`.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Sending:
         timing = profile.frame(what, self.file.privacy.features, self.file.privacy.transport)
         if timing is None:
             raise ExperimentError(
-                "its profile has no times of frames",
+                "its profile has no times for frames",
                 field=f"tiers.{name}.machine",
                 next_step=(
                     "Measure the bundle there again: workbench place profile BUNDLE --to FILE"

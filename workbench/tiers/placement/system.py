@@ -1,4 +1,4 @@
-"""What a placement is computed from.
+"""The system from which placements are computed.
 
 Measured times, bytes, links and the exits of a model, as arrays.
 
@@ -73,8 +73,8 @@ class System:
         mates_s: For each tier, how much longer a request takes because it is computed in a batch.
         send_s: For each tier, the time of the features from the first tier to it.
         send_raw_s: Likewise of the inputs.
-        received_s: For each tier, how long a machine works on a request with features beside its
-            stages: it reads the frame and sends the answer.
+        received_s: For each tier, how long a machine works on a request with features in addition
+            to its stages: it reads the frame and sends the answer.
         received_raw_s: Likewise on a request with inputs.
         back_s: For each tier, the time of the answer back to the first.
         sent_bytes: Bytes that are sent if a request continues to a tier after the first stage.
@@ -82,10 +82,10 @@ class System:
         send_j: Energy of the sender for `sent_bytes`, in joules.
         raw_j: Likewise for `raw_bytes`.
         links_s: For each link, how long one is occupied by the features of a request. Each machine
-            of a tier has a link of its own to the next tier.
+            of a tier has its own link to the next tier.
         links_raw_s: Likewise by the inputs.
         power: Power of a machine of each tier while it computes, in watts, or 0 if it is unknown.
-        evidence: How each exit did on the validation split, where the first tier computes all.
+        evidence: How each exit did on the validation split, if the first tier computes everything.
         sent_evidence: Likewise where the features are sent after the first stage, as they are
             received, or None if that changes nothing.
         raw_evidence: Likewise where the inputs are sent.
@@ -94,8 +94,8 @@ class System:
         cut: Where the model without exits is cut, or None if its nodes were not measured.
         group_threshold: The probability from which the first exit is sure of a group of classes, or
             None if there are no groups.
-        has_own_models: Whether the first tier has one model and the last another, which takes
-            inputs, too.
+        has_own_models: Whether the first tier has one model and the last another, which also uses
+            inputs.
         heartbeat_s: How often each machine of the first tier sends a heartbeat to every further
             tier.
         heartbeat_load: For each link, the share of the time that it carries heartbeats.

@@ -157,7 +157,7 @@ class Place(Section):
     models: dict[str, str] = Field(
         default={},
         description=(
-            "A bundle or trial for the first tier, for the last, or both, instead of that of"
+            "A bundle or trial for the first tier, the last tier or both, instead of the one in"
             " `from`."
         ),
     )
@@ -168,14 +168,15 @@ class Place(Section):
     labels: dict[Label, tuple[Label, ...]] = Field(
         default={},
         description=(
-            "Groups of classes, such as {cat: [siamese, persian]}: an exit that is sure of the"
-            " group only answers that before the request is sent on."
+            "Groups of classes, such as {cat: [siamese, persian]}. If an exit is only sure of the"
+            " group, it answers with the group before the request is sent on."
         ),
     )
     threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
         default=None,
         description=(
-            "The probability from which an answer leaves at the first exit, not the exported one."
+            "The probability from which an answer leaves at the first exit, instead of the"
+            " exported one."
         ),
     )
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
@@ -184,14 +185,14 @@ class Place(Section):
     monitoring: Literal["heartbeat", "none"] = Field(
         default="heartbeat",
         description=(
-            "`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout."
+            "With `heartbeat`, a silent tier is given up at once, with `none` after the timeout."
         ),
     )
     heartbeat_period: Seconds = Field(
         default=0.1,
         description=(
-            "How often a device sends a heartbeat; less often where that would take more than 2 %"
-            " of the time of a link or a machine."
+            "How often a device sends a heartbeat. It is less often if heartbeats would take more"
+            " than 2 % of the time of a link or a machine."
         ),
     )
     timeout: Seconds = Field(default=1.0, description="Time after which the local answer is given.")
@@ -200,7 +201,7 @@ class Place(Section):
     def _is_complete(self) -> Self:
         if self.source is None and not self.models:
             raise ExperimentError(
-                "one bundle is placed, or one for each of two tiers",
+                "give one bundle, or one bundle for each of two tiers",
                 field="from",
                 allowed="from: BUNDLE, or models: {FIRST_TIER: BUNDLE, LAST_TIER: BUNDLE}",
             )
@@ -214,7 +215,7 @@ class Place(Section):
 
 
 class Privacy(Section):
-    """What is done with what leaves a tier."""
+    """How the data that leaves a tier is protected."""
 
     transport: Literal["mtls", "plain"] = Field(
         default="mtls", description="`mtls`: mutual TLS 1.3."
@@ -224,10 +225,10 @@ class Privacy(Section):
     )
     noise: Annotated[float, Field(ge=0)] = Field(
         default=0.0,
-        description="Standard deviation of noise that is added, in those of each feature.",
+        description="Standard deviation of added noise, relative to that of each feature.",
     )
     report_leak: bool = Field(
-        default=False, description="Measure what can be recovered from what is sent."
+        default=False, description="Measure what can be recovered from the data that is sent."
     )
 
 
@@ -253,9 +254,7 @@ class TiersFile(Section):
                 raise ExperimentError(
                     "requests start at the first tier only",
                     field=f"tiers.{name}.arrivals",
-                    next_step=(
-                        f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier."
-                    ),
+                    next_step=(f"Set arrivals, such as 0.1/s, only in tiers.{names[0]}."),
                 )
         wanted = [f"{first}-{second}" for first, second in pairwise(names)]
         for name in (*self.links, *wanted):
@@ -283,14 +282,14 @@ class TiersFile(Section):
     def models_of_ends(self) -> dict[str, str]:
         """Return the models of the first and the last tier.
 
-        Those of `models`, or else that of `from`.
+        The bundles of `models`, or else the bundle of `from`.
         """
         names, place = list(self.tiers), self.place
         models = {name: place.models.get(name, place.source) for name in (names[0], names[-1])}
         return {name: model for name, model in models.items() if model is not None}
 
     def links_in_order(self) -> list[Link]:
-        """Return the links, that of the first and second tier first."""
+        """Return the links, starting between the first and the second tier."""
         return [self.links[f"{first}-{second}"] for first, second in pairwise(self.tiers)]
 
 
@@ -301,7 +300,7 @@ def read_tiers(path: Path) -> TiersFile:
         path: The file. The files that it names are relative to its folder.
 
     Raises:
-        ExperimentError: If it cannot be read or is invalid. The error names the dotted field.
+        ExperimentError: If it cannot be read or is invalid. The error has the dotted field.
     """
     document: dict[str, Any] = read_yaml_file(path, holds=_HOLDS)
     try:

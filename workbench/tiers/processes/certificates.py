@@ -31,7 +31,7 @@ AUTHORITY = "authority.pem"
 
 @dataclass(frozen=True)
 class Authority:
-    """Issues certificates; `create` makes a new one, whose key exists nowhere else."""
+    """Issues certificates. `create` makes a new authority, whose key exists nowhere else."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey

@@ -17,7 +17,7 @@ from typing_extensions import Self
 _HELD_BACK = 0.2
 """Share of the known samples by which settings are chosen."""
 _PENALTIES = np.logspace(-6, 2, 9)
-"""Of the linear decoder, in the mean eigenvalue."""
+"""Penalties of the linear decoder, relative to the mean eigenvalue."""
 _WIDTH = 256
 _EPOCHS = 30
 _PATIENCE = 5
@@ -99,7 +99,7 @@ def linear_decoder(learned: Pairs, chosen_by: Pairs) -> Decoder:
 
     Args:
         learned: What it learns from.
-        chosen_by: What the penalty is chosen by.
+        chosen_by: The samples that choose the penalty.
     """
     offset, center = learned.inputs.mean(axis=0), learned.sent.mean(axis=0)
     left, singular, right = np.linalg.svd(learned.sent - center, full_matrices=False)
@@ -123,7 +123,7 @@ def network_decoder(learned: Pairs, chosen_by: Pairs, *, seed: int = 0) -> Decod
 
     Args:
         learned: What it learns from, with features of about unit size.
-        chosen_by: What the epoch is chosen by.
+        chosen_by: The samples that choose the epoch.
         seed: Seed of its weights and of the order of samples.
     """
     import torch

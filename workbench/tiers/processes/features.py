@@ -21,9 +21,9 @@ class Outgoing:
     """How values are sent.
 
     Attributes:
-        dtype: `float32`, as they are; or `uint8`, in 256 steps between the smallest and the
-            largest.
-        noise: Standard deviation of noise that is added, in that of the values that are sent.
+        dtype: `float32` (unchanged), or `uint8` (in 256 steps between the smallest and the largest
+            value).
+        noise: Standard deviation of added noise, relative to the standard deviation of the values.
         random: Where the noise comes from.
     """
 
@@ -79,7 +79,7 @@ def smallest(values: np.ndarray, dtypes: Sequence[str]) -> np.ndarray:
 
     Args:
         values: What is sent.
-        dtypes: The type, or none for that of the values.
+        dtypes: The type, or none for the type of the values.
 
     Example:
         >>> import numpy as np
@@ -106,7 +106,7 @@ def received(values: np.ndarray, outgoing: Outgoing, *, stage: int) -> np.ndarra
     """Return values as the next tier reads them from frames.
 
     Args:
-        values: (samples, ...). Each sample is sent in a frame of its own.
+        values: (samples, ...). Each sample is sent in its own frame.
         outgoing: How they are sent.
         stage: The stage that computes with them.
     """

@@ -50,7 +50,7 @@ class FrameError(Exception):
 
 
 class Kind(enum.IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     REQUEST = 1
     """A sample, or features of one, to be answered."""
@@ -73,14 +73,12 @@ class Frame:
     """A frame.
 
     Attributes:
-        kind: What it is.
+        kind: The kind of the frame.
         request: The number of the request, which its answer repeats.
-        tensor: The values. The sample is not a dimension of its own.
-        sender: Of a request, the number of the device; of an answer, the number of the tier that
-            answered.
-        stage: Of a request, the stage that computes with the tensor; of an answer, the one whose
-            exit it is.
-        scale: What quantised values are multiplied by.
+        tensor: The values. The sample is not a separate dimension.
+        sender: For a request, the number of the device. For an answer, the number of the tier.
+        stage: For a request, the stage that uses the tensor. For an answer, the stage of the exit.
+        scale: The factor of quantised values.
         zero: What is then added to them.
     """
 
@@ -95,7 +93,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Header:
-    """A header that was checked; fields as in `Frame`."""
+    """A checked header, with the fields of `Frame`."""
 
     kind: Kind
     request: int
@@ -129,7 +127,7 @@ def encode(frame: Frame) -> bytes:
         raise ValueError(f"a tensor of {tensor.dtype} cannot be sent")
     if tensor.ndim > MAX_DIMS:
         raise ValueError(
-            f"a tensor of {tensor.ndim} dimensions cannot be sent: at most {MAX_DIMS} are allowed"
+            f"a tensor with {tensor.ndim} dimensions cannot be sent: the limit is {MAX_DIMS}"
         )
     payload = np.ascontiguousarray(tensor, dtype=_DTYPES[code]).tobytes()
     shape = (*tensor.shape, *(0,) * (MAX_DIMS - tensor.ndim))
@@ -161,8 +159,8 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
         max_bytes: How large the tensor may be.
 
     Raises:
-        FrameError: If it is not a header of this version, contradicts itself, or names a larger
-            tensor.
+        FrameError: If it is not a header of this version, contradicts itself, or the tensor is too
+            large.
     """
     if len(content) != HEADER_BYTES:
         raise FrameError(f"a header has {HEADER_BYTES} bytes, not {len(content)}")
@@ -178,7 +176,7 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
         raise FrameError("the header contradicts itself")
     if num_bytes > max_bytes:
         raise FrameError(
-            f"the tensor has {num_bytes} bytes, and at most {max_bytes} are allowed", "too_large"
+            f"the tensor has {num_bytes} bytes, but the limit is {max_bytes}", "too_large"
         )
     dtype, shape = _DTYPES[code], tuple(dims[:num_dims])
     if math.prod(shape) * dtype.itemsize != num_bytes:
@@ -208,7 +206,7 @@ async def read_frame(reader: asyncio.StreamReader, *, max_bytes: int = MAX_PAYLO
     """Read the next frame of a connection.
 
     Args:
-        reader: The connection; after an error its place in the stream is unknown, so it must be
+        reader: The connection. After an error its position in the stream is unknown, so it must be
             closed.
         max_bytes: How large the tensor may be: of a larger one only the header is read.
 

@@ -37,7 +37,7 @@ class Leak:
 
     Attributes:
         features: How features are sent, `float32` or `uint8`.
-        noise: Standard deviation of the noise that is added, in that of the values that are sent.
+        noise: Standard deviation of added noise, relative to the standard deviation of the values.
         recovered: Share of the variance of the inputs that a decoder recovers, on samples it never
             saw.
         low: Lower end of the 95 % interval of `recovered`.
@@ -89,10 +89,10 @@ def measure_leak(
     Args:
         bundle: The bundle with the stages.
         stages: Its stages, two or more.
-        known: Samples that decoders learn from; those of the training split.
-        held_out: Samples that they and the model are judged on; those of the validation split.
-        noise: Noise that is measured beside `COMPARED_NOISE`, in standard deviations of what is
-            sent.
+        known: Samples of the training split, from which decoders learn.
+        held_out: Samples of the validation split, on which decoders and the model are judged.
+        noise: Noise to measure in addition to `COMPARED_NOISE`, in standard deviations of the
+            values.
         seed: Seed of the noise and of the decoders.
 
     Returns:
@@ -104,15 +104,14 @@ def measure_leak(
     """
     if len(stages.stages) < 2:
         raise RunError(
-            "the model has one stage only: its inputs are sent as they are, and all of them can be"
-            " read",
+            "the model has only one stage, so its inputs are sent unchanged and can all be read",
             next_step="Train a model with exits, such as convnet with the parameter exits: 1.",
         )
     if np.issubdtype(known.inputs.dtype, np.integer):
         raise RunError(
-            "a leak of texts is not measured, because words with close numbers have nothing in"
+            "leaks of texts cannot be measured, because words with close numbers have nothing in"
             " common",
-            next_step="Remove privacy.report_leak, and regard what is sent of a text as readable.",
+            next_step="Remove privacy.report_leak, and assume that texts can be read.",
         )
     first = StageModel(_settings(bundle, stages)[0], threads=1)
     rest = StageModels(_settings(bundle, stages)[1:], threads=1)

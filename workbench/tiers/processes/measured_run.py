@@ -127,7 +127,7 @@ class Measured:
             answer.
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
-        probes: What was measured beside the requests.
+        probes: Measurements in addition to the requests.
         groups: What came of groups of classes, or None if the file has none.
         ended: The processes that ended by themselves, such as `the tier cloud`.
     """
@@ -249,8 +249,8 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
     kept_s = moments_s[moments_s < time_s].tolist()
     if len(kept_s) < MIN_REQUESTS:
         raise ArgumentError(
-            f"{rate_per_s:g} requests per second are {len(kept_s)} in {time_s:g} s, which are"
-            " too few",
+            f"{rate_per_s:g} requests per second give {len(kept_s)} in {time_s:g} s, which is too"
+            " few",
             field="--duration",
             allowed=f"at least {MIN_REQUESTS} requests",
             next_step="Measure for longer, or with more requests: --duration 60s --rate 10.",
@@ -314,9 +314,7 @@ async def _measure(
     on_status: OnStatus | None,
     empty_s: float,
 ) -> tuple[list[Reply], list[dict[str, float]], Probes]:
-    """Return what came of the requests, what each tier reports of that time, and what single steps
-    took.
-    """
+    """Return the results of requests, the reports of tiers, and the times of single steps."""
     tiers = [running.routes[number] for number in sorted(running.routes)]
     warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
     await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile

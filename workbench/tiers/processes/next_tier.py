@@ -3,7 +3,7 @@
 One connection, answers by number, and whether it is alive.
 
 Every request that is sent ends: with an answer, with a refusal, or with an error at the latest
-after its timeout. What is done then is left to `tier`.
+after its timeout. `tier` decides what follows.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ STATUS = (
     "num_refused",
     "num_masked",
 )
-"""What a tier reports when it is probed, in this order, since it was started."""
+"""The counts since its start that a tier reports when it is probed, in this order."""
 NOBODY = 2**16 - 1
 """The sender of a heartbeat that is not a device."""
 _FIRST_FREE_NUMBER = 2**63
 
 
 class NotAnsweredError(Exception):
-    """The further tier did not answer: it is gone, silent, too late, or has refused the request."""
+    """The further tier did not answer: it is gone, silent or late, or it rejected the request."""
 
 
 class NextTier:
@@ -61,7 +61,7 @@ class NextTier:
         on_early: Callable[[Frame], None] = lambda frame: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Describe it; `run` connects to it.
+        """Describe the tier. `run` connects to it.
 
         Args:
             route: Which one.
@@ -122,7 +122,7 @@ class NextTier:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Frame] = loop.create_future()
         self._waiting[number] = answered
-        # Unlike `asyncio.wait_for`, a timer of its own costs no further turn of the loop for each
+        # Unlike `asyncio.wait_for`, a separate timer costs no further turn of the loop for each
         # answer.
         timer = loop.call_later(timeout_s, _give_up, answered)
         before = connection.sent_bytes
@@ -140,7 +140,7 @@ class NextTier:
             timer.cancel()
             self._waiting.pop(number, None)
         if answer.kind not in (Kind.ANSWER, Kind.FALLBACK):
-            raise NotAnsweredError(f"{self.route.name} has refused the request")
+            raise NotAnsweredError(f"{self.route.name} has rejected the request")
         return replace(answer, request=frame.request)
 
     async def run(self) -> None:

@@ -1,8 +1,8 @@
-"""The bundle that is placed for a file of tiers, where that is not one with early exits already.
+"""Make the bundle that is placed for a file of tiers, if it has no early exits yet.
 
 A model without exits becomes a bundle of one stage, and a model for each of two tiers a cascade:
-what the first is not sure of is sent to the second, as it is. Both are calibrated, and the
-threshold chosen, on the validation split.
+requests of which the first is not sure are sent unchanged to the second. Both are calibrated, and
+the threshold chosen, on the validation split.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def placed(
     Args:
         file: The file.
         folder: The folder that its paths are relative to.
-        temporary: A folder for bundles that are made for it; as long as the file is used.
+        temporary: A folder for the bundles that are made. Keep it as long as the file is used.
         export: Writes trials, or None if only folders can be named.
 
     Raises:
@@ -92,7 +92,7 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
     rest.
 
     Args:
-        bundles: Bundles of classifiers, the first one first. The data are those of the last.
+        bundles: Bundles of classifiers, the first one first. The data are taken from the last.
         folder: Where to write.
 
     Raises:
@@ -142,7 +142,7 @@ def _check(card: Card, last: Card) -> None:
         )
     if card.outputs[0].classes != last.outputs[0].classes:
         raise ExperimentError(
-            f"{card.name} and {last.name} do not name the same classes", field="place.models"
+            f"{card.name} and {last.name} do not have the same classes", field="place.models"
         )
 
 

@@ -1,8 +1,8 @@
-"""What a measurement on this machine is expected to show, and both side by side.
+"""Predict what a measurement on this machine shows, and compare the two.
 
-What is planned is one machine of each tier.
+The prediction is for one machine of each tier.
 
-Times of stages are those of many calls in a row. What an answer of a process takes beyond them
+Times of stages are measured in many calls in a row. What an answer of a process takes beyond them
 (encryption, waking up, reading and writing frames, and a model that computes once in a while), what
 a frame takes between processes, what the processes of links add to the time of links, and what
 values take to be made ready for a frame are measured on this machine.
@@ -75,7 +75,7 @@ def measure_scheduler(
     A model that is cut without exits runs as the stages that its parts are.
 
     Args:
-        scheduler: The scheduler; `cut` where the system has one.
+        scheduler: The scheduler. `cut` needs a system with a cut.
         tiers: The file of tiers.
         folder: The folder that its paths are relative to.
         bundle: The bundle whose stages are spread.
@@ -182,8 +182,8 @@ def expected_of(
 ) -> dict[str, Expected]:
     """Return what is expected of each scheduler.
 
-    Of a few hundred requests, the share that continues differs from that of all validation samples:
-    it is that of the samples which were sent.
+    In a few hundred requests, the share that continues differs from the share among all validation
+    samples, so the samples that were sent decide.
 
     Args:
         system: What runs, as of `system_here`.

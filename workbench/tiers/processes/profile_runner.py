@@ -4,8 +4,8 @@ there.
 It is copied to other machines together with the modules of `tiers` that it measures. These need the
 standard library, numpy and onnxruntime. It is called with a folder that holds request.json, the
 graphs and inputs.npz, and prints one line of JSON. A second process of the same machine receives
-the frames. Nodes of a graph are timed by the profiler of ONNX Runtime. What it adds to a node is
-measured with a graph whose nodes compute nothing, and taken away.
+the frames. Nodes of a graph are timed by the profiler of ONNX Runtime. The time that it adds to
+each node is measured with a graph whose nodes compute nothing, and is subtracted.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ _WARM_UP_S, _MAX_S = 0.5, 20.0
 _NUM_WARM_UP_FRAMES, _NUM_FRAMES = 50, 400
 _KERNEL = "_kernel_time"
 _BLOCKED = "_nchwc"
-"""What the name of an output is given, for the name of its node, where memory is laid out in
-blocks.
-"""
+"""Suffixes of outputs' names in the names of nodes, if memory is laid out in blocks."""
 _NUM_WARM_UP = 50
 _ANSWER = np.zeros(10, dtype=np.float32)
 
@@ -126,8 +124,9 @@ def node_times_s(
         graph: The graph.
         idle: A graph of nodes that compute next to nothing, with one input.
         feeds: The inputs of the graph.
-        nodes: Each node with its output, in the order of the graph; ONNX Runtime may call it by
-            either, and add nodes that change the layout of memory, which count to the node before.
+        nodes: Each node with its output, in the order of the graph. ONNX Runtime may use either
+            name. It may also add nodes that change the memory layout, which count towards the node
+            before.
         threads: Threads that compute.
         num_calls: Number of calls.
     """

@@ -1,7 +1,7 @@
 """Stages and frames timed where a tier will run: on this machine, or on another that ssh reaches.
 
-The modules that work in a tier are copied there and measured as they are. What a profile is, and
-what follows from it, is left to `workbench.tiers.placement`.
+The modules that work in a tier are copied there and measured as they are.
+`workbench.tiers.placement` defines profiles and uses them.
 """
 
 from __future__ import annotations

@@ -95,14 +95,14 @@ class Relay:
     """A link at work. All its connections share the bandwidth."""
 
     def __init__(self, link: Link) -> None:
-        """Make a link; `take` passes a connection on."""
+        """Create a link. `take` passes a connection on."""
         self._link = link
         self._up = Direction(link.bits_per_s, link.rtt_s, link.trace)
         self._down = Direction(link.bits_per_s, link.rtt_s, link.trace)
         self._began_s = asyncio.get_running_loop().time()
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass a connection on until one side ends it. Then the other is ended, too."""
+        """Pass a connection on until one side ends it. Then the other one also ends."""
         try:
             there, back = await asyncio.open_connection(self._link.host, self._link.port)
         except OSError:

@@ -1,4 +1,4 @@
-"""Samples sent to the first tier as requests, at given moments, and what came of each of them."""
+"""Send samples to the first tier as requests at given times, and collect the results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = "source"
 _CONNECT_S = 10.0
 
 OnStatus = Callable[[list[dict[str, float]]], bool]
-"""Receives what each tier reports of itself; returns whether it wants more."""
+"""Receives the reports of each tier, and returns whether it wants more."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Reply:
         sent_s: When it was sent, in seconds from the start.
         took_s: Until its answer came, or it was given up.
         probabilities: The answer, or None if there was none.
-        tier: The number of the tier that answered; -1 for none.
-        stage: The number of the stage that answered; -1 for none.
+        tier: The number of the tier that answered, or -1 for none.
+        stage: The number of the stage that answered, or -1 for none.
         groups: The probabilities of groups of classes that came before the answer, or None if none
             did.
         groups_s: Until they came.
@@ -69,7 +69,8 @@ async def send_requests(
         timeout_s: How long an answer is waited for.
         is_scene: Whether all devices see each sample: the first of their answers counts, and one
             that a device gave only because it reached no further tier, if no other comes.
-        patience_s: How long another is then waited for; as long as a tier waits for the next one.
+        patience_s: How long to wait then for another answer, as long as a tier waits for the next
+            one.
 
     Raises:
         OSError: If a device cannot be reached at the start.
@@ -173,8 +174,8 @@ async def measure_hops_s(
 
     Args:
         route: The tier, or None for none, which takes no times.
-        moments_s: When to send each frame, in seconds from the start; later if the one before is
-            not back.
+        moments_s: When to send each frame, in seconds from the start. It is sent later if the one
+            before has no answer yet.
         identity: Who measures, or None for an unencrypted connection.
 
     Raises:

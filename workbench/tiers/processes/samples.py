@@ -34,7 +34,7 @@ def bundle_samples(bundle: Path, *, part: Part = "validation") -> tuple[np.ndarr
     experiment = Experiment.from_file(bundle / "experiment.yaml")
     if experiment.data is None:
         raise RunError(
-            f"{bundle} does not name the data that it was trained on",
+            f"{bundle} does not say which data it was trained on",
             next_step="Use `workbench place plan`, or a model of an experiment with data.",
         )
     return samples_of(load_trial_data(str(bundle), experiment), experiment, part=part)

@@ -1,6 +1,6 @@
 """Views of one scene by several devices, gathered until all that are alive have sent theirs.
 
-They become one input, with masks for absent devices. Who is alive is stated by the caller.
+They become one input, with masks for absent devices. The caller knows which devices are alive.
 
 Source: Teerapittayanon, McDanel, Kung, Distributed Deep Neural Networks over the Cloud, the Edge
 and End Devices, 2017, section III: max pooling, average pooling and concatenation.
@@ -58,7 +58,7 @@ class Scenes:
         """Add the view of a device and return the answer of its scene.
 
         Args:
-            frame: The request. Its number is that of the scene, its sender the device.
+            frame: The request. Its number is the number of the scene, and its sender is the device.
             values: What it holds.
 
         Raises:
@@ -118,8 +118,8 @@ def aggregate(
         views: What arrived, by the number of the device. All of one shape (channels, ...), at least
             one.
         devices: All devices that see the scene, in order.
-        how: `mean` or `max` over those that arrived; `concatenation` along the first dimension,
-            with zeros for those that did not.
+        how: `mean` or `max` over the views that arrived, or `concatenation` along the first
+            dimension, with zeros for missing views.
 
     Returns:
         The tensor, and the mask: float32, 1 for each of `devices` that arrived and 0 for the
@@ -135,7 +135,7 @@ def aggregate(
     """
     present = [device for device in devices if device in views]
     if not present or len(present) != len(views):
-        raise ValueError(f"views of {sorted(views)}, and the devices are {list(devices)}")
+        raise ValueError(f"the views are of {sorted(views)}, but the devices are {list(devices)}")
     if len({view.shape for view in views.values()}) != 1:
         raise ValueError("the views of a scene differ in shape")
     mask = np.array([device in views for device in devices], dtype=np.float32)

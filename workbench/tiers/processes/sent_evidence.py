@@ -2,8 +2,8 @@
 
 Validation samples pass through frames before the next stage.
 
-A tier that quantises what it sends, or adds noise, changes later answers. What it sends is left to
-`features`, what schedulers make of the answers to `workbench.tiers.placement`.
+A tier that quantises what it sends, or adds noise, changes later answers. `features` decides what
+is sent, and `workbench.tiers.placement` uses the answers for schedulers.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class StageSettings:
     Attributes:
         number: Its number, from 0. The next stage takes what it sends.
         path: Its graph.
-        threshold: The probability from which its answer is final; None: only if nothing further can
-            answer.
+        threshold: The probability from which its answer is final. None means only if no further
+            tier can answer.
         eased: Lower thresholds, in order, which hold in turn while the next tier is busy.
         groups: The numbers of the classes of each group that is answered before a request is sent
             on.
@@ -63,7 +63,7 @@ class TierSettings:
     Attributes:
         name: Its name, as in its certificate.
         number: Its place from the first tier, 0, on.
-        device: The number of this machine among those of its tier.
+        device: The number of this machine in its tier.
         host: The address on which it listens.
         port: The port, or 0 for any that is free.
         stages: The stages that it computes, in order.
@@ -71,22 +71,21 @@ class TierSettings:
         keeps: The last stage that is computed here while a further tier is alive, or None for all.
         maps: Whether what goes further is computed here if that is expected to end first.
         charge_s: By how much it must end earlier here, because it delays what starts here next.
-        has_own_model: Whether its stages are a model of its own, which takes what requests start
-            with.
+        has_own_model: Whether its stages are its own model, which uses the inputs of requests.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
         queue: Number of requests that may wait. Further ones fail.
         threads: Threads that compute a batch.
         timeout_s: How long an answer of a further tier is waited for.
-        monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after
+        monitoring: With `heartbeat`, a silent further tier is given up at once, with `none` after
             the timeout.
-        heartbeat_s: How often a further tier is probed; after three without an answer it is given
-            up.
-        busy: The load of a further tier from which thresholds are eased; below nine tenths they are
-            set back.
+        heartbeat_s: How often a further tier is probed. After three probes without an answer it is
+            given up.
+        busy: The load of a further tier from which thresholds are lowered. Below nine tenths of it,
+            they are restored.
         features: How values are sent: float32 or uint8.
         sent_dtypes: The type in which what each stage takes is sent where it is a whole number.
-        noise: Standard deviation of noise in what is sent, in that of the values.
+        noise: Standard deviation of added noise, relative to the standard deviation of the values.
         identity: The folder of its certificate, or None for unencrypted connections.
         accepts: The names of those that may connect.
         devices: The devices that see the same scene, or empty if each has its own.
@@ -163,4 +162,4 @@ def read_settings(path: Path) -> TierSettings:
             }
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} does not hold the settings of a tier: {error}") from error
+        raise ValueError(f"{path} does not contain the settings of a tier: {error}") from error

@@ -1,6 +1,6 @@
 """A bundle with early exits, spread over tiers as a file of tiers and a scheduler demand.
 
-Pure: what each process is started with follows from the file. Starting them is left to
+This is pure: the settings of each process follow from the file. Starting them is left to
 `measured_run`.
 """
 
@@ -35,7 +35,7 @@ _ANSWER_BYTES = 64
 
 
 def name_of(number: int) -> str:
-    """Return the name in the certificate of a tier; names in files need not be names of hosts."""
+    """Return the name in a tier's certificate, because names in files need not be host names."""
     return f"tier-{number}"
 
 
@@ -146,7 +146,7 @@ def settings_of(
 def _own(
     parts: tuple[StageSettings, ...], number: int, num_tiers: int
 ) -> tuple[StageSettings, ...]:
-    """Return the model of a tier, where the first and the last have one each."""
+    """Return the model of a tier if the first and the last tier have one each."""
     if number == 0:
         return parts[:1]
     return parts[1:] if number == num_tiers - 1 else ()

@@ -2,8 +2,8 @@
 
 Features in, answers or features out.
 
-A graph has one input beside an optional `mask`, one output of probabilities, and an optional output
-`features`, which the next stage takes. Without it the next stage takes what this one took.
+A graph has one input and an optional `mask`, one output of probabilities, and an optional output
+`features` for the next stage. Without it the next stage takes what this one took.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Result:
         stage: The number of that stage.
         is_final: Whether the answer is confident enough, or no stage follows.
         onward: What the next stage takes.
-        groups: The probability of each group of classes, where the answer is sure of a group only.
+        groups: The probability of each group of classes, if the answer is only sure of a group.
     """
 
     probabilities: np.ndarray | None
@@ -116,7 +116,7 @@ class StageModels:
     """The stages of one tier, one after another."""
 
     def __init__(self, settings: Sequence[StageSettings], *, threads: int) -> None:
-        """Load stages; arguments and errors as of `StageModel`."""
+        """Load stages. The arguments and errors are those of `StageModel`."""
         self._models = {stage.number: StageModel(stage, threads=threads) for stage in settings}
         self._times_s = {number: _time_of(model) for number, model in self._models.items()}
 

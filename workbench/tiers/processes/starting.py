@@ -29,13 +29,13 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class StartedProcess:
-    """A process that has stated its port."""
+    """A process that has printed its port."""
 
     def __init__(self, what: str, module: str, words: Sequence[str]) -> None:
-        """Start a process; `wait` waits until it listens.
+        """Start a process. `wait` waits until it listens.
 
         Args:
-            what: What it is, for errors.
+            what: A description of the process, for errors.
             module: The module that it runs.
             words: Its arguments.
         """
@@ -97,7 +97,7 @@ def start_tier(settings: TierSettings, folder: Path) -> StartedProcess:
     """Start the process of a tier.
 
     Args:
-        settings: What it is.
+        settings: The settings of the tier.
         folder: Where its settings are written.
     """
     path = folder / f"{settings.name}-{settings.device}.json"
@@ -108,7 +108,7 @@ def start_tier(settings: TierSettings, folder: Path) -> StartedProcess:
 
 
 def start_link(name: str, link: Link) -> StartedProcess:
-    """Start the process of a link; `name` is for errors."""
+    """Start the process of a link. `name` is for errors."""
     return StartedProcess(f"the link {name}", "workbench.tiers.processes.relay", link.words())
 
 
@@ -116,7 +116,7 @@ def processor_wait_s(pid: int) -> float:
     """Return for how long the threads of a process that are there have waited for a processor, in
     seconds.
 
-    It is 0 where the system does not state it; Linux does.
+    It is 0 if the system does not report it. Linux does.
 
     Args:
         pid: The number of the process.

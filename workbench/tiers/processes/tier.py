@@ -1,7 +1,7 @@
 """One tier at work: answers requests itself where it is confident, and sends the others further.
 
 No request that was accepted stays unanswered: where no further tier answers, the tier's own answer
-is given, however unsure. Where it has none, the sender is notified and gives its own. Connections
+is given, however unsure. If it has no answer, the sender is notified and gives its own. Connections
 are left to `transport` and `next_tier`, computing to `stage_model`, the process to `process`.
 """
 
@@ -37,13 +37,13 @@ _HEARTBEATS_PER_LEVEL = 5
 
 
 class Tier:
-    """One tier; belongs to one event loop."""
+    """One tier. It belongs to one event loop."""
 
     def __init__(self, settings: TierSettings) -> None:
         """Load its stages and measure them.
 
         Args:
-            settings: What it is.
+            settings: The settings of the tier.
 
         Raises:
             ValueError: If a graph is not a stage.
@@ -325,7 +325,7 @@ class Tier:
 
 
 class OwnTime:
-    """A clock that stands still while its event loop does, so that others are not taken for silent.
+    """A clock that stops while its event loop is blocked, so that others do not seem silent.
 
     A process that is frozen, or waits for a processor, reads what others sent meanwhile only after
     it continues. By the time of the machine they would have been silent since the pause began.
@@ -344,7 +344,7 @@ class OwnTime:
         """Start at 0.
 
         Args:
-            period_s: How often it is read by itself; longer pauses are skipped.
+            period_s: How often it reads the time by itself. Longer pauses are skipped.
             clock: The time of the machine, in seconds.
         """
         self._period_s, self._clock = period_s, clock

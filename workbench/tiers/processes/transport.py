@@ -38,7 +38,8 @@ class Identity:
     Attributes:
         certificate: Its certificate.
         key: The key of it.
-        authority: The certificate of the authority that must have issued that of the other side.
+        authority: The certificate of the authority that must have issued the other side's
+            certificate.
     """
 
     certificate: Path
@@ -76,7 +77,7 @@ class Connection:
         max_bytes: int,
         peer: str | None,
     ) -> None:
-        """Hold an open connection; `connect` and `Listener` make them."""
+        """Hold an open connection. `connect` and `Listener` create them."""
         self._reader, self._writer, self._max_bytes = reader, writer, max_bytes
         self.peer = peer
         """The name in the certificate of the other side, or None if there is none."""
