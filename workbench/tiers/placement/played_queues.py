@@ -61,8 +61,7 @@ def draw_requests(
 def first_stages(
     requests: Requests, first_s: float, free_s: Sequence[float]
 ) -> Iterator[tuple[int, float]]:
-    """Yield requests, by number, with the end of their first stage on their device, in the order of
-    these.
+    """Yield requests by number with the end of their first stage, in the order of these ends.
 
     Args:
         requests: The requests.

@@ -246,9 +246,7 @@ class Mapping:
         return self._expect(system, self.charge_s(system))
 
     def _rest_s(self, system: System) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the times of the rest here and on the last tier, and how much earlier it ends
-        there.
-        """
+        """Return the rest's times here and on the last tier, and how much earlier it ends there."""
         sending, goes_on = system.sending(), system.exits > 0
         here_s = system.rest_s[0][system.exits[goes_on]]
         there_s = system.rest_s[-1][sending.exits[goes_on]]

@@ -23,8 +23,7 @@ class _Part(BaseModel):
 
 
 class StageTiming(_Part):
-    """How long one stage takes as a tier computes it, the decision whether its answer is final
-    included.
+    """The time of one stage on a tier, including the decision whether its answer is final.
 
     Attributes:
         file: Its graph.
@@ -44,8 +43,7 @@ class StageTiming(_Part):
 
 
 class GraphTiming(_Part):
-    """How long the whole model without early exits takes as a tier computes it, and each of its
-    nodes.
+    """The time of the entire model without early exits on a tier, and of each of its nodes.
 
     Attributes:
         sha256: SHA-256 of the graph of the bundle.

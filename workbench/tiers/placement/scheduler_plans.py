@@ -193,8 +193,7 @@ def exit_curve(system: System) -> list[ExitPoint]:
 
 
 def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
-    """Return in sentences what is recommended and what is full, whether a cut pays, and what would
-    change it.
+    """Describe what is recommended, what is full, whether a cut pays, and what would change it.
 
     Args:
         system: The system.
@@ -259,9 +258,7 @@ def _about_choice(system: System, plans: Sequence[Plan], recommended: Plan | Non
 
 
 def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
-    """Return which scheduler comes closest where none keeps up, and what would make the requests
-    fit.
-    """
+    """Describe the closest scheduler if none keeps up, and what would make the requests fit."""
     closest = min(
         plans, key=lambda plan: (plan.outcome.highest_load, sum(_loads(plan.outcome).values()))
     )
@@ -283,16 +280,12 @@ def _about_too_many(system: System, plans: Sequence[Plan]) -> str:
 
 
 def _loads(outcome: Outcome) -> dict[str, float]:
-    """Return the load of each tier and of each link that is used, by what it is called in a
-    sentence.
-    """
+    """Return the load of each tier and used link, by its name in sentences."""
     return outcome.load | {f"the link {name}": load for name, load in outcome.link_load.items()}
 
 
 def _limits_per_s(system: System, outcome: Outcome) -> dict[str, float]:
-    """Return with how many requests per second and machine of the first tier each tier and link is
-    full.
-    """
+    """Return the requests per second and first-tier machine at which each tier and link is full."""
     of_requests = replace(outcome, link_load=without_heartbeats(system, outcome.link_load))
     return {
         name: system.arrivals_per_s / load if load > 0 else np.inf

@@ -122,9 +122,7 @@ class Sending:
         return self.bytes_of(int(np.prod(stage.input_shape, dtype=np.int64)), stage.wire_dtype)
 
     def _processes(self, num_bytes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return, for each tier, the times of sending and of receiving, and until processes wake
-        up.
-        """
+        """Return, for each tier, the times of sending, receiving, and waking up processes."""
         if not self.with_frames or len(self.profiles) == 1:
             none = np.zeros(len(self.profiles))
             return none, none, none

@@ -235,8 +235,6 @@ class System:
         return bool(np.isfinite(self.stage_s[0]).all())
 
     def with_load(self, load: float) -> Self:
-        """Return it with as many requests as give the last tier a load if all that do not leave go
-        there.
-        """
+        """Return the system with as many requests as give the last tier a certain load."""
         mean_s = float(self.rest_s[-1][self.exits].mean())
         return replace(self, arrivals_per_s=load * self.counts[-1] / mean_s / self.counts[0])

@@ -1,5 +1,4 @@
-"""The file of tiers: which machines there are, how they are linked, what they run, and what is
-protected.
+"""The file of tiers: the machines, their links, what they run, and how data is protected.
 
 Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts,
 joules). What follows from the file is left to `prediction`, `played_queues` and
@@ -29,8 +28,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 
 
 def _needs_unit(usual: str) -> BeforeValidator:
-    """Refuse a number other than 0 without a unit, as nobody means 20 s of latency, or 1 bit/s, by
-    it.
+    """Raise an error for a number without a unit, because nobody means 20 s of latency or 1 bit/s.
 
     Args:
         usual: The unit that is suggested.

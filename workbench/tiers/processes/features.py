@@ -1,5 +1,4 @@
-"""What leaves a tier: values as they are or as 8-bit numbers, with noise if wanted, and values read
-again.
+"""Write the values that leave a tier, unchanged or as 8-bit numbers, with noise, and read them.
 
 Neither makes what is sent private: how much can be recovered from it is measured elsewhere.
 """

@@ -1,7 +1,6 @@
-"""What can be recovered of the inputs from what leaves the first tier, and what it costs to prevent
-that.
+"""Measure how much of the inputs can be recovered after the first tier, and the cost of noise.
 
-Everybody who receives features may train a decoder on samples of their own. That is done here:
+Everybody who receives features can train a decoder on samples of their own. That is done here:
 decoders learn to turn what is sent back into inputs, and are judged on samples that they never saw.
 What they recover is a lower bound: a better decoder may recover more. How values are sent is left
 to `features`.
@@ -162,9 +161,7 @@ def _classes(rest: StageModels, sent: np.ndarray) -> list[int]:
 
 
 def _recovered(known: Pairs, held_out: Pairs, seed: int) -> tuple[str, float, float, float]:
-    """Return the best decoder, the share of the variance that it recovers, and the interval of
-    that.
-    """
+    """Return the best decoder, the share of variance that it recovers, and its interval."""
     decoder = best_decoder(known, seed=seed)
     missed = np.square(decoder.decode(held_out.sent) - held_out.inputs).sum(axis=1)
     spread = np.square(held_out.inputs - known.inputs.mean(axis=0)).sum(axis=1)

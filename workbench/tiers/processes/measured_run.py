@@ -68,8 +68,7 @@ _Steps = tuple[list[Reply], list[Reply], list[float], list[float]]
 
 @dataclass(frozen=True)
 class Probes:
-    """Times of single steps, measured while requests were sent, so under the same load of the
-    machine.
+    """Times of single steps, measured under the same load, while requests were sent.
 
     Attributes:
         hops_s: Times of empty frames from this process to the first tier and back.

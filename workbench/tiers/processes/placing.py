@@ -88,8 +88,7 @@ def _bundle(given: str, folder: Path, target: Path, export: Export | None, *, fi
 
 
 def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
-    """Write models as successive stages that take the same inputs, of which the last answers the
-    rest.
+    """Write models as successive stages with the same inputs. The last one answers the rest.
 
     Args:
         bundles: Bundles of classifiers, the first one first. The data are taken from the last.

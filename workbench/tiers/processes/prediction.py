@@ -154,8 +154,7 @@ def beyond_stages_s(system: System, alone: Sequence[tuple[int, float]]) -> np.nd
 
 
 def framings_of(stages: Stages, privacy: Privacy) -> tuple[float, float]:
-    """Return the median seconds in which inputs, and features, are put into a frame and read from
-    it.
+    """Return the median seconds of writing and reading frames, for inputs and for features.
 
     Args:
         stages: The stages that take them.
@@ -214,9 +213,7 @@ def expected_of(
 
 
 def _beside_probes(system: System, probes: Probes) -> System:
-    """Return a system whose links have the time that empty frames, which were measured, leave
-    them.
-    """
+    """Return a system whose links have only the time that measured empty frames leave them."""
     if not probes.samples:
         return system
     share = (HEADER_BYTES + TLS_BYTES) / (max(1.0, float(system.sent_bytes[-1])) + TLS_BYTES)

@@ -1,5 +1,4 @@
-"""Times the stages of a bundle, and frames, on the machine where this file runs, as a tier works
-there.
+"""Time the stages of a bundle, and frames, on this machine, in the same way as a tier works.
 
 It is copied to other machines together with the modules of `tiers` that it measures. These need the
 standard library, numpy and onnxruntime. It is called with a folder that holds request.json, the
@@ -146,9 +145,7 @@ def node_times_s(
 def _profile(
     graph: Path, feeds: Mapping[str, np.ndarray] | None, threads: int, num_calls: int
 ) -> dict[str, list[int]]:
-    """Return the microseconds of each node in each call, in the order in which they are
-    computed.
-    """
+    """Return the microseconds of each node in each call, in the order of computation."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1

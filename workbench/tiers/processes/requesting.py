@@ -169,8 +169,7 @@ async def _connected(links: Sequence[NextTier]) -> None:
 async def measure_hops_s(
     route: Route | None, moments_s: Sequence[float], *, identity: Identity | None
 ) -> list[float]:
-    """Return the times of empty frames to a tier and back, one after another, until its connection
-    ends.
+    """Return the round-trip times of empty frames to a tier, until its connection ends.
 
     Args:
         route: The tier, or None for none, which takes no times.
@@ -221,8 +220,7 @@ async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
 async def follow_status(
     routes: Sequence[Route], on_status: OnStatus, *, identity: Identity | None, period_s: float
 ) -> None:
-    """Report what tiers say of themselves, by the names of `STATUS`, until it is not wanted any
-    more.
+    """Pass on the status of tiers, by the names of `STATUS`, until the receiver has enough.
 
     Args:
         routes: The tiers.

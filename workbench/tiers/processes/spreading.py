@@ -193,9 +193,7 @@ def empty_frame_s(file: TiersFile, folder: Path) -> float:
 
 
 def _eased(stages: Stages, evidence: Evidence) -> tuple[float, ...]:
-    """Return thresholds of the first exit below the chosen one, down to where every answer
-    leaves.
-    """
+    """Return thresholds of the first exit below the chosen one, until every answer leaves."""
     confidence = evidence.confidence[:, 0]
     below = confidence[confidence < stages.stages[0].threshold]
     if not below.size:

@@ -113,8 +113,7 @@ def start_link(name: str, link: Link) -> StartedProcess:
 
 
 def processor_wait_s(pid: int) -> float:
-    """Return for how long the threads of a process that are there have waited for a processor, in
-    seconds.
+    """Return how long the current threads of a process have waited for a processor, in seconds.
 
     It is 0 if the system does not report it. Linux does.
 
