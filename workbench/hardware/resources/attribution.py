@@ -119,7 +119,7 @@ def total_energy(energies: Iterable[TrialEnergy]) -> TrialEnergy:
     return total
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    if one is None and other is None:
+def _sum(first: float | None, second: float | None) -> float | None:
+    if first is None and second is None:
         return None
-    return (one or 0.0) + (other or 0.0)
+    return (first or 0.0) + (second or 0.0)
