@@ -30,6 +30,7 @@ ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 FITTED = {"boosted_trees", "forest", "lightgbm", "xgboost", "catboost"}
 WITHOUT = {
     "linear": "a single sum",
+    "neighbours": "no layers",
     "forecaster": "numbers",
     "unet": "every pixel",
     "detector": "boxes",

@@ -23,6 +23,7 @@ MODELS = Registry(
         "lstm": "workbench.models.zoo:LSTMConfiguration",
         "transformer": "workbench.models.zoo:TransformerConfiguration",
         "linear": "workbench.models.zoo:LinearConfiguration",
+        "neighbours": "workbench.models.zoo:NeighboursConfiguration",
         "boosted_trees": "workbench.models.zoo:BoostedTreesConfiguration",
         "forest": "workbench.models.zoo:ForestConfiguration",
         "lightgbm": "workbench.models.zoo:LightGBMConfiguration",

@@ -493,6 +493,46 @@ class LinearConfiguration(FittedConfiguration):
         yield fit_linear(inputs, targets, num_classes=num_classes, l2=self.l2)
 
 
+class NeighboursConfiguration(FittedConfiguration):
+    """The answers of the train samples around a sample, weighted by their distance."""
+
+    name = "neighbours"
+    why_no_exits = "it has no layers"
+
+    num_neighbours: int = Field(
+        10, ge=1, le=10_000, description="About how many train samples count for an answer."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.neighbours import Neighbours
+
+        return Neighbours()
+
+    def describe(self, num_classes: int | None) -> str:
+        """Return what will be fitted; see FittedConfiguration.describe."""
+        return f"the answers of about {self.num_neighbours:,} near samples"
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+        num_threads: int = 1,
+    ) -> Iterator[nn.Module]:
+        """Fit the model at once; see FittedConfiguration.grow."""
+        from workbench.models.neighbours import remember
+
+        yield remember(inputs, targets, num_classes=num_classes, num_neighbours=self.num_neighbours)
+
+
 class TreesConfiguration(FittedConfiguration):
     """A sum over trees, some of which may answer early."""
 
@@ -756,6 +796,7 @@ Family = Literal[
     "convnet",
     "resnet",
     "linear",
+    "neighbours",
     "boosted_trees",
     "forest",
     "lightgbm",
@@ -767,6 +808,7 @@ _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "convnet": ConvNetConfiguration,
     "resnet": ResNetConfiguration,
     "linear": LinearConfiguration,
+    "neighbours": NeighboursConfiguration,
     "boosted_trees": BoostedTreesConfiguration,
     "forest": ForestConfiguration,
     "lightgbm": LightGBMConfiguration,

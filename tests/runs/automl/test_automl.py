@@ -102,7 +102,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     )
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
     assert len(tried) > 1
-    assert tried <= {*LIBRARIES, "linear", "mlp", "boosted_trees", "forest"}
+    assert tried <= {*LIBRARIES, "linear", "neighbours", "mlp", "boosted_trees", "forest"}
     assert not found.run.history.in_state("failed")
     assert found.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
     assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15

@@ -52,6 +52,7 @@ def test_families_whose_package_is_missing_are_left_out_with_a_note(
         "xgboost",
         "forest",
         "boosted_trees",
+        "neighbours",
     )
     note = missing_note("table")
     assert note is not None
@@ -82,8 +83,12 @@ def test_families_are_chosen_or_left_out_by_name(
 ) -> None:
     install(monkeypatch, "lightgbm", "catboost")
     assert check_families("table", "forest, lightgbm") == ("lightgbm", "forest")
-    assert check_families("table", ["-mlp", "-catboost"]) == ("linear", "lightgbm", "forest")
-    assert check_families("table", "-lightgbm,-linear") == (
+    assert check_families("table", ["-mlp", "-catboost", "-neighbours"]) == (
+        "linear",
+        "lightgbm",
+        "forest",
+    )
+    assert check_families("table", "-lightgbm,-linear,-neighbours") == (
         "catboost",
         "mlp",
         "forest",

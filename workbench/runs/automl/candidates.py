@@ -29,7 +29,16 @@ from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
 FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
-    "table": ("linear", "lightgbm", "catboost", "mlp", "xgboost", "forest", "boosted_trees"),
+    "table": (
+        "linear",
+        "lightgbm",
+        "catboost",
+        "mlp",
+        "xgboost",
+        "forest",
+        "boosted_trees",
+        "neighbours",
+    ),
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
 }
@@ -45,8 +54,10 @@ LIBRARIES: dict[Family, str] = {
     "xgboost": "XGBoost",
 }
 """Families that need a package of their own, and how they are spelt."""
-_FITTED: tuple[Family, ...] = ("linear", "boosted_trees", "forest", *LIBRARIES)
+_FITTED: tuple[Family, ...] = ("linear", "neighbours", "boosted_trees", "forest", *LIBRARIES)
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
+# Each prediction compares with all of them.
+_MAX_NEIGHBOURS = 5_000
 _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
 # MB.
@@ -78,6 +89,7 @@ _SEARCH: dict[Family, dict[str, Any]] = {
         "mlp_hidden_width": {"choices": [32, 64, 128, 256]},
         "mlp_dropout": {"low": 0.0, "high": 0.5},
     },
+    "neighbours": {"neighbours_num_neighbours": {"low": 2, "high": 100, "log": True}},
     "linear": {"linear_l2": {"low": 1e-3, "high": 1e3, "log": True}},
     "boosted_trees": {
         "boosted_trees_num_trees": {"low": 40, "high": 400, "log": True},
@@ -150,6 +162,7 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
     ],
     # Ready in milliseconds, so that even the shortest run has a result.
     "linear": [{"linear_l2": 1.0}],
+    "neighbours": [{"neighbours_num_neighbours": 10}],
     "boosted_trees": [
         {
             "boosted_trees_num_trees": 100,
@@ -268,6 +281,8 @@ def families_for(
         return tuple(family for family in FAMILIES[kind] if family in chosen)
     left_out = set(FAMILIES[kind]) - _usual(kind, set())
     size = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs)
+    if len(learning.folds[0].train_targets) > _MAX_NEIGHBOURS:
+        left_out.add("neighbours")
     if size > _MAX_TREE_NUMBERS:
         left_out |= {"boosted_trees", "forest"}
     return tuple(family for family in FAMILIES[kind] if family not in left_out)
