@@ -98,9 +98,10 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] | None:
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
     from workbench.data.splits import split_indices
+    from workbench.runs.automl.given_data import take
     from workbench.runs.automl.preparation import VALIDATION_FRACTION, divide
     from workbench.runs.automl.scores import scores_of
-    from workbench.runs.automl.task_detection import read_problem, take
+    from workbench.runs.automl.task_detection import read_problem
 
     samples, targets = read_task(task)
     question = read_problem((samples, targets))

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import workbench as wb
 from tests.services.waiting import wait_until
-from workbench.foundation.errors import DataError, RunError, RunNotFoundError
+from workbench.foundation.errors import DataError, RunError, RunNotFoundError, StoreError
 from workbench.foundation.events import (
     AdviceGiven,
     Noted,
@@ -72,7 +72,7 @@ def started_run() -> wb.AutoML:
     """Return the run that another process is about to start."""
 
     def attach() -> wb.AutoML | None:
-        with contextlib.suppress(RunNotFoundError):
+        with contextlib.suppress(RunNotFoundError, StoreError):  # there is no store at first
             return wb.AutoML.attach()
 
     found = wait_until(attach, timeout_s=120, every_s=0.2)

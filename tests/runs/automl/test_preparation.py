@@ -16,6 +16,7 @@ from workbench.data.row_splits import folds_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
+from workbench.runs.automl.given_data import take
 from workbench.runs.automl.preparation import (
     VALIDATION_FRACTION,
     Fold,
@@ -26,7 +27,7 @@ from workbench.runs.automl.preparation import (
     repeated,
     unpack,
 )
-from workbench.runs.automl.task_detection import Problem, read_problem, take
+from workbench.runs.automl.task_detection import Problem, read_problem
 from workbench.sweeps.preflight import check
 
 SEEDS = (11, 12, 13, 14, 15)

@@ -11,7 +11,7 @@ import pytest
 from workbench.data.row_splits import RowBlocks
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.runs.automl.preparation import divide
-from workbench.runs.automl.row_roles import find_row_roles, with_copies
+from workbench.runs.automl.row_roles import RowRoles, blocks_in, find_row_roles, with_copies
 from workbench.runs.automl.task_detection import read_problem
 
 Made = tuple[pd.DataFrame, np.ndarray]
@@ -338,3 +338,14 @@ def test_copies_join_the_groups_that_they_are_in():
 def test_rows_of_few_possible_values_are_no_copies():
     answers = pd.DataFrame(rng().integers(0, 2, (400, 3)), columns=list("abc"))
     assert with_copies(RowBlocks(), answers)[1] == 0
+
+
+def test_new_samples_have_the_groups_and_times_that_they_bring():
+    roles = RowRoles(RowBlocks(), "patient", "day")
+    new = pd.DataFrame({"patient": ["a", "b", "a"], "day": days(3)})
+    blocks = blocks_in(new, roles)
+    assert blocks.groups is not None
+    assert blocks.groups.tolist() == [0, 1, 0]
+    assert blocks.times is not None
+    for other in (new[:1], new.assign(day="soon"), new.drop(columns="day"), ["a text"]):
+        assert blocks_in(other, roles).times is None

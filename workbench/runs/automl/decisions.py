@@ -8,7 +8,7 @@ are used only if they help on validation samples that they were not learnt from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,7 @@ def learn_decisions(
 
 
 def factors_of(
-    class_weights: str | dict[str, float] | None, labels: tuple[object, ...], shares: np.ndarray
+    class_weights: str | Mapping[str, float] | None, labels: tuple[object, ...], shares: np.ndarray
 ) -> tuple[float, ...]:
     """Return the factor of each class that the user asked for, or ().
 

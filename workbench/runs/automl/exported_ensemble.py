@@ -17,9 +17,9 @@ from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
+from workbench.runs.automl.given_data import take
 from workbench.runs.automl.model_selection import ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData
-from workbench.runs.automl.task_detection import take
 from workbench.runs.bundles.ensemble import write_ensemble_bundle
 
 if TYPE_CHECKING:

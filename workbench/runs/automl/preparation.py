@@ -23,11 +23,13 @@ from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.runs.automl.decisions import factors_of
+from workbench.runs.automl.given_data import take
+from workbench.runs.automl.own_parts import LEARNING, TEST, VALIDATION
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import LEARNING, TEST, VALIDATION, Problem, take
+from workbench.runs.automl.task_detection import Problem
 
 VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5

@@ -47,10 +47,11 @@ from workbench.runs.automl.preparation import HeldOut, LearningData, repeated, u
 from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
+from workbench.runs.automl.row_weights import weights_in
 from workbench.runs.automl.score_intervals import LEVEL
 from workbench.runs.automl.scores import measure_of, score_intervals, scores_of
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import as_samples, read_labelled, weights_in
+from workbench.runs.automl.task_detection import as_samples, read_labelled
 from workbench.runs.notebook_output import linked, output_forms
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach

@@ -7,6 +7,7 @@ are none. Splitting is left to `workbench.data.row_splits`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,9 @@ def blocks_in(samples: Any, roles: RowRoles) -> RowBlocks:
     if roles.group in names:
         groups = _codes(column_of(samples, roles.group))
     if roles.time in names:
-        times = _given_times(column_of(samples, roles.time), roles.time)
+        # Samples of one moment, or some without a time, can be scored as well.
+        with contextlib.suppress(DataError):
+            times = _given_times(column_of(samples, roles.time), roles.time)
     return RowBlocks(groups, times)
 
 
@@ -337,10 +340,10 @@ def _has_repeats(column: pd.Series) -> bool:
     """Return whether most values of a column are there several times, none of them too often."""
     if column.dtype.kind in "fMmb" or column.isna().mean() > _RARE_MISSING:
         return False
-    counts = column.value_counts()
+    counts = column.value_counts().to_numpy()
     counts = counts[counts > 0]  # a categorical column also lists values that it does not have
     num_known = int(counts.sum())
-    return 0 < 1.5 * len(counts) <= num_known and bool(counts.iloc[0] <= num_known / 2)
+    return 0 < 1.5 * len(counts) <= num_known and bool(counts.max() <= num_known / 2)
 
 
 def _resemble(

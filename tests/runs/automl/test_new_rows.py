@@ -28,6 +28,10 @@ class Ended(wb.AutoML):
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:
         return self._made
 
+    @property
+    def _final(self) -> ChosenModel:
+        return self._made[0]
+
 
 def houses(num_rows: int = 240) -> pd.DataFrame:
     random = np.random.default_rng(0)

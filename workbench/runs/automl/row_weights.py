@@ -1,0 +1,54 @@
+"""The weight of each row, in a column of its table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.data.encoders import SampleKind
+from workbench.data.table_files import check_columns, column_of
+from workbench.foundation.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def weights_of(
+    kind: SampleKind, samples: Any, weight_column: str, *, target: str | None
+) -> np.ndarray:
+    """Return the weight of each sample."""
+    if kind != "table":
+        raise ArgumentError(
+            f"{kind} have no columns", field="weight_column", next_step="Remove it."
+        )
+    if weight_column == target and weight_column not in samples.columns:
+        raise ArgumentError(f"{weight_column!r} is the column to predict", field="weight_column")
+    check_columns(samples.columns, {"weight_column": [weight_column]}, section="")
+    return weights_in(samples, weight_column)
+
+
+def weights_in(samples: pd.DataFrame, weight_column: str) -> np.ndarray:
+    """Return the weight of each row of a table.
+
+    Args:
+        samples: The table.
+        weight_column: The column with the weights.
+
+    Raises:
+        DataError: If they are not numbers from 0, or all 0.
+    """
+    column = column_of(samples, weight_column)
+    numbers = np.full(len(column), np.nan)
+    if column.dtype.kind in "iufb":
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(wrong):
+        raise DataError(
+            f"the weight in row {wrong[0]} (from 0) is {column.iloc[wrong[0]]!r}",
+            field="weight_column",
+            allowed="numbers from 0 in each row",
+        )
+    if not numbers.any():
+        raise DataError("all weights are 0", field="weight_column")
+    return numbers
