@@ -509,7 +509,7 @@ class NeighboursConfiguration(FittedConfiguration):
         """Build the model as it is before it is fitted; see ModelConfiguration.build."""
         if vocabulary_size is not None or not input_shape:
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
-        from workbench.models.neighbours import Neighbours
+        from workbench.models.near_samples import Neighbours
 
         return Neighbours()
 
@@ -528,7 +528,7 @@ class NeighboursConfiguration(FittedConfiguration):
         num_threads: int = 1,
     ) -> Iterator[nn.Module]:
         """Fit the model at once; see FittedConfiguration.grow."""
-        from workbench.models.neighbours import remember
+        from workbench.models.near_samples import remember
 
         yield remember(inputs, targets, num_classes=num_classes, num_neighbours=self.num_neighbours)
 

@@ -12,6 +12,7 @@ because reading its index could unpickle anything.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import random
@@ -20,7 +21,7 @@ import struct
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,18 @@ def read(path: str | Path) -> dict[str, Any]:
             next_step="Use another checkpoint of the trial, or train it again.",
         ) from error
     return content
+
+
+def packed(state: Mapping[str, torch.Tensor]) -> bytes:
+    """Return the weights of a model as bytes."""
+    buffer = io.BytesIO()
+    torch.save(dict(state), buffer)
+    return buffer.getvalue()
+
+
+def unpacked(payload: bytes) -> dict[str, torch.Tensor]:
+    """Return the weights that `packed` wrote, on the CPU. Nothing but tensors is unpickled."""
+    return torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
 
 
 def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ is known from the folds, so they need no validation.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import time
 from collections.abc import Mapping
@@ -51,6 +50,7 @@ def refit(
     Returns:
         The SHA-256 of the stored weights by the number of the trial of a candidate.
     """
+    from workbench.training import checkpoint
     from workbench.training.planning.settings import fitted_of
 
     stored: dict[str, str] = {}
@@ -63,7 +63,7 @@ def refit(
         if configuration is None or time.monotonic() + expected_s > until_s:
             continue
         model = _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
-        payload = _packed(model)
+        payload = checkpoint.packed(model.state_dict())
         sha256 = hashlib.sha256(payload).hexdigest()
         write_objects(run.store.artifacts_of(run.run_id), {sha256: payload})
         stored[str(candidate.trial)] = sha256
@@ -159,19 +159,10 @@ def _num_rounds(model: Any, family: str) -> int:
     return max(1, len(model.roots) // per_round)
 
 
-def _packed(model: nn.Module) -> bytes:
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save(model.state_dict(), buffer)
-    return buffer.getvalue()
-
-
 def _unpacked(
     run: Run, candidate: Candidate, learning: LearningData, rows: AllRows, sha256: str
 ) -> nn.Module:
-    import torch
-
+    from workbench.training import checkpoint
     from workbench.training.trained_model import load_state
 
     payload = read_objects(run.store.artifacts_of(run.run_id), [sha256])[sha256]
@@ -184,7 +175,7 @@ def _unpacked(
     return load_state(
         run.experiment,
         params,
-        torch.load(io.BytesIO(payload), weights_only=True),
+        checkpoint.unpacked(payload),
         input_shape=rows.inputs.shape[1:],
         num_outputs=learning.num_outputs,
     )

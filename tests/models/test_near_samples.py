@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from workbench.models.configurations import FittedConfiguration, configure
-from workbench.models.neighbours import Neighbours, remember
+from workbench.models.near_samples import Neighbours, remember
 
 RANDOM = np.random.default_rng(0)
 INPUTS = RANDOM.normal(size=(300, 3)).astype(np.float32)
