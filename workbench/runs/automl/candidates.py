@@ -192,16 +192,6 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
         },
         {
             "lightgbm_num_trees": 1000,
-            "lightgbm_shrinkage": 0.05,
-            "lightgbm_max_leaves": 7,
-            "lightgbm_min_samples_leaf": 10,
-            "lightgbm_l2": 1.0,
-            "lightgbm_features_per_tree": 0.6,
-            "lightgbm_samples_per_tree": 0.8,
-            "lightgbm_random_thresholds": False,
-        },
-        {
-            "lightgbm_num_trees": 1000,
             "lightgbm_shrinkage": 0.1,
             "lightgbm_max_leaves": 31,
             "lightgbm_min_samples_leaf": 20,
@@ -210,16 +200,18 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "lightgbm_samples_per_tree": 0.8,
             "lightgbm_random_thresholds": True,
         },
+        {
+            "lightgbm_num_trees": 1000,
+            "lightgbm_shrinkage": 0.05,
+            "lightgbm_max_leaves": 7,
+            "lightgbm_min_samples_leaf": 10,
+            "lightgbm_l2": 1.0,
+            "lightgbm_features_per_tree": 0.6,
+            "lightgbm_samples_per_tree": 0.8,
+            "lightgbm_random_thresholds": False,
+        },
     ],
     "catboost": [
-        {
-            "catboost_num_trees": 1000,
-            "catboost_shrinkage": 0.08,
-            "catboost_depth": 6,
-            "catboost_l2": 3.0,
-            "catboost_random_strength": 1.0,
-            "catboost_features_per_split": 1.0,
-        },
         {
             "catboost_num_trees": 1000,
             "catboost_shrinkage": 0.08,
@@ -227,6 +219,14 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "catboost_l2": 5.0,
             "catboost_random_strength": 1.0,
             "catboost_features_per_split": 0.7,
+        },
+        {
+            "catboost_num_trees": 1000,
+            "catboost_shrinkage": 0.08,
+            "catboost_depth": 6,
+            "catboost_l2": 3.0,
+            "catboost_random_strength": 1.0,
+            "catboost_features_per_split": 1.0,
         },
     ],
     "xgboost": [
@@ -241,7 +241,7 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
         },
     ],
     "forest": [
-        {"forest_num_trees": 200, "forest_min_samples_leaf": 1, "forest_features_per_split": 0.5},
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 5, "forest_features_per_split": 0.8},
         {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
     ],
     "convnet": [
