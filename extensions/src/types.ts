@@ -266,6 +266,7 @@ export interface CourseValue {
   meaning: string;
   /** How it is written. */
   format?: "value" | "rate";
+  unit?: string;
   value: number | boolean | string;
 }
 

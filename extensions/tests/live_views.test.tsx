@@ -32,7 +32,7 @@ const TRIAL = {
   seed: 0,
   course: [
     { key: "step", label: "step", meaning: "The step of its last report.", value: 40 },
-    { key: "duration_s", label: "duration (s)", meaning: "How long it ran.", value: 12 },
+    { key: "duration_s", label: "duration (s)", meaning: "How long it ran.", unit: "s", value: 427.1 },
     { key: "samples_per_s", label: "samples/s", meaning: "Speed.", format: "rate", value: 100 },
   ],
   parts_s: { forward: 0.03, backward: 0.01 },
@@ -127,7 +127,7 @@ test("a trial is shown with its plan, setbacks, step and traceback, and can be c
   const { container } = render(<Trial controller={controller} />);
   assert.match(
     container.textContent!,
-    /256 samples = 64 x 2 accumulated x 2 workers.*duration \(s\)12.*samples\/s100.*seed0.*forward.*75%.*attempt 2: oom.*micro_batch = 32.*line 1/s,
+    /256 samples = 64 x 2 accumulated x 2 workers.*duration7 min 7 s.*samples\/s100.*seed0.*forward.*75%.*attempt 2: oom.*micro_batch = 32.*line 1/s,
   );
   fireEvent.click(screen.getByRole("button", { name: /Export/ }));
   assert.equal(controller.dialog?.kind, "offer");

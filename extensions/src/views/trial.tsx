@@ -1,8 +1,8 @@
 // One trial in full: what was tried, how, how far it came, and why it ended.
 import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
-import { formatCell, formatCount, formatValue } from "../format";
-import type { TrialDetail } from "../types";
+import { formatCell, formatCount, formatDuration, formatValue } from "../format";
+import type { CourseValue, TrialDetail } from "../types";
 import { Attachments } from "./attachments";
 import { OfferButton } from "./offers";
 import { Empty, StateMark } from "./components";
@@ -82,8 +82,8 @@ function Course({ trial }: { trial: TrialDetail }) {
   return (
     <Part title="Course">
       <dl class="workbench-pairs">
-        {trial.course.map(({ key, label, meaning, value, format }) => (
-          <Pair key={key} name={label} text={formatCell(value, format)} meaning={meaning} />
+        {trial.course.map((declared) => (
+          <CoursePair key={declared.key} declared={declared} />
         ))}
         {others.map(([name, text]) => (
           <Pair key={name} name={name} text={text} />
@@ -91,6 +91,16 @@ function Course({ trial }: { trial: TrialDetail }) {
       </dl>
     </Part>
   );
+}
+
+/** A single trial has room for "7 min 7 s" where the table has a column "duration (s)". */
+function CoursePair({ declared }: { declared: CourseValue }) {
+  const { label, meaning, value, format, unit } = declared;
+  if (unit === "s" && typeof value === "number") {
+    const name = label.replace(" (s)", "");
+    return <Pair name={name} text={formatDuration(value)} meaning={meaning} />;
+  }
+  return <Pair name={label} text={formatCell(value, format)} meaning={meaning} />;
 }
 
 function Part({ title, children }: { title: string; children: ComponentChildren }) {

@@ -457,6 +457,7 @@ class CourseValue(_Response):
     label: str
     meaning: str
     format: Format = Field(default="value", description="How it is written.")
+    unit: str = ""
     value: float | int | bool | str
 
 

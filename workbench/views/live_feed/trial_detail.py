@@ -71,6 +71,7 @@ def _course(history: History, trial: Trial) -> tuple[CourseValue, ...]:
             label=column.heading,
             meaning=column.meaning,
             format=column.format,
+            unit=column.unit,
             value=plain(value),
         )
         for column, value in values
