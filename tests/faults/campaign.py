@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.evidence import Findings, Record, compare
-from tests.faults.house import DEADLINE_S, REPLACED, ROOT, VICTIMS, House, finish
+from tests.faults.house import (
+    CHECKPOINTS_REMOVED,
+    DEADLINE_S,
+    REPLACED,
+    ROOT,
+    VICTIMS,
+    House,
+    finish,
+)
 from tests.faults.sweeps import make_fields, names, num_trials
 from tests.services.waiting import try_until, wait_until
 from workbench.experiment import Experiment
@@ -151,7 +159,15 @@ class Campaign:
             notes += self._resume(run_id)
         self._has_ended_within(DEADLINE_S, run_id)
         after = Record.read(self._house.store, run_id)
-        findings.add(compare([hit.before for hit in hits], after, undisturbed))
+        were_removed = any(hit.fault.victim == CHECKPOINTS_REMOVED for hit in hits)
+        findings.add(
+            compare(
+                [hit.before for hit in hits],
+                after,
+                undisturbed,
+                checkpoints_were_removed=were_removed,
+            )
+        )
         findings.wrong += self._house.wrong_in(after, time.monotonic() - began_s + START_S)
         findings.wrong += self._left_behind()
         self._house.tidy()

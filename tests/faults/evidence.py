@@ -81,12 +81,26 @@ class Findings:
         self.num_lost += other.num_lost
 
 
-def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Findings:
-    """Hold a run that suffered faults against itself at each fault, and against one without."""
+def compare(
+    before: Sequence[Record],
+    after: Record,
+    undisturbed: Record,
+    *,
+    checkpoints_were_removed: bool = False,
+) -> Findings:
+    """Hold a run that suffered faults against itself at each fault, and against one without.
+
+    Args:
+        before: The run at each fault.
+        after: The run when it had ended.
+        undisturbed: The same run without a fault.
+        checkpoints_were_removed: Whether a fault took the checkpoints of trials, which then have to
+            start from the beginning.
+    """
     findings = Findings()
     for earlier in before:
         findings.add(_what_is_gone(earlier, after))
-    unsound = check_order(after)
+    unsound = check_order(after, checkpoints_were_removed=checkpoints_were_removed)
     findings.add(Findings(unsound, len(unsound)))
     if after.history.state != "complete":
         findings.wrong.append(f"the run ended as {after.history.state}: {after.history.message}")
@@ -132,9 +146,9 @@ def _other_curves(
     return other
 
 
-def check_order(record: Record) -> list[str]:
+def check_order(record: Record, *, checkpoints_were_removed: bool = False) -> list[str]:
     """Check that each trial ends once, runs once at a time, and goes on from its checkpoint."""
-    order = _Order()
+    order = _Order(checkpoints_were_removed)
     for event in record.events:
         if getattr(event, "trial", None) is not None:
             order.take(event)
@@ -148,6 +162,7 @@ def check_order(record: Record) -> list[str]:
 class _Order:
     """What the events of trials allow next, and what they did against it."""
 
+    checkpoints_were_removed: bool = False
     wrong: list[str] = field(default_factory=list)
     ended: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
@@ -162,7 +177,7 @@ class _Order:
             self.wrong.append(f"trial {trial} had ended, and then: {event.type}")
         match event.type:
             case "trial_started":
-                self._start(trial)
+                self._start(trial, event.resumed_from)
             case "trial_reported":
                 self._report(trial, event.step)
             case "checkpoint_saved":
@@ -173,11 +188,13 @@ class _Order:
                 self.running.discard(trial)
                 self.ended.add(trial)
 
-    def _start(self, trial: int) -> None:
+    def _start(self, trial: int, resumed_from: str | None) -> None:
         if trial in self.running:
             self.wrong.append(f"trial {trial} was started while it ran")
         self.running.add(trial)
         self.last.pop(trial, None)
+        if resumed_from is None and self.checkpoints_were_removed:
+            self.saved.pop(trial, None)
         self.resumed_at[trial] = self.saved.get(trial, 0)
 
     def _report(self, trial: int, step: int) -> None:

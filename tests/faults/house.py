@@ -33,6 +33,7 @@ _TITLES = {
 _NAMES = {"raylet": "raylet", "head": "gcs_server"}
 _FROZEN = "frozen "
 REPLACED = "replaced driver"
+CHECKPOINTS_REMOVED = "checkpoints removed"
 VICTIMS = (*_TITLES, *_NAMES, "cluster", *(_FROZEN + victim for victim in _TITLES), REPLACED)
 FROZEN_S = 2.0 * LEASE_TIMEOUT_S
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.faults.house import House
+from tests.faults.house import CHECKPOINTS_REMOVED, House
 from workbench.store.database import Store
 
 PASSES_S = 15.0
 _SIZE = "size=48m,nr_inodes=4000"
-_FULL, _NO_INODES, _REMOVED = "full disk", "no inodes", "checkpoints removed"
+_FULL, _NO_INODES, _REMOVED = "full disk", "no inodes", CHECKPOINTS_REMOVED
 _LOG, _REPLACED = "log removed", "store replaced"
 
 
