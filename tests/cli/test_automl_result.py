@@ -56,6 +56,7 @@ def test_a_run_within_its_time_shows_its_parts() -> None:
         ((70.0, 9.0, 5.0), None, None),
         ((8.0, 4.0, 200.0), "1 min 52 s", "starting processes left little"),
         ((80.0, 60.0, 10.0), "50 s", "one model is chosen and tested in any case"),
+        ((80.0, 10.0, 45.0), "35 s", "trials that were under way took that long to end"),
         ((150.0, 3.0, 5.0), "58 s", "trials that were under way took that long to end"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from workbench.cli.live_table import REFRESH_S
 from workbench.cli.next_steps import next_commands
 from workbench.cli.output import make_console, print_note
-from workbench.experiment.automl import concluding_s
+from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.events import (
     FINISHED_RUN_STATES,
     Event,
@@ -74,10 +74,11 @@ def time_lines(history: History, whole_s: float) -> list[str]:
     if limit_s is None or whole_s < limit_s + _TOLERATED_S:
         return lines
     kept_s = concluding_s(history.in_force)
+    starts_s = max(0.0, limit_s - kept_s - MIN_TRIAL_TIME_S)
     planned_s = {
         "to wait for workers": 0.0,
-        "to start": 0.0,
-        "to try": limit_s - kept_s,
+        "to start": starts_s,
+        "to try": limit_s - kept_s - min(starts_s, max(0.0, parts_s["to start"])),
         "to choose and test": kept_s,
     }
     excess_s = {name: part_s - planned_s[name] for name, part_s in parts_s.items()}

@@ -137,6 +137,15 @@ def test_columns_are_shuffled_for_a_limited_time(monkeypatch: pytest.MonkeyPatch
     )
 
 
+def test_unmeasured_columns_are_not_said_to_be_useless() -> None:
+    columns = [{"column": "a", "mean": 0.1, "low": -0.1, "high": 0.3}]
+    importance = {"score": "accuracy", "columns": columns, "num_left_out": 2}
+    (line,) = describe_analysis({"importance": importance})
+    assert line == (
+        "no measured column matters measurably: time was over with 2 columns not measured"
+    )
+
+
 def test_a_model_that_predicts_slowly_is_asked_as_seldom_as_possible() -> None:
     tables = []
 

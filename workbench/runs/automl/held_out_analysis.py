@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.foundation.formatting import format_number
+from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.automl.error_slices import describe_slice, error_slices
 from workbench.runs.automl.targets import Task
 
@@ -199,6 +199,9 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
         needed = [column["column"] for column in importance["columns"] if column["low"] > 0.0][:5]
         if needed:
             lines.append(f"relies most on: {', '.join(needed)}")
+        elif importance["num_left_out"]:
+            left_out = f"{format_count(importance['num_left_out'], 'column')} not measured"
+            lines.append(f"no measured column matters measurably: time was over with {left_out}")
         else:
             lines.append("no single column matters measurably")
     return lines
