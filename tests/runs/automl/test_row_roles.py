@@ -335,6 +335,15 @@ def test_copies_join_the_groups_that_they_are_in():
     assert blocks.groups[0] == blocks.groups[300]
 
 
+def test_chance_copies_do_not_chain_groups_together():
+    random = np.random.default_rng(0)
+    groups = np.arange(1000) % 100
+    rows = pd.DataFrame({"x": random.integers(0, 3000, 1000)})
+    blocks, num_copies = with_copies(RowBlocks(groups), rows)
+    assert num_copies == 0
+    assert blocks.groups is groups
+
+
 def test_rows_of_few_possible_values_are_no_copies():
     answers = pd.DataFrame(rng().integers(0, 2, (400, 3)), columns=list("abc"))
     assert with_copies(RowBlocks(), answers)[1] == 0

@@ -162,7 +162,8 @@ def with_copies(blocks: RowBlocks, samples: pd.DataFrame) -> tuple[RowBlocks, in
         samples: The columns that the model sees.
 
     Returns:
-        The blocks, and the number of rows that repeat an earlier one, 0 if copies do not count.
+        The blocks, and the number of rows that repeat an earlier one, 0 if copies do not count or
+        would chain most groups together.
     """
     num_copies = int(samples.duplicated().sum())
     num_different = len(samples) - num_copies
@@ -175,6 +176,9 @@ def with_copies(blocks: RowBlocks, samples: pd.DataFrame) -> tuple[RowBlocks, in
     groups = same.to_numpy()
     if blocks.groups is not None:
         groups = _joined(blocks.groups, groups)
+        largest = np.bincount(groups).max()
+        if largest > max(len(samples) / 5, np.unique(blocks.groups, return_counts=True)[1].max()):
+            return blocks, 0  # rows of many groups are equal by chance, and chain them together
     return RowBlocks(groups, blocks.times), num_copies
 
 
