@@ -203,7 +203,7 @@ def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(
     for params in first:
         experiment.search.check(params)
     tried = [params["forest_min_samples_leaf"] for params in first if params["family"] == "forest"]
-    assert tried == [least, 3 * least]
+    assert tried == [5 * least, 3 * least]
 
 
 @pytest.mark.parametrize(("num_train", "most"), [(12, 11), (33, 32), (4_000, 64)])
