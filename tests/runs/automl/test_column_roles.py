@@ -148,10 +148,13 @@ def test_a_column_of_which_most_are_dates_says_which_value_is_none() -> None:
     assert "sold is read as text: row 7 (from 0) holds 'soon'" in notes
 
 
-def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said() -> None:
+def test_many_different_texts_become_numbers_and_that_is_said() -> None:
     columns, notes = told(table(street=[f"street {row % 40}" for row in range(NUM_ROWS)]))
     assert columns == ["size", "street"]
-    assert notes == "street has 40 distinct texts: only the frequency of each is used"
+    assert notes == (
+        "street has 40 distinct texts, too many for a column each: numbers such as their frequency"
+        " are used"
+    )
 
 
 @pytest.mark.parametrize("num_values", [NUM_ROWS, 40, 5])

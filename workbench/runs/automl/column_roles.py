@@ -144,4 +144,7 @@ def _notes_of_many(name: str, column: pd.Series) -> list[str]:
         num_values = column.dropna().astype(str).nunique()
     if num_values <= MAX_CATEGORIES:
         return []
-    return [f"{name} has {num_values} distinct texts: only the frequency of each is used"]
+    return [
+        f"{name} has {num_values} distinct texts, too many for a column each: numbers such as their"
+        " frequency are used"
+    ]
