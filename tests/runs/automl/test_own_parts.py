@@ -85,12 +85,15 @@ def test_a_column_that_is_dropped_may_be_missing():
 def test_rows_on_both_sides_are_noted():
     rows = table(100, 1)
     notes = read_problem(rows, "label", test=rows[:7]).notes
-    assert "7 rows to test on are copies of rows to learn from, so the score is too good" in notes
+    assert (
+        "7 rows to test on have the same inputs as rows to learn from, so the score may be too good"
+        in notes
+    )
     grouped = rows.assign(patient=np.arange(100) // 2)
     problem = read_problem(
         grouped, "label", test=grouped[:4].assign(size=0.5), group_column="patient"
     )
     assert (
-        "4 rows to test on share their `patient` with rows to learn from, so the score is too good"
-        in problem.notes
+        "4 rows to test on share their `patient` with rows to learn from, so the score may be too"
+        " good" in problem.notes
     )

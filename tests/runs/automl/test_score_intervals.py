@@ -43,7 +43,8 @@ def draw(random: np.random.Generator, task: Task, kind: str, num_rows: int) -> D
     common = effects(random, blocks, num_rows)
     noise = 0.6**0.5 * common + 0.4**0.5 * random.normal(size=num_rows)
     if task == "regression":
-        signal = random.normal(size=num_rows)
+        # Far from 0, where a relative error has no mean.
+        signal = 10.0 + random.normal(size=num_rows)
         return signal[:, None], signal + 0.7 * noise, blocks
     classes = (random.random(num_rows) < 0.35).astype(int)
     score = 1.4 * (classes - 0.5) + noise - 0.6

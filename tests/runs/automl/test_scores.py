@@ -13,12 +13,14 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from workbench.data.row_splits import RowBlocks
 from workbench.foundation.errors import ArgumentError
 from workbench.runs.automl.scores import (
     METRICS,
     check_metric,
     is_better,
     loss_of,
+    score_intervals,
     scores_of,
     simplest_guess,
 )
@@ -123,3 +125,21 @@ def test_a_class_that_is_never_predicted_has_no_precision():
     scores = scores_of(predicted, targets, "classification", "f1")
     assert (scores["f1"], scores["precision"], scores["recall"]) == (0.0, 0.0, 0.0)
     assert METRICS["classification"]["mcc"].score(predicted, targets) == 0.0
+
+
+@pytest.mark.parametrize("name", ["recall", "f1", "precision", "balanced_accuracy", "mcc"])
+def test_six_positives_of_which_none_is_recognised_leave_a_wide_interval(name: str) -> None:
+    for num_samples in (400, 1_000):
+        targets = np.zeros(num_samples, dtype=np.int64)
+        targets[:6] = 1
+        predicted = np.tile([0.9, 0.1], (num_samples, 1))
+        metric = "mcc" if name == "mcc" else "f1"
+        intervals = score_intervals(
+            predicted, targets, "classification", metric, blocks=RowBlocks()
+        )
+        low, high = intervals[name]
+        assert high - low > 0.25
+        if name in ("recall", "f1", "precision"):
+            # Clopper and Pearson: with a probability of 5 %, none of 6 is seen at a share of 0.39.
+            assert low == 0.0
+            assert 0.25 < high < 0.45

@@ -92,12 +92,13 @@ def notes_of_overlap(roles: RowRoles, parts: np.ndarray | None) -> list[str]:
     notes = []
     for part, name, effect in (
         (VALIDATION, "validation", "so the choice may be wrong"),
-        (TEST, "test", "so the score is too good"),
+        (TEST, "test", "so the score may be too good"),
     ):
         num_shared = int(np.isin(groups[parts == part], groups[parts < part]).sum())
         if num_shared:
-            what = "are copies of rows" if roles.group is None else f"share their `{roles.group}`"
-            other = "to learn from" if roles.group is None else "with rows to learn from"
+            what, other = f"share their `{roles.group}`", "with rows to learn from"
+            if roles.group is None:
+                what, other = "have the same inputs as rows", "to learn from"
             notes.append(
                 f"{format_count(num_shared, 'row')} to {_PURPOSES[name]} {what} {other}, {effect}"
             )

@@ -473,6 +473,7 @@ class AutoML:
                     "family": candidate.family,
                     "weight": weight,
                     "params": candidate.params,
+                    "num_folds": len(candidate.models),
                 }
                 for candidate, weight in chosen.used
             ],

@@ -48,18 +48,12 @@ def summary_lines(
     """
     task = result["task"]
     num_samples = result["num_samples"]
-    folds = history.experiment.repeats
     metric, value = next((name, float(score)) for name, score in result["test"].items())
     guess = float(result["baseline"][metric])
     no_better = ""
-    if not is_better(metric, task, value, guess):
+    if not _is_better_than_guess(result, metric):
         no_better = " - the model is no better than this guess"
-    how = "a fifth of them held out for validation"
-    if folds > 1:
-        how = f"in {folds} folds"
-    if "validation" in (result.get("split") or {}).get("own_parts", ()):
-        how = "your validation samples among them"
-    how += _described_split(result.get("split") or {})
+    how = _described_validation(result, history.experiment.repeats)
     optimised = ""
     if result.get("metric"):
         optimised = f", optimised for {result['metric']}"
@@ -106,6 +100,35 @@ def _described_split(split: Mapping[str, Any]) -> str:
     if (time := split.get("time")) is not None:
         parts.append(f"in the order of `{time}`")
     return f", split {' and '.join(parts)}" if parts else ""
+
+
+def _described_validation(result: Mapping[str, Any], num_folds: int) -> str:
+    """Return which samples the model was chosen by."""
+    split = result.get("split") or {}
+    how = "a fifth of them held out for validation"
+    if num_folds > 1:
+        how = f"in {num_folds} folds"
+        num_learnt = max(
+            (used.get("num_folds", num_folds) for used in result["used"]), default=num_folds
+        )
+        if num_learnt < num_folds:  # time was over before a candidate had learnt from all
+            how = f"in {num_learnt} of {num_folds} folds"
+    if "validation" in split.get("own_parts", ()):
+        how = "your validation samples among them"
+    return how + _described_split(split)
+
+
+def _is_better_than_guess(result: Mapping[str, Any], metric: str) -> bool:
+    """Return whether the model is better than the simplest guess on the test samples.
+
+    Weights of classes, or a chosen threshold, trade accuracy for something else. Then the
+    probabilities decide.
+    """
+    factors = (result.get("decisions") or {}).get("factors")
+    if metric == "accuracy" and factors and "log_loss" in result["test"]:
+        metric = "log_loss"
+    value, guess = float(result["test"][metric]), float(result["baseline"][metric])
+    return is_better(metric, result["task"], value, guess)
 
 
 def _sureness(result: Mapping[str, Any], metric: str, value: float) -> str:

@@ -134,6 +134,8 @@ class Measure:
         scale: Between which values it lies, as `interval_of` reads it.
         is_decided: Whether it reads only which class is predicted.
         is_tuned: Whether the probability that is enough for a class is chosen to maximise it.
+        is_per_class: Whether a rare class counts as much as a frequent one, so that the score rests
+            on the samples of the rarest.
     """
 
     score: Score
@@ -142,6 +144,7 @@ class Measure:
     scale: Scale
     is_decided: bool = False
     is_tuned: bool = False
+    is_per_class: bool = False
 
     @property
     def objective_goal(self) -> Goal:
@@ -166,13 +169,15 @@ METRICS: dict[Task, dict[str, Measure]] = {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
         "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share", True),
         "balanced_accuracy": Measure(
-            _of_classes(recall), "maximize", "val_balanced_accuracy", "share", True, True
+            _of_classes(recall), "maximize", "val_balanced_accuracy", "share", True, True, True
         ),
-        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share", True, True),
-        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share"),
-        "average_precision": Measure(_average_precision, "maximize", "val_loss", "share"),
-        "f1": Measure(_of_positives(f1), "maximize", "val_loss", "share", True, True),
-        "mcc": Measure(_mcc, "maximize", "val_loss", "correlation", True, True),
+        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share", True, True, True),
+        "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share", is_per_class=True),
+        "average_precision": Measure(
+            _average_precision, "maximize", "val_loss", "share", is_per_class=True
+        ),
+        "f1": Measure(_of_positives(f1), "maximize", "val_loss", "share", True, True, True),
+        "mcc": Measure(_mcc, "maximize", "val_loss", "correlation", True, True, True),
     },
     "regression": {
         "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "error"),
@@ -181,13 +186,17 @@ METRICS: dict[Task, dict[str, Measure]] = {
         "r2": Measure(_r2, "maximize", "val_loss", "explained"),
         "mape": Measure(_mape, "minimize", "val_mean_absolute_error", "error"),
         "median_absolute_error": Measure(
-            _median_error, "minimize", "val_mean_absolute_error", "error"
+            _median_error, "minimize", "val_mean_absolute_error", "median error"
         ),
     },
 }
 _ALSO_SHOWN = {
-    "precision": Measure(_of_positives(_precision), "maximize", "val_loss", "share", True),
-    "recall": Measure(_of_positives(recall), "maximize", "val_loss", "share", True),
+    "precision": Measure(
+        _of_positives(_precision), "maximize", "val_loss", "share", True, is_per_class=True
+    ),
+    "recall": Measure(
+        _of_positives(recall), "maximize", "val_loss", "share", True, is_per_class=True
+    ),
 }
 """Nobody optimises these alone: predicting every row, or a single one, would be the best."""
 _SHOWN_WITH = {"f1": ("precision", "recall")}
@@ -296,15 +305,19 @@ def score_intervals(
     intervals = {}
     for name in _shown_names(task, metric):
         measure = measure_of(name, task)
-        found = interval_of(
+        num_decisive = None
+        if measure.is_per_class:
+            num_decisive = int(np.unique(targets, return_counts=True)[1].min())
+        interval = interval_of(
             measure.score,
             decided if measure.is_decided else predicted,
             targets,
             scale=measure.scale,
             parts=parts,
+            num_decisive=num_decisive,
         )
-        if found is not None:
-            intervals[name] = found
+        if interval is not None:
+            intervals[name] = interval
     return intervals
 
 

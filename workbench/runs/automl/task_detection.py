@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 # Copies are searched in tables up to this size, as that would take seconds.
 _MAX_COMPARED_CELLS = 20_000_000
+# So many different whole numbers may be counts rather than classes.
+_FEWEST_COUNTS = 6
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,8 @@ def read_problem(
     wanted = task or (
         "classification" if detect_task(targets) == "classification" else "regression"
     )
+    if task is None and wanted == "classification":
+        notes += _notes_of_counts(targets, name)
     problem = Problem(
         kind,
         wanted,
@@ -223,6 +227,16 @@ def _of_numbers(
         notes=tuple(notes),
         target_unit="" if form is None else form.unit,
     )
+
+
+def _notes_of_counts(targets: pd.Series, name: str | None) -> list[str]:
+    """Return a note if whole numbers are taken for classes although they may be counts."""
+    if targets.dtype.kind not in "iuf" or targets.nunique() < _FEWEST_COUNTS:
+        return []
+    return [
+        f"{name or 'the target'} has {targets.nunique()} different whole numbers, which are taken"
+        " for classes. If they are counts or grades, predict a number: task regression"
+    ]
 
 
 def _of_classes(problem: Problem, targets: pd.Series, usable: UsableColumns) -> Problem:
