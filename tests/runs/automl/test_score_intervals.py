@@ -67,7 +67,7 @@ def coverage(task: Task, kind: str, num_rows: int, num_sets: int, names: list[st
             ends = interval_of(measure.score, predicted, targets, scale=measure.scale, parts=parts)
             assert ends is not None
             assert ends[0] <= measure.score(predicted, targets) <= ends[1]
-            held[name] += ends[0] <= truth[name] <= ends[1]
+            held[name] += int(ends[0] <= truth[name] <= ends[1])
     return [number / num_sets for number in held.values()]
 
 
