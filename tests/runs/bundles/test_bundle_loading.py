@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,22 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.files import copy_into
 
 pytestmark = pytest.mark.ray
+
+OWN_NET = """
+import torch
+from torch import nn
+
+
+class OwnNet(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10)
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layers(images)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +107,58 @@ def test_a_bundle_with_onnx_predicts_what_its_model_does(
         expected = bundle.model(inputs).softmax(1).numpy()
     assert answers.probabilities == pytest.approx(expected, abs=1e-4)
     assert answers.classes.tolist() == [str(each) for each in expected.argmax(1)]
+
+
+@pytest.mark.slow
+def test_the_script_of_a_bundle_trains_to_an_equal_score_in_an_empty_folder(
+    ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    (project / "own_net.py").write_text(OWN_NET)
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(project))
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = wb.sweep(
+            {
+                "model": {"name": "own_net:OwnNet"},
+                "data": "digits",
+                "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+                "search": {
+                    "width": {"low": 8, "high": 32},
+                    "lr": {"low": 0.001, "high": 0.1, "log": True},
+                },
+                "training": {"epochs": 2},
+                "budget": {"trials": 2},
+                "seed": 3,
+            },
+            store=store,
+            launcher="inline",
+            wait=True,
+        )
+        exported = run.export(tmp_path / "exported")
+    # Only the bundle is left, in another place, as a colleague would receive it.
+    bundle = elsewhere / "bundle"
+    shutil.move(exported, bundle)
+    shutil.rmtree(project)
+    again = str(tmp_path / "again.sqlite")
+
+    retrained = subprocess.run(
+        ["sh", str(bundle / "retrain.sh"), "--launcher", "inline", "--store", again],
+        cwd=elsewhere,
+        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert retrained.returncode == 0, retrained.stderr
+    assert run.best is not None
+    best = wb.attach("last", store=again).best
+    assert best is not None
+    assert best.params == run.best.params
+    assert best.values["val_accuracy"] == run.best.values["val_accuracy"]
 
 
 def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
