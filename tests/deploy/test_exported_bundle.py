@@ -152,8 +152,8 @@ def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFram
     assert from_file.values.tolist() == answers.values.tolist()
     text = "\n".join(answers.notes)
     assert (
-        "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'"
-        in text
+        "column 'colour' contains values that did not occur in training in row 0 (from 0), such as"
+        " 'mauve'" in text
     )
     assert "column 'day' is missing in row 1 (from 0)" in text
     assert "size" not in text, "it was missing in training too"
@@ -460,7 +460,7 @@ def test_the_command_predicts_without_torch_and_ray(house: tuple[Path, pd.DataFr
 
     assert done.stderr.splitlines()[-1] == "0 []"
     document = json.loads(done.stdout)
-    assert "column 'town' holds values that training never saw" in document["messages"][0]
+    assert "column 'town' contains values that did not occur in training" in document["messages"][0]
     assert [row["prediction"] for row in document["predictions"]] == pytest.approx(
         expected(frame), rel=1e-5
     )
@@ -514,7 +514,7 @@ def test_a_changed_model_and_an_unknown_card_are_refused(
         Predictor.open(tmp_path)
     (tmp_path / "configuration.json").write_text("{}")
     with pytest.raises(
-        RunError, match="holds no model: it was exported without weights, or only the code"
+        RunError, match="contains no model: it was exported without weights, or its train function"
     ):
         Predictor.open(tmp_path)
     (tmp_path / "weights.safetensors").touch()

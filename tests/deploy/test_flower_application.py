@@ -193,7 +193,7 @@ def test_a_client_without_samples_changes_nothing(tmp_path: Path) -> None:
     ("changes", "problem"),
     [
         ({"federated": {"secure": True}}, "SecAgg"),
-        ({"training": {"schedule": "plateau"}}, "follows what is measured"),
+        ({"training": {"schedule": "plateau"}}, "depends on values that are measured"),
     ],
 )
 def test_what_flower_cannot_do_is_refused(

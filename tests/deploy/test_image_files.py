@@ -203,7 +203,7 @@ def test_a_table_for_a_model_of_pictures_is_refused_with_what_it_takes(
     with pytest.raises(DataError) as refused:
         columns_from(card, tmp_path / "flats.csv")
     assert (
-        ("takes pictures" in str(refused.value))
+        ("takes images" in str(refused.value))
         == ("folders of them" in str(refused.value))
         == is_image
     )

@@ -276,8 +276,8 @@ def test_what_is_sent_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
     assert sent.startswith("sends the experiment and 1 file of this folder")
     assert sent.endswith("mine.py")
     assert left_out == [
-        "left out 1 known secret: .env",
-        "left out 1 link, because none is followed: link",
+        "skipped 1 known secret: .env",
+        "skipped 1 link, because links are not followed: link",
     ]
     assert note_of_left_out(package) == "; ".join(left_out)
     for number in range(30):
@@ -306,6 +306,6 @@ def test_data_behind_a_link_is_refused_with_what_it_leads_to(tmp_path: Path, pat
         **changes, objectives=objectives, search={"lr": {"low": 0.1, "high": 1.0}}
     )
     with pytest.raises(
-        DataError, match=r"links are not sent\. Name what it leads to: v3/train\.csv"
+        DataError, match=r"links are not sent\. Use the path that it leads to: v3/train\.csv"
     ):
         make_package(experiment, tmp_path)

@@ -1,10 +1,10 @@
 """All that the workbench uses of Ray's internals, Tune aside: each name, and why.
 
-Ray has no documented way to what is here. Nothing is imported before it is used, so that all others
-may import this module. `PRIVATE_NAMES` states each name that Ray does not document. A test compares
-them with the lowest and the newest Ray that is allowed: a name that is gone is known before a user
-meets it. The script that Ray's processes run at their start, `head/ray_startup`, imports nothing of
-the workbench, so that what it uses is only listed here.
+Ray documents no other way to do these things. Names are imported when they are used, so that all
+modules may import this one. `PRIVATE_NAMES` lists each name that Ray does not document. A test
+checks them against the lowest and the newest allowed version of Ray, so we notice before users if a
+name disappears. `head/ray_startup`, which Ray's processes run at their start, must not import the
+workbench. Its names are only listed here.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def read_environment_again(*, on_loopback: bool) -> Any:
 
 
 def ignore_messages() -> None:
-    """Keep Ray from printing messages about dead workers, which its log files have, too.
+    """Keep Ray from printing messages about dead workers, which its log files also contain.
 
     The thread that prints them also prints its own stack where the head ends while it starts.
     """
@@ -194,9 +194,9 @@ def ignore_messages() -> None:
 
 
 def leave_out_unused(ray_scripts: Any, ray_services: Any, ray_utils: Any) -> None:
-    """Let `ray start` start no proxy for Ray Client, and a dashboard only where one is wanted.
+    """Keep `ray start` from starting a proxy for Ray Client, and a dashboard that is not wanted.
 
-    If a version of Ray names things otherwise, it starts them as usual.
+    If a version of Ray uses other names, it starts them as usual.
 
     Args:
         ray_scripts: Ray's module of the command.

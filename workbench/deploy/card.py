@@ -1,6 +1,4 @@
-"""The card of an exported model.
-
-Where it comes from, what it takes and answers, and what was measured.
+"""The card of an exported model: its origin, inputs, outputs and measurements.
 
 It is `card.json` of a bundle, for programs: to serve or watch a model takes nothing else to know
 its inputs. Reading and writing the model is left to `predictor` and `onnx_export`.
@@ -31,7 +29,7 @@ from workbench.foundation.files import write_atomically
 
 MODEL = "model.onnx"
 COUNTS = "counts"
-"""What the graph takes where the inputs are texts whose terms are counted."""
+"""The input of the graph if the model counts the terms of texts."""
 VERSION = 1
 """The version of the format, which grows when an older reader would misunderstand a card."""
 
@@ -50,21 +48,21 @@ class Input(_Part):
         name: Its name, in the table and in the graph.
         kind: number and category: one value for each row; date: a date or text that holds one;
             text: a text; array: numbers of `shape`.
-        shape: The shape of one sample; () for a column.
-        dtype: What the graph takes: float32, float64, int64 or string. A date is seconds since
-            1970.
+        shape: The shape of one sample, or () for a column.
+        dtype: The type in the graph: float32, float64, int64 or string. A date is given as seconds
+            since 1970.
         categories: The known values of a category, the most frequent first.
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
         has_thousands: Whether numbers that are written as text have commas between thousands.
         has_decimal_comma: Whether they have a comma before decimals, and points between thousands.
-        unit: The sign or word beside numbers that are written as text, such as % or kg, or "" for
+        unit: The sign or word after numbers that are written as text, such as % or kg, or "" for
             none.
-        missing_texts: Texts in place of a number that count as missing, in small letters, beside
-            usual ones such as ? and n/a.
-        columns: The columns of a table of whose successive rows an array consists.
-        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`. The number
-            of a token is its place in `categories`.
+        missing_texts: Texts that count as missing numbers, in lower case, in addition to the usual
+            ones such as ? and n/a.
+        columns: The columns of a table whose successive rows form an array.
+        tokens: How a text becomes the numbers of an array, see `workbench.data.tokens`. The number
+            of a token is its position in `categories`.
         is_image: Whether an array is the pixels of an image file, from 0 to 255, the channels
             first.
         learned: The least and the largest number in the training data, if they are known.
@@ -116,7 +114,7 @@ class Input(_Part):
 
 
 class Output(_Part):
-    """What the model answers.
+    """The output of the model.
 
     Attributes:
         name: Its name in the graph.
@@ -171,9 +169,9 @@ class Timing(_Part):
         p95_s: 95 of 100 calls were at most this long, in seconds.
         num_calls: Number of calls that were timed.
         memory_bytes: Peak memory of the process, or None if it is unknown.
-        energy_j: What all processors of the machine used for a call, in joules, or None if it is
-            not counted.
-        measured_at: When, as ISO 8601.
+        energy_j: The energy of all processors of the machine for a call, in joules, or None if it
+            is not counted.
+        measured_at: The time of the measurement, as ISO 8601.
     """
 
     machine: str
@@ -209,9 +207,9 @@ class Statistics(_Part):
     def _check_bins(self) -> Self:
         num_bins = 1 + max(len(self.edges), len(self.categories))
         if self.shares and len(self.shares) != num_bins:
-            raise ValueError(f"it has {len(self.shares)} shares for {num_bins} bins")
+            raise ValueError(f"there are {len(self.shares)} shares for {num_bins} bins")
         if list(self.edges) != sorted(self.edges):
-            raise ValueError("its edges do not increase")
+            raise ValueError("the edges must increase")
         return self
 
 
@@ -226,19 +224,19 @@ class Card(_Part):
         trained_on: The data, in words.
         task: The task of the data.
         model: The model, in words.
-        inputs: What the model takes.
-        outputs: What it answers.
-        metrics: What was measured, with the split that it comes from.
-        guarantees: What was verified, in words.
-        timings: How fast it is, by machine.
+        inputs: The inputs of the model.
+        outputs: The outputs of the model.
+        metrics: The measured values, with the split that they come from.
+        guarantees: The checks that the model passed, in words.
+        timings: Measured times of calls, by machine.
         files: SHA-256 of each file by name.
         opset: The ONNX opset.
-        statistics: The distribution of the training data by input. For an array, that of its mean.
+        statistics: The distribution of the training data by input. For an array, its mean is used.
         statistics_from: The split that both distributions were measured on.
         answers: The distribution of the answers for the training data, by class or as numbers.
         num_train_samples: Number of samples that it was trained on.
-        terms: What the graph takes the counts of, in the texts of a sample, by
-            `workbench.data.tokens`, or empty if it takes the inputs themselves.
+        terms: The terms that are counted in the texts of a sample, see `workbench.data.tokens`.
+            Empty if the graph takes the inputs themselves.
     """
 
     version: int = VERSION
@@ -265,12 +263,12 @@ class Card(_Part):
     def _check_names(self) -> Self:
         names = [taken.name for taken in self.inputs]
         if len(set(names)) < len(names):
-            raise ValueError("two inputs have one name")
+            raise ValueError("two inputs have the same name")
         if len(set(self.terms)) < len(self.terms):
             raise ValueError("a term is listed twice")
         unknown = sorted(self.statistics.keys() - set(names))
         if unknown:
-            raise ValueError(f"there are statistics of {unknown[0]!r}, which is no input")
+            raise ValueError(f"there are statistics of {unknown[0]!r}, which is not an input")
         return self
 
     def input(self, name: str) -> Input | None:
@@ -289,8 +287,7 @@ def read_card(folder: Path) -> Card:
         folder: The bundle.
 
     Raises:
-        RunError: If there is none, it was changed to something that is no card, or a newer
-            workbench has written it.
+        RunError: If there is no card, it is damaged, or a newer workbench has written it.
     """
     complete_export(folder)
     path = folder / CARD
@@ -334,11 +331,11 @@ def _without_card(folder: Path) -> RunError:
         )
     if not (folder / "weights.safetensors").exists():
         return RunError(
-            f"{folder} holds no model: it was exported without weights, or only the code of its"
-            " train function or command knows the model",
-            next_step="Load what the trial wrote, in `files`, with that code.",
+            f"{folder} contains no model: it was exported without weights, or its train function"
+            " or command created the model",
+            next_step="Load the files of the trial, in `files`, with the code that wrote them.",
         )
     return RunError(
-        f"{folder} was exported without --format onnx, so its model runs only in Python",
+        f"{folder} was exported without --format onnx, so its model only runs in Python",
         next_step="Export the run again with --format onnx, or load the model with wb.load_bundle.",
     )

@@ -1,8 +1,7 @@
-"""An exported model timed where it will run: on this machine, or on another that ssh reaches.
+"""Times an exported model on the device where it will run: this machine, or another by ssh.
 
-A small runner (`device_runner`) is copied there with the model and one input; ssh and scp are the
-system's own, with the user's keys and settings. What is measured is kept in the card, for each
-machine.
+A small runner (`device_runner`) is copied to the device with the model and one input. The system's
+ssh and scp are used, with your keys and settings. The card stores the result for each machine.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ from workbench.training.programs.last_error import last_error
 HERE = "here"
 _TIMEOUT_S = 300.0
 _NO_SUCH_COMMAND, _OF_SSH = 127, 255
-"""The exit statuses of a shell that does not find a program, and of ssh where it is not
-connected.
-"""
+"""The exit statuses of a shell that cannot find a program, and of ssh without a connection."""
 RUNNER = "runner.py"
 _TIMER = Path(__file__).with_name("device_runner.py")
 
@@ -104,7 +101,7 @@ def time_model(
     base: Path | None = None,
     samples: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return what the runner measured of a graph on a device; errors as in `measure`.
+    """Return the runner's measurement of a graph on a device. Errors as in `measure`.
 
     Args:
         model: The graph.
@@ -113,10 +110,10 @@ def time_model(
         threads: Number of threads that compute a call.
         num_calls: As in `measure`.
         python: As in `measure`.
-        base: Another graph with one input, as the first; both are then called in turn, too, which
-            is in the result as `in_turn`: the fields of a `Comparison`.
-        samples: Inputs of the only input of the graph. What it answers for them is in the result as
-            `answers`, an array.
+        base: Another graph with the same single input. Both are also called in turn, and the result
+            has the fields of a `Comparison` as `in_turn`.
+        samples: Samples for a graph with a single input. The result has its answers as the array
+            `answers`.
     """
     with tempfile.TemporaryDirectory() as beside:
         parcel = Path(beside) / "workbench-measure"
@@ -142,13 +139,14 @@ def run_parcel(
     """Run the runner of a folder on a device, to which the folder is copied.
 
     Args:
-        parcel: The folder, with `RUNNER`. Where it then lies is the first argument of the runner.
+        parcel: The folder with `RUNNER`. Its path on the device is the first argument of the
+            runner.
         device: `here`, or ssh://[USER@]HOST[:PORT].
         words: Further arguments.
         python: The Python of the other machine.
 
     Returns:
-        What the last line that it prints holds, as JSON.
+        The last line of its output, parsed as JSON.
 
     Raises:
         ArgumentError: If the device is unknown.
@@ -192,13 +190,13 @@ def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> 
             allowed="here, ssh://[USER@]HOST[:PORT], or FILE:TIER",
         )
     target = f"{url.username}@{host}" if url.username else host
-    # Without a terminal nobody could answer a question.
+    # There is no terminal, so ssh must not ask questions.
     usual = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=15"]
     ssh = ["ssh", *usual, *(["-p", str(url.port)] if url.port else []), target]
     scp = ["scp", "-q", "-r", *usual, *(["-P", str(url.port)] if url.port else [])]
     place = _call([*ssh, "mktemp -d"], target).strip()
     try:
-        # scp takes the first colon for the end of the host, unless that is in brackets.
+        # For scp, the host ends at the first colon, unless it is in brackets.
         copied = target.replace(host, f"[{host}]") if ":" in host else target
         _call([*scp, str(parcel), f"{copied}:{place}/"], target)
         there = f"{place}/{parcel.name}"

@@ -1,11 +1,12 @@
-"""Times a model on the machine where this file runs. It needs numpy and onnxruntime only.
+"""Times a model on the machine where this file runs. It only needs numpy and onnxruntime.
 
-It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a
-folder that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line
-of JSON. If the folder also has base.onnx, both models are then called in turn. Alternating calls
-see the same machine, so other load and the speed of its clock affect both equally. If the folder
-has samples.npy, it also prints the model's answers for these samples, because another processor
-may compute different ones.
+The file is copied to other machines, so it must not import anything of the workbench. Its arguments
+are a folder with model.onnx and feeds.npz, the number of threads, and the number of calls. It
+prints one line of JSON.
+
+If the folder also has base.onnx, both models are then called in turn, so that other load and the
+speed of the clock affect both equally. If the folder has samples.npy, the model's answers for these
+samples are also printed, because another processor may compute different ones.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MIN_REPEATS, _MAX_REPEATS = 30, 2000
 _NUM_RESAMPLES = 1000
 _LEVEL = 0.95
 _COUNTERS = "/sys/class/powercap"
-"""Where Linux counts the energy of processors (RAPL); often readable by root only."""
+"""Linux counts the energy of processors here (RAPL). Often only root can read it."""
 
 
 def main(folder: str, threads: int, num_calls: int) -> None:
@@ -87,12 +88,12 @@ class Comparison:
     """The latency of a model and of the one that it is compared with.
 
     Attributes:
-        ratio: The median of the one as a share of that of the other: below 1 is faster.
+        ratio: The median time divided by the median time of the other model. Below 1 is faster.
         low: Lower end of the 95 % interval of the ratio, by bootstrap.
         high: Upper end.
         candidate_s: Median time of a call.
         base_s: Median time of a call of the other model.
-        num_pairs: How often each was called.
+        num_pairs: How often each model was called.
     """
 
     ratio: float
@@ -109,15 +110,15 @@ def compare(
     """Call two models in turn and compare their times.
 
     Args:
-        candidate: Calls the one.
-        base: Calls the other.
-        measured_s: About how long to measure, in seconds.
+        candidate: Calls the first model.
+        base: Calls the second model.
+        measured_s: The approximate duration of the measurement in seconds.
     """
     once_s = _warm_up(candidate) + _warm_up(base)
     number = int(np.clip(measured_s / once_s, _MIN_REPEATS, _MAX_REPEATS))
     times = np.empty((number, 2))
     for pair in range(number):
-        # Each goes first in half of the pairs, so both profit equally from warm caches.
+        # Each model goes first in half of the pairs, so both benefit equally from warm caches.
         for which in (0, 1) if pair % 2 else (1, 0):
             times[pair, which] = _time(candidate if which == 0 else base)
     return summarise(times)
@@ -127,7 +128,7 @@ def summarise(times: np.ndarray, *, seed: int = 0) -> Comparison:
     """Return the ratio of the medians of two columns of times, with its interval.
 
     Args:
-        times: (pairs, 2): the candidate's times and those of the base, in seconds.
+        times: (pairs, 2): the times of the candidate and of the base, in seconds.
         seed: Seed of the bootstrap.
     """
     drawn = np.random.default_rng(seed).integers(len(times), size=(_NUM_RESAMPLES, len(times)))
@@ -166,7 +167,7 @@ def _warm_up(call: Callable[[], Any]) -> float:
 
 
 def answer(session: onnxruntime.InferenceSession, samples: np.ndarray) -> str:
-    """Return the first output for samples: the bytes of a file of numpy, as base64."""
+    """Return the first output for samples as a base64-encoded .npy file."""
     name = session.get_inputs()[0].name
     parts = [samples[first : first + _AT_ONCE] for first in range(0, len(samples), _AT_ONCE)]
     written = io.BytesIO()
@@ -177,7 +178,7 @@ def answer(session: onnxruntime.InferenceSession, samples: np.ndarray) -> str:
 
 
 def read_energy(folder: str) -> dict[str, tuple[int, int]]:
-    """Return the counter of each processor package and where it starts again, in microjoules."""
+    """Return the counter of each processor package and its overflow limit, in microjoules."""
     counters: dict[str, tuple[int, int]] = {}
     try:
         names = [
@@ -196,10 +197,7 @@ def read_energy(folder: str) -> dict[str, tuple[int, int]]:
 def used_energy(
     before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]
 ) -> float | None:
-    """Return the joules that all packages used between two readings.
-
-    None where nothing counts them.
-    """
+    """Return the joules that all packages used between two readings, or None without counters."""
     if not before or before.keys() != after.keys():
         return None
     return sum((after[name][0] - before[name][0]) % (before[name][1] + 1) for name in before) / 1e6
@@ -209,7 +207,7 @@ def read_peak_memory() -> int:
     """Return the most memory that this process has held, in bytes."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
-            # What getrusage returns on Linux contains that of the process that started this one.
+            # On Linux, getrusage includes the memory of the process that started this one.
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
     except OSError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

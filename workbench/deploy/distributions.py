@@ -1,7 +1,7 @@
 """How training data is distributed in the bins of a card, and how far live values are from that.
 
 The measure is the population stability index, the sum over bins of (live - trained) ln(live /
-trained). Missing values have a bin of their own. Where the values come from is left to others.
+trained). Missing values have their own bin.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from workbench.deploy.card import Card, Input, Statistics
 from workbench.deploy.feeds import feeds_of, is_missing
 
 NOTABLE = 0.2
-"""From here on, a shift is commonly taken as one that matters."""
+"""From this index on, a shift is usually considered significant."""
 _MIN_SHARE = 1e-4
 _QUANTILE = 3.09
-"""Of the normal distribution, at 99.9 %: how rarely chance alone looks like drift."""
+"""The 99.9 % quantile of the normal distribution. One in 1,000 checks shows drift by chance."""
 _NUM_BINS = 10
 _MAX_CATEGORIES = 50
 
@@ -47,7 +47,7 @@ def _of_input(taken: Input, values: np.ndarray) -> Statistics:
 
 
 def of_numbers(values: np.ndarray) -> Statistics:
-    """Return the distribution of numbers, in bins with equal shares where there are no ties."""
+    """Return the distribution of numbers. Bins have equal shares unless there are ties."""
     missing = np.isnan(values)
     known = values[~missing].astype(np.float64)
     if not len(known):
@@ -62,10 +62,7 @@ def of_numbers(values: np.ndarray) -> Statistics:
 
 
 def of_texts(texts: list[str]) -> Statistics:
-    """Return the distribution of texts, an empty one being a missing value.
-
-    Rare ones share the last bin.
-    """
+    """Return the distribution of texts. Empty ones are missing values, rare ones share a bin."""
     counts = Counter(text for text in texts if text)
     total = sum(counts.values())
     if not total:
@@ -85,9 +82,9 @@ def num_bins(statistics: Statistics) -> int:
 
 
 def bin_of(statistics: Statistics, value: Any) -> int:
-    """Return the bin of a value, of a text by its number of words.
+    """Return the bin of a value. Texts are binned by their number of words.
 
-    That of missing values is the last.
+    The last bin is for missing values.
 
     Example:
         >>> ages = Statistics(edges=(2.0, 4.0), shares=(0.2, 0.5, 0.3))
@@ -118,8 +115,8 @@ class Drift:
     Attributes:
         name: The column.
         index: The population stability index.
-        limit: What it must exceed to be more than chance, and notable.
-        num_values: Live values that it is computed from.
+        limit: The index above which drift is notable and not due to chance.
+        num_values: The number of live values.
         missing: The share of missing values among them.
     """
 
@@ -142,8 +139,8 @@ def drift_of(
 
     Args:
         name: The column.
-        statistics: That of the training data.
-        counts: Live values in each bin, the missing ones last.
+        statistics: The distribution of the training data.
+        counts: The number of live values in each bin, the missing ones last.
         num_trained: Number of samples that were trained on, or 0 if it is unknown.
 
     Returns:
@@ -161,7 +158,8 @@ def drift_of(
     ]
     index = 0.0
     for expected, count in used:
-        # Half a value more in each bin: with few of them, an empty one means little.
+        # Half a value is added to each bin. An empty bin means little if there are few values, and
+        # its logarithm would be infinite.
         before, now = max(expected, _MIN_SHARE), (count + 0.5) / (total + 0.5 * len(used))
         index += (now - before) * math.log(now / before)
     chance = _chi_squared(len(used) - 1) * (1 / total + (1 / num_trained if num_trained else 0.0))
@@ -169,9 +167,7 @@ def drift_of(
 
 
 def _chi_squared(freedom: int) -> float:
-    """Return the 99.9 % quantile of the chi-squared distribution, by the formula of Wilson and
-    Hilferty.
-    """
+    """Return the 99.9 % quantile of the chi-squared distribution (Wilson and Hilferty, 1931)."""
     if freedom < 1:
         return 0.0
     part = 2 / (9 * freedom)

@@ -1,7 +1,7 @@
 """The files by which a bundle predicts without the workbench: model.onnx, card.json and predict.py.
 
-The graph is compared with the model on training samples before anything is kept. The caller adds
-the rest of a bundle, and knows which trial it is of.
+The graph is compared with the model on training samples before anything is written. The caller
+chooses the trial and adds the rest of the bundle.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FLOATS: dict[str, Literal["float32", "float64"]] = {"float64": "float64"}
 
 @dataclass(frozen=True)
 class Exported:
-    """Where an exported model comes from.
+    """The origin of an exported model.
 
     Attributes:
         name: The name of the run.
@@ -111,8 +111,8 @@ def add_mean(
         format: A further format for a single model, or ONNX for none.
 
     Raises:
-        RunError: If a model cannot be exported, or the graph answers otherwise than the models.
-        DataError: If the data, from which the encoding is learnt, cannot be read.
+        RunError: If a model cannot be exported, or the graph's answers differ from the models'.
+        DataError: If the data, from which the encoding is learned, cannot be read.
     """
     model = models[0][0]
     if experiment.leaves_loss_to_model or experiment.makes_own_steps:
@@ -135,7 +135,7 @@ def add_mean(
         outputs = pairing.scores(outputs)
     if not isinstance(outputs, torch.Tensor):
         raise RunError(
-            f"the model returns {type(outputs).__name__}, and only a tensor is exported",
+            f"the model returns {type(outputs).__name__}, but only a tensor can be exported",
             next_step="Export it without --format onnx, and call it from your own code.",
         )
     output = output_of(task, tuple(outputs.shape[1:]), data.class_names, reading)
@@ -205,7 +205,7 @@ def write(
     program: Program | None = None,
     terms: Sequence[str] = (),
 ) -> Card:
-    """Write a graph with its card and script, once it answers as the model does.
+    """Write a graph with its card and script, if its answers equal the model's.
 
     Args:
         folder: The bundle.
@@ -249,8 +249,8 @@ def write(
             "guarantees": (
                 (
                     f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the"
-                    f" {split} split, and for batches of {' and '.join(map(str, BATCHES))}, by ONNX"
-                    " Runtime where it was exported"
+                    f" {split} split, and for batches of {' and '.join(map(str, BATCHES))}, with"
+                    " ONNX Runtime on the exporting machine"
                 ),
             ),
             "statistics_from": split,
@@ -269,7 +269,7 @@ def write(
 def compare(
     predictor: Predictor, samples: Mapping[str, Any], expected: Callable[[np.ndarray], np.ndarray]
 ) -> int:
-    """Compare the answers of a graph with those of its model, and return the number of samples.
+    """Compare the answers of a graph and its model, and return the number of samples.
 
     Args:
         predictor: Runs the graph.

@@ -1,8 +1,8 @@
-"""A trained model as one graph: from the user's rows through the model to probabilities or numbers.
+"""A trained model as one graph, from the user's rows to probabilities or numbers.
 
-A module of torch, or trees, become a graph by `onnx_export`, and a compressed model is one. It is
-put between the encoding of the inputs and the conversion of the outputs. Which trial is
-exported is left to the caller.
+`onnx_export` converts a torch module or trees to a graph. A compressed model already is one. The
+graph is placed between the encoding of the inputs and the conversion of the outputs. The caller
+chooses the trial.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Member:
     Attributes:
         model: The model, on the CPU.
         columns: How the columns of a table are encoded, or empty if a sample is an array or a text.
-        texts: How the terms of texts are weighted, or None if a sample is no text.
-        mean: Subtracted from an array. A number, or one for each channel.
-        scale: What an array is then divided by.
-        target_mean: Added to a predicted number after scaling. One, or one for each number.
-        target_scale: Factor of a predicted number, in the same way.
+        texts: How the terms of texts are weighted, or None if samples are not texts.
+        mean: Subtracted from an array. A number, or a number for each channel.
+        scale: Divides an array after that.
+        target_mean: Added to a predicted number after scaling. A number, or one per output.
+        target_scale: The factor of a predicted number. A number, or one per output.
         image_shape: The shape of an image as users have it, (height, width) or (height, width,
             channels), or None if samples have the shape that the model takes.
         pairing: How scores of classes are read from outputs, or None for classes that come last.
@@ -96,11 +96,11 @@ def build(
 
     Args:
         members: Models with their weights, which sum to 1. All read the same inputs.
-        inputs: What the graph takes.
-        output: What it answers.
-        examples: For each model some inputs as it was trained with, arrays or tensors.
-        terms: The terms of texts whose counts the graph takes instead of the inputs, or empty for
-            other inputs.
+        inputs: The inputs of the graph.
+        output: The output of the graph.
+        examples: Some training inputs for each model, as arrays or tensors.
+        terms: The terms of texts whose counts are the input of the graph, or empty for other
+            inputs.
         temperature: Probabilities are raised to the power of its inverse.
 
     Raises:
@@ -222,13 +222,13 @@ def answering_program(
 
     Args:
         member: The model and how its inputs and outputs are converted.
-        inputs: What it takes.
-        output: What it answers.
-        example: Some inputs of the model as it was trained with.
+        inputs: The inputs of the model.
+        output: The output of the model.
+        example: Some training inputs of the model.
 
     Returns:
-        None where the inputs are columns of a table, which may be text, or images as users have
-        them, and where the model is none of torch.
+        The module. None if the inputs are columns of a table or images as users have them, or if it
+        is not a torch model.
     """
     is_other = isinstance(member.model, TreeEnsemble | FittedEstimator | OnnxModule)
     if member.columns or member.image_shape is not None or is_other:
@@ -343,7 +343,7 @@ class _Output(nn.Module):
 def _scores(graph: Graph, scores: str, member: Member, num_dims: int) -> str:
     """Return scores with the classes last.
 
-    A single one of two classes stands beside that of the first, 0.
+    A single score of two classes becomes a pair, in which the score of the first class is 0.
     """
     pairing = member.pairing
     if pairing is None or pairing.form is None:

@@ -26,15 +26,15 @@ _NO_CATEGORY = "\0"
 
 
 def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Return what the graph takes, and what the user should know about the values.
+    """Return the inputs of the graph, and notes about the values.
 
     Args:
         card: The card of the model.
         columns: Values by the name of the input, the sample first. Others are skipped.
 
     Raises:
-        DataError: If a column is missing, or a value is not of its kind. It shows the column and
-            the row, from 0.
+        DataError: If a column is missing, or a value has the wrong kind. The error contains the
+            column and the row, from 0.
     """
     absent = [column.name for column in card.inputs if column.name not in columns]
     if absent:
@@ -99,7 +99,7 @@ def _array(column: Input, values: Any) -> np.ndarray:
         else:
             array = np.asarray(values)
         if array.dtype.kind not in "biuf":
-            raise ValueError(f"numbers are needed, and these are of type {array.dtype}")
+            raise ValueError(f"numbers are needed, but these are of type {array.dtype}")
         if (
             column.dtype == "int64"
             and array.dtype.kind == "f"
@@ -117,7 +117,7 @@ def _array(column: Input, values: Any) -> np.ndarray:
     wrong = np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim))))
     if len(wrong):
         raise DataError(
-            f"the input {column.name!r} holds numbers that are missing or infinite in"
+            f"the input {column.name!r} contains numbers that are missing or infinite in"
             f" {_rows(wrong)}",
             next_step="Replace them.",
         )
@@ -162,8 +162,8 @@ def _texts(column: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]
     if texts[row] == missing:
         first = "a missing value"
     return array, [
-        f"column {column.name!r} holds values that training never saw in {_rows(unknown)}, such as"
-        f" {first}: they count as none of the known categories"
+        f"column {column.name!r} contains values that did not occur in training in"
+        f" {_rows(unknown)}, such as {first}: they count as unknown categories"
     ]
 
 
@@ -181,12 +181,12 @@ def _number(column: Input, row: int, value: Any) -> float:
             number = float(value)
     except (TypeError, ValueError):
         raise DataError(
-            f"column {column.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
+            f"column {column.name!r}, row {row} (from 0) contains {value!r}", allowed="a number"
         ) from None
     if np.isinf(number):
         raise DataError(
             f"column {column.name!r}, row {row} (from 0) is infinite",
-            allowed="finite numbers, or none where a value is missing",
+            allowed="finite numbers, or empty for missing values",
         )
     return number
 

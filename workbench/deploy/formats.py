@@ -1,9 +1,9 @@
-"""Further formats of an exported model, by name: files beside model.onnx that answer the same.
+"""Further formats of an exported model, in addition to model.onnx.
 
-A format is a function of the folder of a bundle and, for converters that lower a torch program
-rather than a graph (ExecuTorch, LiteRT), of the model as a torch module. Other packages add some by
-the entry point `workbench.export_formats`. What it wrote is run on training samples and compared
-with ONNX Runtime before it is kept, so a format need not check itself.
+A format is a function that converts the model in a bundle's folder. Converters of torch programs
+(ExecuTorch, LiteRT) also get the model as a torch module. Other packages add formats with the entry
+point `workbench.export_formats`. The converted model is run on training samples and compared with
+ONNX Runtime before it is accepted, so a format need not check itself.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class Program:
-    """The model of a bundle as a module of torch, which answers what model.onnx does.
+    """The model of a bundle as a torch module with the same answers as model.onnx.
 
     Attributes:
-        module: Takes the inputs in the order of the card, in evaluation mode on the CPU.
-        example: Such inputs, of several samples.
+        module: The module, in evaluation mode on the CPU. Its inputs are in the order of the card.
+        example: Inputs of several samples.
     """
 
     module: nn.Module
@@ -52,11 +52,11 @@ class Program:
 
 @dataclass(frozen=True)
 class Written:
-    """What a format wrote.
+    """The files of a format.
 
     Attributes:
         files: Names of the files in the folder.
-        run: Computes with them what model.onnx computes: inputs by name, and its output.
+        run: Runs these files. It takes inputs by name and returns the same output as model.onnx.
     """
 
     files: Sequence[str]
@@ -77,21 +77,21 @@ def add_format(
     compute: Callable[[Mapping[str, np.ndarray]], np.ndarray],
     program: Program | None = None,
 ) -> Card:
-    """Write the model of a bundle in a further format, and keep it if it answers the same.
+    """Write the model of a bundle in a further format, and keep it if its answers are equal.
 
     Args:
         folder: The bundle.
         card: Its card.
         name: A name that `FORMATS` knows.
-        feeds: Samples as model.onnx takes them, at least one.
-        compute: What model.onnx answers.
+        feeds: Inputs of model.onnx for at least one sample.
+        compute: The answers of model.onnx.
         program: The model as a module of torch, or None for other models, such as trees.
 
     Returns:
-        The card with the files and what was verified.
+        The card with the files and the check.
 
     Raises:
-        RunError: If the format cannot hold the model, or answers otherwise.
+        RunError: If the format cannot represent the model, or its answers differ.
         MissingDependencyError: If a package is missing.
     """
     import numpy as np

@@ -1,7 +1,6 @@
-"""An ONNX graph as it is put together: nodes, constants, and whole models within one.
+"""Builds an ONNX graph from nodes, constants and whole models.
 
-What the nodes compute is left to those that add them: `table_graph`, `onnx_export`,
-`exported_model`.
+`table_graph`, `onnx_export` and `exported_model` add the nodes.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ BATCH = "batch"
 class Graph:
     """A graph under construction. Values are known by their names.
 
-    Computations that several models of an ensemble share, such as the encoding of their inputs, are
-    there once.
+    Computations that the models of an ensemble share, such as the encoding of their inputs, are
+    only added once.
 
     Example:
         >>> graph = Graph()
@@ -39,7 +38,7 @@ class Graph:
     """
 
     def __init__(self) -> None:
-        """Begin an empty graph."""
+        """Start with an empty graph."""
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
@@ -52,7 +51,7 @@ class Graph:
 
         Args:
             name: Its name.
-            dtype: Its type; object means text.
+            dtype: Its type. object means text.
             shape: The shape of one sample.
         """
         self._inputs.append(helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape]))
@@ -84,7 +83,7 @@ class Graph:
 
         Args:
             model: The model, of the opset of this graph. Its nodes of other domains are kept.
-            given: What takes the place of its inputs.
+            given: The values that replace its inputs.
         """
         prefix = self._new("model") + "/"
         whole = inliner.inline_local_functions(model) if model.functions else model
@@ -117,8 +116,8 @@ class Graph:
             name: What the output is called.
             dtype: Its type.
             shape: Its shape for one sample.
-            more: Further outputs of the same type: the value, what it is called, its shape for one
-                sample.
+            more: Further outputs of the same type, each with its value, its name and its shape for
+                one sample.
         """
         outputs = [(output, name, shape), *more]
         nodes = self._nodes + [

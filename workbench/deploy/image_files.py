@@ -1,8 +1,6 @@
-"""Images as samples of a model that was trained on image files.
+"""Image files as samples of a model that was trained on image files.
 
-Which are meant, and what the model answers.
-
-Decoding is left to `workbench.data.images`, all other samples to `rows`.
+`workbench.data.images` decodes them. `rows` handles all other samples.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ from workbench.deploy.rows import columns_from
 from workbench.foundation.errors import DataError
 
 MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
-"""What a client may send as the body of a request."""
+"""The content types that a client may send as the body of a request."""
 MAX_SENT_PIXELS = 50_000_000
-"""Pixels of an image that a client sends.
+"""The largest number of pixels of an image that a client sends.
 
-A small body may become an image that fills the memory.
+A small file can decode to an image that fills the memory.
 """
 _SENT_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""The formats that are decoded here. Pillow hands others, such as PostScript, to programs."""
+"""The formats that are decoded. Pillow would start programs for others, such as PostScript."""
 _BATCH = 64
-"""Images that are decoded and computed at a time: a folder may hold more than the memory does."""
+"""How many images are processed at a time. All images of a folder may not fit into memory."""
 
 
 def answers_for(predictor: Predictor, samples: Any) -> Answers:
@@ -40,7 +38,7 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
     Args:
         predictor: The model.
         samples: The path of an image file or of a folder of images, or several of them, for a model
-            that was trained on image files; else what `columns_from` takes.
+            that was trained on image files. Otherwise samples as in `columns_from`.
 
     Raises:
         DataError: If the samples cannot be read, or are not of the kind that the model takes.
@@ -72,14 +70,14 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
 
 
 def image_files_of(card: Card, samples: Any) -> list[Path] | None:
-    """Return the image files that samples name, those of a folder in the order of their names.
+    """Return the image files of samples. The files of a folder are sorted by name.
 
     Args:
         card: The card of the model.
         samples: See `answers_for`.
 
     Returns:
-        None where the samples are something else, such as a table.
+        The files, or None if the samples are something else, such as a table.
 
     Raises:
         DataError: If there are none in a folder, a file does not exist, or the model takes no image
@@ -105,7 +103,7 @@ def image_files_of(card: Card, samples: Any) -> list[Path] | None:
 
 
 def _paths_in(card: Card, samples: Any) -> list[Path]:
-    """Return several paths; texts are paths only for a model of images."""
+    """Return paths as a list. Texts are only paths if the model takes images."""
     if not isinstance(samples, Sequence):
         return []
     kinds = (str, Path) if takes_images(card) else (Path,)
@@ -129,7 +127,7 @@ def _files_at(path: Path) -> list[Path]:
         return [path]
     files = [file for file in visible_below(path) if file.suffix.lower() in ENDINGS]
     if not files:
-        raise DataError(f"the folder {path} holds no image", allowed=sorted(ENDINGS))
+        raise DataError(f"the folder {path} contains no images", allowed=sorted(ENDINGS))
     return files
 
 

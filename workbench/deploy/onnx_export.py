@@ -1,8 +1,7 @@
 """Models of torch and of the zoo as ONNX, and an ONNX file as a module of torch.
 
-A module is exported with a dynamic batch, and compared with torch before it is kept; trees become a
-node. What turns rows of users into the input of a model, and its outputs into answers, is left to
-`exported_model`.
+A module is exported with a dynamic batch, and compared with torch before it is written. Trees
+become a node. `exported_model` converts rows of users to inputs, and outputs to answers.
 """
 
 from __future__ import annotations
@@ -29,12 +28,10 @@ from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.trees import MIN_PROBABILITY, TreeEnsemble
 
 TOLERANCE = 1e-5
-"""How far outputs of ONNX Runtime may be from those of torch, relative to the largest of them or
-1.
-"""
+"""The largest difference between ONNX Runtime and torch, relative to the largest output or 1."""
 BATCHES = (1, 7)
 """The numbers of samples with which an exported model is compared with torch."""
-_AS_IT_IS = "Export it without --format onnx: the bundle then has its weights and retrains it."
+_AS_IT_IS = "Export it without --format onnx. The bundle then has its weights and can retrain it."
 
 
 def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Path) -> None:
@@ -57,7 +54,7 @@ def write_onnx(model: nn.Module, example: Tensor | tuple[Tensor, ...], path: Pat
     was_training = model.training
     model.eval()
     batch = torch.export.Dim("batch")
-    # A batch of one would be taken for a constant.
+    # torch would treat a batch of one as a constant.
     arguments = tuple(_resized(argument, max(2, len(argument))) for argument in arguments)
     try:
         with _quiet():
@@ -107,7 +104,7 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
     node_ids = np.arange(num_nodes) - arrays["roots"][tree_ids]
     inside = lambda name: np.where(is_leaf, 0, arrays[name] - arrays["roots"][tree_ids])  # noqa: E731
     leaves, outputs = np.nonzero(is_leaf[:, None] & (arrays["value"] != 0.0))
-    # Of a single tree whose leaves are all 0 nothing would be left, which is no valid node.
+    # A tree whose leaves are all 0 would leave an empty node, which is not valid.
     if not len(leaves):
         leaves, outputs = np.flatnonzero(is_leaf)[:1], np.zeros(1, dtype=np.int64)
     attributes: dict[str, Any] = {
@@ -137,7 +134,7 @@ def add_trees(graph: Graph, trees: TreeEnsemble, given: str) -> str:
 
 
 class OnnxModule(nn.Module):
-    """A model that is an ONNX file already, called as a module with one tensor as its input.
+    """An ONNX file that can be called as a torch module with one tensor as its input.
 
     Attributes:
         content: The file.
@@ -203,8 +200,8 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
             expected = model(*given)
         if not isinstance(expected, Tensor):
             raise RunError(
-                f"{type(model).__name__} returns {type(expected).__name__}, and only a tensor is"
-                " exported",
+                f"{type(model).__name__} returns {type(expected).__name__}, but only a tensor can"
+                " be exported",
                 next_step=_AS_IT_IS,
             )
         outputs = torch.from_numpy(
@@ -222,7 +219,7 @@ def _compare(model: nn.Module, arguments: tuple[Tensor, ...], path: Path) -> Non
 
 
 def _resized(given: Tensor, size: int) -> Tensor:
-    """Return that many samples, by repeating or leaving out some."""
+    """Return a number of samples by repeating or dropping some."""
     repeats = -(-size // max(1, len(given)))
     return torch.cat([given] * repeats)[:size].contiguous()
 
@@ -245,7 +242,7 @@ def _reason(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[Any]:
-    """Keep what the exporter prints and warns of from the user, who can do nothing about it."""
+    """Suppress the exporter's output and warnings. Users can do nothing about them."""
     loggers = [
         logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir", "torch.export")
     ]

@@ -1,4 +1,4 @@
-"""The error for packages that deploying needs and a plain installation does not have."""
+"""The error for missing packages that deployment needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.foundation.errors import MissingDependencyError, install_command
 
 @contextlib.contextmanager
 def needs(package: str, *, part: str = "deploy") -> Iterator[None]:
-    """Name the command that installs a package, if importing it inside the `with` block fails.
+    """Raise an error with the install command if an import inside the `with` block fails.
 
     Args:
         package: The package that is imported.

@@ -1,8 +1,8 @@
 """The script of a bundle: predicts with numpy and onnxruntime, short enough to be read.
 
-It contains what its model needs and no more. It runs where the workbench is not installed, so it
-imports nothing of it: the functions below are copied into it as they are, with `read_...` named
-`read`, and with the values of the constants in place of their names.
+It contains only what its model needs. It runs without the workbench, so it must not import it. The
+functions below are copied into the script. `read_...` is renamed to `read`, and constants are
+replaced by their values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _VALUES = {
 """Placeholders in the script, replaced by constants."""
 
 _BEGIN = '''\
-"""Predict with model.onnx; needs PACKAGES only: python predict.py ROWS."""
+"""Predict with model.onnx: python predict.py ROWS. It only needs PACKAGES."""
 
 import MODULES
 
@@ -77,14 +77,14 @@ if __name__ == "__main__":
         sys.exit()
     model = FOLDER / "model.onnx"
     if hashlib.sha256(model.read_bytes()).hexdigest() != CARD.get("files", {}).get("model.onnx"):
-        sys.exit("predict.py: card.json does not describe this model.onnx: export the bundle again")
+        sys.exit("predict.py: card.json does not match model.onnx: export the bundle again")
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     classes = CARD["outputs"][0]["classes"]
     try:
         for answer in session.run(None, samples)[0]:
             print(ANSWER)
         sys.stdout.flush()
-    except BrokenPipeError:  # head, or what else reads the answers, has seen enough
+    except BrokenPipeError:  # a program such as head has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 """
 
@@ -157,8 +157,8 @@ def _answer(output: Output) -> str:
     return _DECIDED if output.class_factors else _ONE_CLASS
 
 
-# From here on everything may be copied into a script: it uses what `_BEGIN` imports, and nothing
-# of the workbench but the constants in `_VALUES`.
+# Everything below may be copied into a script. It may only use the imports of `_BEGIN` and the
+# constants in `_VALUES`.
 
 
 def rows_of(path, columns):

@@ -1,6 +1,6 @@
-"""The model of a bundle, run by ONNX Runtime: columns in, answers out; needs neither torch nor Ray.
+"""Runs the model of a bundle with ONNX Runtime. It needs neither torch nor Ray.
 
-Checking and converting values is left to `feeds`, HTTP and batching to `serving`.
+`feeds` checks and converts values. `serving` adds HTTP and batching.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model answers for some samples, the sample first.
+    """The answers of a model for some samples, the sample first.
 
     Attributes:
         classes: The predicted class of each sample, by name, or of each of its tokens or pixels, or
@@ -32,10 +32,10 @@ class Answers:
         probabilities: The probability of each class, in the order of the card, or None if no
             classes are predicted.
         values: Predicted numbers, or what the model returns, or None if classes are predicted.
-        boxes: What was found in each image, the best first: `class`, `score`, and `left`, `top`,
-            `right` and `bottom` as shares of the image, or None if no boxes are predicted.
-        notes: What the user should know about the samples, such as values that training never saw.
-        files: The image files that the samples are, in their order, or empty for other samples.
+        boxes: The boxes in each image, the best first: `class`, `score`, and `left`, `top`, `right`
+            and `bottom` as shares of the image. None if no boxes are predicted.
+        notes: Notes about the samples, such as values that did not occur in training.
+        files: The image files of the samples in order, or empty for other samples.
     """
 
     classes: np.ndarray | None = None
@@ -62,7 +62,7 @@ class Predictor:
     """A loaded model. It may be called from several threads."""
 
     def __init__(self, card: Card, session: Any) -> None:
-        """Hold a card and an ONNX Runtime session of its model; `open` makes one from a folder."""
+        """Take a card and an ONNX Runtime session. `open` loads both from a folder."""
         self.card = card
         self._session = session
         self._places = {term: place for place, term in enumerate(card.terms)}
@@ -74,11 +74,10 @@ class Predictor:
 
         Args:
             folder: A bundle that was exported with `format="onnx"`.
-            threads: Number of threads that compute one call; None for all cores.
+            threads: Number of threads that compute one call, or None for all cores.
 
         Raises:
-            RunError: If it is not such a bundle, or the model is not the one that the card
-                describes.
+            RunError: If it is not such a bundle, or the card does not match the model.
             MissingDependencyError: If ONNX Runtime is not installed.
         """
         folder = Path(folder)
@@ -98,8 +97,8 @@ class Predictor:
             columns: Values by the name of the input, the sample first.
 
         Raises:
-            DataError: If a column is missing, or a value is not of its kind. It names column and
-                row.
+            DataError: If a column is missing, or a value has the wrong kind. The error contains the
+                column and the row.
         """
         feeds, notes = feeds_of(self.card, columns)
         outputs = self.run(feeds)
@@ -108,16 +107,11 @@ class Predictor:
         )
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the output of the graph for values that were checked and converted to what it
-        takes.
-        """
+        """Return the output of the graph for values that were checked and converted."""
         return self._session.run(None, self.shaped(feeds))[0]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return values as the graph takes them.
-
-        A column as a table of one, texts as counts of terms.
-        """
+        """Return values in the shapes of the graph: columns as (n, 1), texts as counts of terms."""
         if self.card.terms:
             texts = zip(*(feeds[column.name] for column in self.card.inputs), strict=True)
             return {COUNTS: count_terms([" ".join(parts) for parts in texts], self._places)}
@@ -127,7 +121,7 @@ class Predictor:
         }
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
-        """Return the answers for values that were checked and converted to what the graph takes."""
+        """Return the answers for values that were checked and converted."""
         return self.answers_of(self.run(feeds), feeds=feeds)
 
     def answers_of(
@@ -138,7 +132,7 @@ class Predictor:
     ) -> Answers:
         """Return the outputs of the graph as answers.
 
-        Places after the end of a text have the class "".
+        Positions after the end of a text have the class "".
         """
         output = self.card.outputs[0]
         given = tuple(notes or ())
@@ -159,10 +153,7 @@ class Predictor:
 
 
 def classes_in(boxes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the class of each box of an image.
-
-    An empty one, as for a missing value, if there is none.
-    """
+    """Return the class of each box of an image, or one empty class if there are no boxes."""
     return [box["class"] for box in boxes] or [""]
 
 
@@ -172,7 +163,7 @@ def _named(box: FoundBox, classes: Sequence[str]) -> dict[str, Any]:
 
 
 def _check_graph(card: Card, session: Any) -> None:
-    """Refuse a card that describes other inputs or answers than the graph has."""
+    """Raise an error if the card's inputs or outputs differ from the graph's."""
     taken = {item.name: item.shape for item in session.get_inputs()}
     described = {item.name for item in card.inputs} if not card.terms else {COUNTS}
     output = card.outputs[0]
@@ -198,7 +189,7 @@ def _check_graph(card: Card, session: Any) -> None:
 def _difference_of_shapes(
     card: Card, taken: Mapping[str, Sequence[Any]], answered: Sequence[Any]
 ) -> str | None:
-    """Return how the sizes of a card and its graph differ. Open sizes are not compared."""
+    """Return how the shapes in a card and its graph differ. Dynamic sizes are not compared."""
     arrays = [] if card.terms else [array for array in card.inputs if array.kind == "array"]
     output = card.outputs[0]
     shapes = [(array.name, array.shape, taken[array.name][1:]) for array in arrays]
@@ -219,7 +210,7 @@ def open_session(path: Path, *, threads: int | None = None) -> Any:
 
     Args:
         path: The model.
-        threads: Number of threads that compute one call; None for all cores.
+        threads: Number of threads that compute one call, or None for all cores.
 
     Raises:
         MissingDependencyError: If ONNX Runtime is not installed.

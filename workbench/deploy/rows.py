@@ -168,7 +168,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
 def _unreadable(card: Card, path: Path, error: Exception) -> DataError:
     if card.inputs[0].is_image:
         return DataError(
-            f"the model takes pictures, and {path} is not one",
+            f"the model takes images, and {path} is not one",
             allowed=(
                 f"files of images ({', '.join(sorted(ENDINGS))}), folders of them, or pixels (.npy)"
             ),

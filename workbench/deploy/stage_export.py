@@ -84,7 +84,8 @@ def add_stages(
         example: The same samples as the model takes them.
 
     Raises:
-        RunError: If a stage cannot be exported, or the stages answer otherwise than the model.
+        RunError: If a stage cannot be exported, or the answers of the stages differ from the
+            model's.
     """
     outputs, targets = _validation_outputs(model, data)
     calibration = Calibration.of(outputs, targets)
@@ -243,6 +244,6 @@ def _compare(
         if not difference <= TOLERANCE:
             raise RunError(
                 f"{stage.file} differs from the trained model by {difference:.2g}",
-                next_step="Export the model again, without --format onnx if this stays.",
+                next_step="Export the model again. If the error remains, omit --format onnx.",
             )
         given = {INPUTS: features[0]} if features else {}

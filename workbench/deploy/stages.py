@@ -1,10 +1,12 @@
-"""The stages of a model with early exits: `stages.json` of a bundle, their calibration, thresholds.
+"""The stages of a model with early exits: `stages.json` of a bundle, calibration and thresholds.
 
-Each stage is a graph of its own. It takes as `inputs` what the stage before it sent, and answers
-twice: the calibrated `probabilities` of its exit and, except in the last, `features` for the next
-stage. An answer leaves at a stage where the largest probability reaches the threshold. What was
-seen on the validation split is kept, so that thresholds can be chosen again. The test split is
-never read here. Training exits is left to `workbench.models`, running stages to `workbench.tiers`.
+Each stage is a separate graph. Its `inputs` are the features that the stage before it sent. Its
+outputs are the calibrated `probabilities` of its exit and, except for the last stage, the
+`features` for the next one. A sample leaves at the first stage at which the largest probability
+reaches the threshold.
+
+Results on the validation split are stored, so that thresholds can be chosen again. The test split
+is never read here. `workbench.models` trains exits, and `workbench.tiers` runs stages.
 """
 
 from __future__ import annotations
@@ -40,14 +42,14 @@ class Stage(_Part):
     """One part of the model, with its exit.
 
     Attributes:
-        file: Its graph, in the bundle.
-        input_shape: The shape of what it reads for one sample.
-        input_dtype: The type of these numbers.
-        sent_dtype: The smallest type that holds them, in which they are sent, or None for that of
+        file: The file of its graph in the bundle.
+        input_shape: The shape of its input for one sample.
+        input_dtype: The type of its input.
+        sent_dtype: The smallest type that can represent the input, in which it is sent. None for
             `input_dtype`.
-        temperature: What the outputs of the exit were divided by before softmax.
-        accuracy: Share of correct answers if all samples left here, on the validation split.
-        threshold: The probability from which an answer leaves here, or 0 in the last stage.
+        temperature: The outputs of the exit are divided by it before softmax.
+        accuracy: Share of correct answers on the validation split if all samples left here.
+        threshold: The probability from which a sample leaves here, or 0 in the last stage.
         share: Share of the samples that leave here at the thresholds.
     """
 
@@ -62,7 +64,7 @@ class Stage(_Part):
 
     @property
     def wire_dtype(self) -> str:
-        """The type in which what it reads is sent, where it is not quantised."""
+        """The type in which its input is sent, unless it is quantised."""
         return self.sent_dtype or self.input_dtype
 
 
@@ -84,9 +86,10 @@ class Stages(_Part):
     files: dict[str, str] = {}
 
     def write(self, folder: Path) -> Stages:
-        """Write them, with the SHA-256 of their files in the bundle, all or nothing.
+        """Write the stages atomically, with the SHA-256 of their files in the bundle.
 
-        Return them so.
+        Returns:
+            The stages with these SHA-256.
         """
         names = [*(stage.file for stage in self.stages), EVIDENCE]
         files = {name: sha256_of(folder / name) for name in names if (folder / name).exists()}
@@ -127,15 +130,14 @@ def read_stages(folder: Path) -> Stages:
 
 @dataclass(frozen=True)
 class Evidence:
-    """How each exit did on the validation split.
+    """The results of each exit on the validation split.
 
     Attributes:
         confidence: (samples, exits): the largest calibrated probability.
-        is_correct: (samples, exits): whether that class is the right one.
+        is_correct: (samples, exits): whether the most likely class is correct.
         group_confidence: (samples, exits): the largest probability of a group of classes, if there
-            are any.
-        group_is_correct: (samples, exits): whether the group of the most likely class is the right
-            one.
+            are groups.
+        group_is_correct: (samples, exits): whether the group of the most likely class is correct.
     """
 
     confidence: np.ndarray
@@ -144,20 +146,18 @@ class Evidence:
     group_is_correct: np.ndarray | None = None
 
     def of(self, samples: np.ndarray) -> Evidence:
-        """Return the evidence of some samples by number, where a repeated number counts twice."""
+        """Return the evidence of some samples by number. A repeated number counts twice."""
         arrays = (self.confidence, self.is_correct, self.group_confidence, self.group_is_correct)
         return Evidence(*(None if array is None else array[samples] for array in arrays))  # type: ignore[arg-type]
 
     def by_group(self) -> Evidence:
-        """Return it with an answer as correct where its group is."""
+        """Return the evidence in which an answer counts as correct if its group is."""
         if self.group_is_correct is None:
             return self
         return replace(self, is_correct=self.group_is_correct)
 
     def last(self, num_exits: int) -> Evidence:
-        """Return that of the last exit alone, as the last of some exits at which nothing leaves
-        before.
-        """
+        """Return the evidence of the last exit, after earlier exits at which nothing leaves."""
         confidence = np.zeros((len(self.confidence), num_exits))
         is_correct = np.zeros(confidence.shape, dtype=bool)
         confidence[:, -1], is_correct[:, -1] = self.confidence[:, -1], self.is_correct[:, -1]
@@ -175,7 +175,7 @@ class Evidence:
 
 
 def read_evidence(folder: Path) -> Evidence:
-    """Read how each exit did on the validation split; arguments and errors as in `read_stages`."""
+    """Read the results of each exit on the validation split. See `read_stages`."""
     try:
         with np.load(folder / EVIDENCE, allow_pickle=False) as stored:
             return Evidence(stored["confidence"], stored["is_correct"])
@@ -190,10 +190,10 @@ class Calibration:
     """Exits whose probabilities are calibrated, and the thresholds chosen for them.
 
     Attributes:
-        temperatures: By which the outputs of each exit are divided.
-        evidence: How each exit did.
-        thresholds: The probability from which an answer leaves, for each exit.
-        exits: (samples,): at which exit each sample leaves.
+        temperatures: The divisors of the outputs of each exit.
+        evidence: The results of each exit.
+        thresholds: The probability from which a sample leaves, for each exit.
+        exits: (samples,): the exit at which each sample leaves.
         shares: The share of the samples that leaves at each exit.
     """
 
@@ -208,8 +208,8 @@ class Calibration:
         """Calibrate exits.
 
         Args:
-            outputs: For each exit (samples, classes): what goes into softmax.
-            targets: (samples,): the right classes.
+            outputs: For each exit (samples, classes): the inputs of softmax.
+            targets: (samples,): the correct classes.
         """
         temperatures = [temperature_of(scores, targets) for scores in outputs]
         probabilities = [
@@ -237,9 +237,9 @@ class Calibration:
         Args:
             number: The exit, from 0.
             file: Name of its graph in the bundle.
-            input_shape: Shape of what it takes, without the batch.
-            input_dtype: Type of what it takes.
-            num_tokens: Size of the vocabulary whose numbers it takes, or None if it takes others.
+            input_shape: Shape of its input, without the batch.
+            input_dtype: Type of its input.
+            num_tokens: Size of the vocabulary if its inputs are numbers of tokens, otherwise None.
         """
         return Stage(
             file=file,
@@ -253,7 +253,7 @@ class Calibration:
         )
 
     def write(self, folder: Path, stages: Sequence[Stage]) -> Stages:
-        """Write stages, whose graphs are in a bundle, and how they did into it, and return them."""
+        """Write stages and their results into the bundle with their graphs. Return the stages."""
         self.evidence.write(folder)
         listed = Stages(
             stages=tuple(stages),
@@ -264,15 +264,14 @@ class Calibration:
 
 
 def choose_thresholds(evidence: Evidence, *, tolerated_loss: float = 0.005) -> tuple[float, ...]:
-    """Return the lowest thresholds at which the answers stay about as accurate as those of the last
-    exit.
+    """Return the lowest thresholds at which answers are about as accurate as the last exit's.
 
-    The exits are set one after another, the first one first. Each is given a part of what may be
-    lost.
+    The exits are set one after another, starting with the first. Each may use a part of the
+    tolerated loss.
 
     Args:
-        evidence: How each exit did on the validation split.
-        tolerated_loss: Share of correct answers that may be lost, in all.
+        evidence: The results of each exit on the validation split.
+        tolerated_loss: Share of correct answers that may be lost in total.
     """
     num_exits = evidence.confidence.shape[1]
     final = float(evidence.is_correct[:, -1].mean())
@@ -296,9 +295,9 @@ def exits_at(evidence: Evidence, thresholds: Sequence[float]) -> np.ndarray:
     """Return the exit at which each sample leaves.
 
     Args:
-        evidence: How each exit did.
-        thresholds: The probability from which an answer leaves, for each exit. All leave at the
-            last.
+        evidence: The results of each exit.
+        thresholds: The probability from which a sample leaves, for each exit. All samples leave at
+            the last exit.
 
     Returns:
         (samples,): numbers of exits from 0.
@@ -309,7 +308,7 @@ def exits_at(evidence: Evidence, thresholds: Sequence[float]) -> np.ndarray:
 
 
 def accuracy_at(evidence: Evidence, exits: np.ndarray) -> float:
-    """Return the share of correct answers where each sample leaves at an exit."""
+    """Return the share of correct answers if each sample leaves at the given exit."""
     return float(evidence.is_correct[np.arange(len(exits)), exits].mean())
 
 
@@ -336,8 +335,8 @@ def temperature_of(outputs: np.ndarray, targets: np.ndarray) -> float:
     """Return the temperature that makes the probabilities of a classifier most likely.
 
     Args:
-        outputs: (samples, classes): what goes into softmax.
-        targets: (samples,): the right classes.
+        outputs: (samples, classes): the inputs of softmax.
+        targets: (samples,): the correct classes.
 
     Source: Guo et al., On Calibration of Modern Neural Networks (2017).
     """
@@ -365,7 +364,7 @@ def _negative_log_likelihood(outputs: np.ndarray, targets: np.ndarray) -> float:
 
 
 def smallest_dtype(num_tokens: int | None) -> str | None:
-    """Return the smallest type that holds the numbers of tokens, or None if these are not known.
+    """Return the smallest type for the numbers of tokens, or None if the vocabulary is unknown.
 
     Args:
         num_tokens: Size of the vocabulary.

@@ -1,7 +1,7 @@
 """The encoding of columns of a table, and of texts, as nodes of a graph.
 
-They compute what `workbench.data.columns` does, and `TextEncoder` with counts of terms. Counting is
-left to `workbench.data.tokens`, and in a bundle to its script.
+They compute the same as `workbench.data.columns`, and as `TextEncoder` with counts of terms.
+`workbench.data.tokens` counts the terms, or in a bundle its script.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def input_of(column: Column, example: Any) -> Input:
 
 
 def add_inputs(graph: Graph, columns: Sequence[Column]) -> dict[str, str]:
-    """Add an input for each column; return their values by column."""
+    """Add an input for each column, and return their values by column."""
     kinds = {
         column.name: np.dtype("float64" if column.kind in _NUMBERS else object)
         for column in columns

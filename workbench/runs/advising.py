@@ -158,7 +158,7 @@ class _Session:
         if advisor.is_late and not self._is_late_noted:
             self._is_late_noted = True
             over = f"the {format_duration(self._budget_s)} time limit is up"
-            message = f"{over}; finishing the measurements in progress"
+            message = f"{over}. Measurements in progress are finished first"
             self.store(Noted(level="info", message=message))
 
     def _handle_commands(self) -> None:

@@ -173,7 +173,7 @@ class ComparisonRow:
         name: A fact, a parameter, the dotted path of a setting, or a package.
         cells: One per run, or None if a run has none.
         differs: Whether the runs differ in it. Only compared results count.
-        best: Position of the best cell, where one is better than all others.
+        best: Position of the best cell, or None if no cell is better than all others.
     """
 
     part: Part

@@ -55,13 +55,13 @@ def create_compression(
     chosen = choose_trial(run, run.history, trial)
     if not run.experiment.trains_model:
         raise RunError(
-            f"run {run.run_id} calls a train function or a program, whose model only its own code"
-            " knows",
+            f"run {run.run_id} calls a train function or a program, so only your code knows its"
+            " model",
             next_step="Compress a trial of a model that the workbench trained.",
         )
     if is_automl(run.experiment):
         raise RunError(
-            "a trial of an AutoML run is the model of one fold, which takes encoded columns",
+            "a trial of an AutoML run is the model of one fold, whose inputs are encoded columns",
             next_step=suggest("export", run.run_id, lead="To export the result", to="best"),
         )
     if chosen.best_checkpoint is None or chosen.checkpoints_deleted:

@@ -1,9 +1,9 @@
 """Controlling a run: stop it, change or extend its limits, add configurations, resume it.
 
 Each of these is a command in the store. The run's driver carries it out and answers. If there is no
-driver any more, a new one is launched. What a driver does with a command is left to `sweeps`. Every
-function takes the arguments of the `Run` method with the same name, and returns the driver's
-answer, or None if there is none yet.
+driver any more, a new one is launched. `sweeps` executes the commands. Every function takes the
+arguments of the `Run` method with the same name, and returns the driver's answer, or None if there
+is none yet.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def stop(run: StoredRun, trial: int | None) -> str | None:
     # Ray may still restart a driver that was killed.
     run.store.command(run.run_id, "stop", {})
     raise RunError(
-        f"run {run.run_id} is not running: its driver is gone, and only one that Ray"
-        " restarts would still carry the stop out",
+        f"run {run.run_id} is not running, because its driver is gone. If Ray restarts it, it"
+        " will stop then",
         next_step=suggest("resume", run.run_id, lead="To continue it"),
     )
 
@@ -104,7 +104,7 @@ def extend(
 
     Args:
         run: The run.
-        more: The arguments of `Run.extend` without those of a launch.
+        more: The arguments of `Run.extend`, except for `launcher` and `address`.
         launcher: As in `sweep`. Used if the run has ended.
         address: As in `sweep`. Used if the run has ended.
     """

@@ -181,13 +181,13 @@ def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterat
         yield str(forecast)
     elif experiment.trains_model:
         yield (
-            "the duration is not known: nothing comparable was measured here. To measure it:"
+            "the duration is unknown, because nothing comparable was measured here. To measure it:"
             " workbench advise"
         )
     else:
         subject = "a program"
         if experiment.command is None:
             subject = "a train function"
-        yield f"the duration is not known: {subject} can only be measured while it runs"
+        yield f"the duration is unknown: {subject} can only be measured while it runs"
     if is_wanted(experiment):
         yield "plans are measured before the first trial, which may change that"

@@ -89,7 +89,7 @@ def write_report(run: StoredRun, path: Path) -> Path:
     """Write the report of a run atomically.
 
     Args:
-        run: What it is about.
+        run: The run.
         path: The file.
 
     Raises:
@@ -122,7 +122,7 @@ def write_trace(run: StoredRun, path: Path, trial: int | None) -> Path:
     """Write the trace of a run for Perfetto.
 
     Args:
-        run: What it is about.
+        run: The run.
         path: The file.
         trial: Only this trial, or None for all.
 

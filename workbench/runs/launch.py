@@ -107,7 +107,7 @@ def find_experiment(
 
     Args:
         warm_start: As in `find_earlier_runs`.
-        settings: Values by dotted path that replace those of the experiment.
+        settings: Values by dotted path that replace values of the experiment.
         store: The store that holds the runs.
 
     Raises:
@@ -121,7 +121,7 @@ def find_experiment(
     raise ArgumentError(
         "no experiment is given",
         field="FILE",
-        next_step="Name a file, or with --warm-start a run whose experiment is repeated.",
+        next_step="Pass a file, or use --warm-start to repeat the experiment of a run.",
     )
 
 

@@ -1,7 +1,7 @@
 """The result of a run, as a basis for the next decision.
 
 It consists of the best configuration, the runners-up, a comparison with the default configuration,
-and possible next commands. What was not tried is reported as unknown.
+and possible next commands. If something was not tried, it is reported as unknown.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
     if default.unknown:
         names = ", ".join(default.unknown)
         words = (
-            "there is no comparison with the default: only the model's own code knows its default"
-            f" of {names}"
+            "there is no comparison with the default, because only the model's code knows the"
+            f" default of {names}"
         )
         return _compared(default.params, words, unknown=default.unknown)
     trials = [trial for trial in history.trials.values() if _is_same(trial.params, default.params)]
@@ -103,8 +103,8 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
             last = trials[-1]
             return _compared(
                 default.params,
-                f"trial {last.number} tried the default and is {last.state}: its result is not"
-                " known",
+                f"trial {last.number} tried the default and is {last.state}, so its result is"
+                " unknown",
                 default=_entry(history, last, None),
             )
         try:
@@ -112,12 +112,12 @@ def compare_with_default(history: History, run_id: str, state: str) -> dict[str,
         except WorkbenchError as error:
             return _compared(
                 default.params,
-                "the default configuration cannot be tried, as it lies outside the search space:"
+                "the default configuration cannot be tried, because it is outside the search space:"
                 f" {error}",
             )
         return _compared(
             default.params,
-            "the default configuration was not tried: its result is not known",
+            "the default configuration was not tried, so its result is unknown",
             try_it=_try_it(history, default.params, run_id, state),
         )
     values = {

@@ -412,15 +412,15 @@ class Run:
             )
         if trial is not None and is_automl(self.experiment):
             raise RunError(
-                f"the result of {self.run_id} is a model that was built from its trials, so none"
-                " can be chosen",
+                f"you cannot choose a trial of {self.run_id}, because its result is a model that"
+                " was built from several trials",
                 next_step=suggest("export", self.run_id, lead="To export the result", to="best"),
             )
         if trial is not None:
             check_choice(self.history, trial)
         labels.set_chosen(self.store, self.run_id, trial)
         if trial is None:
-            return "no trial is chosen: the best is taken"
+            return "no trial is chosen, so the best one is used"
         return f"trial {trial} is chosen: {describe_choice(self.history)}"
 
     # Deleting it.
@@ -585,7 +585,7 @@ class Run:
     ) -> str | None:
         """Give the run a larger budget. A run that has ended continues with a new driver.
 
-        The study proposes what it would have proposed with the larger budget from the beginning.
+        The study proposes the same trials as if it had had the larger budget from the start.
 
         Args:
             trials: Number of additional configurations.
@@ -596,8 +596,8 @@ class Run:
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
             code: `kept`: trials run the code that the run kept. `current`: new trials run the code
-                as it is on the disk now, and the sampler treats the trials before as those of
-                another, related run. None means `kept`, or `current` if no trial has a result yet.
+                that is now on the disk, and the sampler treats earlier trials as trials of a
+                related run. None means `kept`, or `current` if no trial has a result yet.
             enqueue: A configuration to try next, as in `enqueue`. Without a limit the run gets one
                 more trial.
             launcher: As in `sweep`. Used if the run has ended.
@@ -785,7 +785,7 @@ class Run:
             trial: The number of the trial. None for the chosen or best one, or for the result of
                 an AutoML run.
             format: "onnx" adds the model as ONNX, its card, and a script that predicts without
-                torch. "openvino", or a format of another package, adds its files beside these.
+                torch. "openvino", or a format of another package, also adds its files.
                 "flower" adds the federation of the trial as an application for Flower.
             force: Write into a folder that is not empty. Files of the same names are replaced.
             weights: Include the weights, if the workbench trained the model.

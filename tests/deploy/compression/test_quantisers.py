@@ -240,6 +240,6 @@ def test_training_with_rounding_regains_what_rounding_costs() -> None:
 def test_a_model_without_such_layers_is_named() -> None:
     assert (
         why_not_aware(nn.LSTM(3, 4))
-        == "LSTM has no linear or convolutional layer whose weights are its own"
+        == "LSTM has no linear or convolutional layer with unshared weights"
     )
     assert why_not_aware(make_model()) is None

@@ -111,7 +111,7 @@ def test_what_training_never_saw_is_noted(folder: Path) -> None:
     strange = reader.read([ROW | {"age": None, "animal": "bird", "born": None}])[0]
     assert reader.notes(strange) == [
         "column 'age' is missing, and was never missing in training",
-        "column 'animal': training never saw 'bird'",
+        "column 'animal': 'bird' did not occur in training",
     ]
     assert reader.notes(reader.read([ROW])[0]) == []
 

@@ -81,7 +81,7 @@ def test_rows_of_every_kind_are_answered(server: Server) -> None:
     assert first == {"values": {"years": 103.0}}
     assert second == {
         "values": {"years": 3.0},
-        "notes": ["column 'animal': training never saw 'bird'"],
+        "notes": ["column 'animal': 'bird' did not occur in training"],
     }
     [answer] = server.predict("sum", {"inputs": [-1, -2, 0, 0]}).json()["answers"]
     assert answer["class"] == "low"

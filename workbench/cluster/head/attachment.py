@@ -1,13 +1,12 @@
 """Attach a process to a Ray cluster: the local head, started if there is none, or another one.
 
-With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS) `connect` attaches to that cluster. How
-the local head starts and ends is left to `local_head`. Only `connect` imports ray.
+With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS), `connect` attaches to that cluster.
+`local_head` starts and ends the local head. Only `connect` imports ray.
 
-A process that needs the local head while that ends gets an error of ours within seconds. Ray tries
-for ten seconds to reach a head that has ended, and then ends the process with a message of its own.
-A thread watches the processes of the head instead, and interrupts the main thread with the error.
-If the main thread is inside Ray and does not return, the thread prints the error and ends the
-process before Ray does.
+If the local head ends while a process needs it, Ray tries to reach it for ten seconds and then ends
+the process with its own message. To raise our error within seconds, a thread watches the processes
+of the head and interrupts the main thread. If the main thread is inside Ray and does not return,
+the thread prints the error and ends the process before Ray does.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ QUIET = {
 }
 _RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 RECONNECT_S = 10
-"""How long processes of a local head that ended try to reconnect, which is in vain.
+"""How long processes of a head that has ended try to reconnect. They never succeed.
 
 Ray's default is 60.
 """
@@ -84,10 +83,10 @@ def connect(
     num_gpus: int | None = None,
     include_dashboard: bool = False,
 ) -> None:
-    """Attach this process to a Ray cluster: without an address to the local head.
+    """Attach this process to a Ray cluster, or to the local head if there is no address.
 
-    The local head is started if necessary. A process that is attached already stays so, which lets
-    workers and drivers call this, too. Only the address of another cluster is rejected.
+    The local head is started if necessary. Nothing happens if the process is already attached, so
+    workers and drivers can also call this. Only the address of another cluster is an error.
 
     Args:
         address: "host:port" of a cluster, or None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the
@@ -128,16 +127,16 @@ def attached(
 ) -> Iterator[None]:
     """Attach this process within a `with` block. One that was attached before stays so.
 
-    Ray ends a process that outlives its head, and a head ends when it idles: a process that only
-    starts a run, such as a notebook's kernel, must not stay attached longer than that takes.
+    Ray ends a process that outlives its head, and an idle head ends. So a process that only starts
+    a run, such as a notebook's kernel, must not stay attached.
 
     Args:
         address: As in `connect`.
-        if_lost: The next step where the local head ends within the block, or None to run the
-            command again.
+        if_lost: The next step if the local head ends within the block. None for running the command
+            again.
 
     Raises:
-        RunError: As `connect` does, and where the local head ends within the block.
+        RunError: As `connect`, and if the local head ends within the block.
     """
     global _num_attached, _attached_here
     with guarded(if_lost):
@@ -156,7 +155,7 @@ def attached(
 
 
 def _check_installed() -> None:
-    """Refuse an installation that can submit runs but not drive them."""
+    """Raise an error if the installation can only submit runs."""
     if importlib.util.find_spec("ray") is None:
         part = missing_part(ModuleNotFoundError(name="ray"))
         assert part is not None
@@ -201,7 +200,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
 
 
 def _end_cleaned(head: local_head.HeadStatus) -> None:
-    """End a head that nothing can attach to any more, unless something lives in it, and say so."""
+    """End a head to which no process can attach any more, unless it is still in use."""
     problem = (
         f"the folder of the local Ray head, {head.temp_dir}, was cleaned: no process can attach"
         " to it"
@@ -216,7 +215,7 @@ def _end_cleaned(head: local_head.HeadStatus) -> None:
 
 
 def _check_same_cluster(address: str, attached_to: str) -> None:
-    """Refuse the address of another cluster, by its port: a host may have several names."""
+    """Reject the address of another cluster. Only ports count: hosts may have several names."""
     port = address.rpartition(":")[2]
     if port.isdigit() and port != attached_to.rpartition(":")[2]:
         raise RunError(
@@ -230,7 +229,7 @@ def _check_same_cluster(address: str, attached_to: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Try a plain connection first: Ray retries for minutes where nothing listens."""
+    """Try a plain connection first, because Ray would retry for minutes if nothing listens."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdigit()):
         return
@@ -263,11 +262,11 @@ def _prepare_environment(files: HeadFiles) -> None:
 
 
 def _refuse_folder() -> None:
-    """Refuse a working folder whose name Ray cannot take."""
+    """Raise an error if Ray cannot handle the name of the working folder."""
     folder = str(Path.cwd())
     if escaped(folder) != folder:
         raise RunError(
-            f"the name of the folder {escaped(folder)} is not UTF-8, and Ray cannot take it",
+            f"the name of the folder {escaped(folder)} is not UTF-8, which Ray cannot handle",
             next_step="Rename the folder, or start from another one.",
         )
 
@@ -304,7 +303,7 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
 
 @contextlib.contextmanager
 def _termination_kept() -> Iterator[None]:
-    """Keep what SIGTERM does to this process: Ray's handler writes its stack to the terminal."""
+    """Keep this process's SIGTERM handler. Ray's handler writes a stack trace to the terminal."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -381,12 +380,12 @@ _guard: _Guard | None = None
 
 @contextlib.contextmanager
 def guarded(next_step: str | Suggestion | None = None) -> Iterator[None]:
-    """Raise a RunError within the block where the local head that it needs ends. See `need`.
+    """Raise a RunError within the block if the local head that it needs ends. See `need`.
 
-    Blocks in other threads than the main one are left alone, and so are blocks within one.
+    Nested blocks and blocks outside of the main thread have no effect.
 
     Args:
-        next_step: What to do then, or None to run the command again.
+        next_step: The next step, or None for running the command again.
 
     Raises:
         RunError: If the head ends.
@@ -410,7 +409,7 @@ def guarded(next_step: str | Suggestion | None = None) -> Iterator[None]:
 
 
 def need(record: dict[str, Any]) -> None:
-    """Let the block that is guarded, if one is, need the head with this record from now on."""
+    """Make the current guarded block, if any, depend on the head with this record."""
     if _guard is not None:
         _guard.needed = record
 

@@ -1,6 +1,6 @@
-"""Find what other users could reach: sockets of the local head, and files and folders on the disk.
+"""Finds what other users could reach: sockets of the local head, and files and folders on the disk.
 
-Nothing is changed; files that have to be private are created so elsewhere.
+Nothing is changed here. Files that must be private are created that way elsewhere.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ class HeadFiles:
     """The files that describe the local head, in one folder that only its owner can read."""
 
     def __init__(self, folder: Path) -> None:
-        """Name the files.
+        """Prepare the folder of the files.
 
         Args:
-            folder: Their folder; created when missing.
+            folder: The folder. It is created if it does not exist.
 
         Raises:
             ExperimentError: If it cannot be created or written.
@@ -52,7 +52,7 @@ class HeadFiles:
         return filelock.FileLock(self.folder / "lock")
 
     def try_lock(self) -> filelock.BaseFileLock | None:
-        """Return that lock, held by this process, or None where another process holds it."""
+        """Return that lock if this process can get it, or None if another process holds it."""
         lock = self.lock()
         try:
             lock.acquire(timeout=0)
@@ -61,7 +61,7 @@ class HeadFiles:
         return lock
 
     def read_record(self) -> dict[str, Any] | None:
-        """Return the record of the head, or None where there is none."""
+        """Return the record of the head, or None if there is none."""
         return _read(self.record)
 
     def write_record(self, record: dict[str, Any]) -> None:

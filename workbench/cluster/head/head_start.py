@@ -1,11 +1,12 @@
 """`ray start` without the processes and imports of a head that nothing here uses.
 
-Even without a dashboard Ray starts the process that would serve it, and waits for that before
-anything else starts. It lets the agent of the node load what answers the dashboard, and waits for
-that, too; and it starts a proxy for Ray Client. Each imports most of Ray, on the processors that
-the first run waits for, so `ray_internals` leaves them out. Ray's command line in turn imports its
-commands for Ray Serve, jobs and states, which takes longer than the rest of it. If a version of Ray
-uses other names, it starts and imports them as usual.
+Even without a dashboard, Ray starts the process that would serve it, and waits for it before
+anything else starts. It also waits until the node's agent has loaded the code that answers the
+dashboard, and it starts a proxy for Ray Client. Each of them imports most of Ray, on processors
+that the first run needs. So `ray_internals` disables them.
+
+Ray's command line also imports its commands for Ray Serve, jobs and states, which takes longer than
+the rest of it. If a version of Ray uses other names, everything is started and imported as usual.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from workbench.cluster.ray_internals import run_command_line
 
 COMMANDS = "ray.scripts.scripts"
 UNUSED_COMMANDS = ("ray.serve.scripts", "ray.util.state.state_cli", "ray.dashboard.modules.job.cli")
-"""Parts of the command line that Ray does without where their packages are not installed."""
+"""Parts of the command line that Ray omits if their packages are not installed."""
 
 
 def import_commands() -> None:

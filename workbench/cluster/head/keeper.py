@@ -2,9 +2,10 @@
 
 It starts `ray start --head --block` by `head_start` as its child, records its address, and ends it
 on SIGTERM or when it has not been used for a while. Every process that Ray leaves behind becomes a
-child of the keeper and is killed with it. The temporary folder is removed. This module imports no
-ray, and only the standard library before `ray start` runs, for which everything else waits;
-starting a keeper is left to `local_head`.
+child of the keeper and is killed with it. The temporary folder is removed.
+
+Everything else waits for `ray start`, so this module only imports the standard library before that,
+and never imports ray. `local_head` starts the keeper.
 """
 
 from __future__ import annotations

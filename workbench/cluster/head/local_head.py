@@ -1,13 +1,13 @@
 """The local Ray head as a process: start it, report on it, keep it alive and end it.
 
-The head listens on loopback only, requires a token of its own (mode 0600), and outlives the process
-that started it; `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use.
-WORKBENCH_HOME names another folder for its files and so another head. Attaching to it is left to
-`attachment`. Nothing here imports ray.
+The head only listens on loopback, requires its own token (mode 0600), and outlives the process that
+started it. `keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use. With another
+WORKBENCH_HOME, there is another head with its own files. `attachment` attaches to it. Nothing here
+imports ray.
 
-A process of Ray takes seconds to start, most of them for imports, which `ray_startup` starts in
-processes that are idle. So Ray starts some ahead, and gives one to the next actor of whichever run
-is started. If a version of Ray does not allow that, runs start more slowly.
+A process of Ray takes seconds to start, mostly for imports. So Ray starts a few processes ahead of
+time, `ray_startup` imports the packages while they are idle, and the next actor of any run gets
+one. If a version of Ray does not allow that, runs start more slowly.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class HeadStatus:
 
 @dataclass(frozen=True)
 class Tenant:
-    """What lives in a head, and would end with it."""
+    """A run or a process that uses a head and would end with it."""
 
     sentence: str
     """Such as "a run lives in it"."""
@@ -91,7 +91,7 @@ def status() -> HeadStatus | None:
 
 
 def keep_alive() -> None:
-    """Record that the local head is in use; processes with work do so every few seconds."""
+    """Record that the local head is in use. Processes with work do this every few seconds."""
     with contextlib.suppress(OSError, ExperimentError):  # there is no head, or no folder for one
         os.utime(head_files().last_used)
 
@@ -195,10 +195,10 @@ def _is_alive(pid: int, created_unix_s: float) -> bool:
 
 
 def is_cleaned(temp_dir: str) -> bool:
-    """Return whether what processes need to attach to a head is gone from its temporary folder.
+    """Return whether files that are needed to attach to a head were deleted.
 
-    Programs that clean the temporary directory delete sockets of processes that still run. Ray ends
-    a process that tries to attach without them.
+    Programs that clean the temporary directory delete sockets of running processes. Ray ends a
+    process that tries to attach without them.
 
     Args:
         temp_dir: The folder, as the record of the head has it.
@@ -212,13 +212,10 @@ def is_cleaned(temp_dir: str) -> bool:
 
 
 def find_tenant(head: HeadStatus) -> Tenant | None:
-    """Return what would end with a head: a run, or a process that is attached, such as advice.
+    """Return a run or an attached process that would end with a head, or None if it is unused.
 
     Args:
         head: The head.
-
-    Returns:
-        One of them, or None if nothing lives in the head.
     """
     try:
         below = psutil.Process(head.pid).children(recursive=True)
@@ -231,7 +228,7 @@ def find_tenant(head: HeadStatus) -> Tenant | None:
         )
     for process, title in zip(below, titles, strict=True):
         if title.startswith(_DETACHED_TITLES):
-            return Tenant(f"its process {process.pid} ({title}) is at work", _WAIT)
+            return Tenant(f"its process {process.pid} ({title}) is working", _WAIT)
     for process in _attached_to(head, {head.pid, os.getpid(), *(process.pid for process in below)}):
         return Tenant(f"process {process.pid} ({process.name()}) is attached to it", _WAIT)
     return None
@@ -273,7 +270,7 @@ def record_of_head_of(pid: int) -> dict[str, Any] | None:
 
 
 def await_end_of_broken(files: HeadFiles) -> None:
-    """Wait for the end of a head that lost an essential process: its keeper is about to notice."""
+    """Wait for the end of a head that lost an essential process. Its keeper will notice soon."""
     record = files.read_record()
     if record is None or not _is_keeper_alive(record) or is_intact(record):
         return
@@ -299,10 +296,10 @@ def keeper_arguments(
 
 
 def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
-    """Start the keeper and wait until it has recorded where the head is.
+    """Start the keeper and wait until it has recorded the address of the head.
 
-    A keeper whose caller was killed meanwhile is waited for instead: a second one would replace its
-    token.
+    If a keeper is already starting because its caller was killed, wait for it instead. A second
+    keeper would replace its token.
     """
     if (starting := files.read_starting()) is not None and _await_record(files, *starting):
         files.starting.unlink(missing_ok=True)
@@ -383,11 +380,11 @@ def clean_up(files: HeadFiles) -> None:
 
 
 def replenish_processes(number: int | None = None) -> None:
-    """Let the local head start processes until enough are idle; do nothing on another cluster.
+    """Let the local head start processes until enough are idle. Other clusters are not changed.
 
     Args:
-        number: How many, or None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was
-            started, or 2.
+        number: The number of idle processes, or None for the WORKBENCH_SPARE_PROCESSES with which
+            the head was started, or 2.
     """
     try:
         if not is_attached():

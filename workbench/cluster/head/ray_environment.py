@@ -1,7 +1,7 @@
 """Read and write the environment variables of Ray: the cluster, the token, the job of this process.
 
-The token of the local head is put into this process's environment, where Ray finds it. What the
-user had set there is saved, as it is meant for other clusters.
+Ray reads the token of the local head from the environment of this process. A token that the user
+has set is saved, because it is meant for other clusters.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An ASGI application on Ray Serve: copies of it on a cluster, behind one address of it.
+"""Runs copies of an ASGI application on a cluster with Ray Serve, behind one address.
 
-What the application answers is left to its caller; Ray keeps copies alive, and divides requests.
+The caller provides the application. Ray keeps the copies alive and distributes requests.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class ServedApplication:
         Args:
             name: The name of the application in the cluster.
             address: As in `attachment.connect`.
-            host: Where the nodes of the cluster listen.
-            port: On which port.
+            host: The address on which the nodes of the cluster listen.
+            port: The port.
             replicas: Number of copies.
-            cpus: CPUs that each of them takes.
-            max_requests: Requests that each of them may be answering.
+            cpus: CPUs of each copy.
+            max_requests: Requests that each copy may process at once.
 
         Raises:
             RunError: If the cluster cannot be reached.
@@ -92,10 +92,10 @@ class ServedApplication:
         }
 
     def deploy(self, build: Callable[[], Any]) -> None:
-        """Serve what a function builds, in place of what was served; copies are replaced in turn.
+        """Serve a new application. Copies of the old one are replaced in turn.
 
         Args:
-            build: Called in each copy; returns an ASGI application.
+            build: Called in each copy. It returns an ASGI application.
 
         Raises:
             RunError: If a copy cannot start.

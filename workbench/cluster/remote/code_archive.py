@@ -86,7 +86,7 @@ def pack(
             A listed file is included whatever it is. Files in a listed folder are filtered.
         added: Content that is not in the folder, by its name in the archive.
         whole: Include everything but bytecode and links, as in a folder that was sent before.
-        without: Returns further files of the folder to leave out. Not called with `whole`.
+        without: Returns further files of the folder to skip. Not called with `whole`.
 
     Raises:
         RunError: If it is more than Ray accepts, or a file cannot be read.
@@ -162,11 +162,11 @@ def unpack(content: bytes, folder: Path) -> None:
 
 
 def unpacked(sha256: str, fetch: Callable[[], bytes]) -> Path:
-    """Return the folder on this machine with an archive's files; unpack them if it is missing.
+    """Return the folder on this machine with an archive's files. It is unpacked if necessary.
 
     Args:
         sha256: The hash of the archive's bytes.
-        fetch: Returns the archive's bytes; called only if they are needed.
+        fetch: Returns the archive's bytes. It is only called if they are needed.
 
     Raises:
         RunError: If the fetched bytes are another archive.
@@ -246,7 +246,7 @@ def _below(folder: Path, name: str, left_out: frozenset[str] = LEFT_OUT) -> list
             if path.is_symlink() or path.is_file():
                 below.append(path.relative_to(folder).as_posix())
                 total_bytes += 0 if path.is_symlink() else path.stat().st_size
-        if total_bytes > 4 * MAX_BYTES:  # too much already; do not walk a whole disk
+        if total_bytes > 4 * MAX_BYTES:  # already too much, so do not walk the whole disk
             break
     return below
 

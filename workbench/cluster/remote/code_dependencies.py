@@ -1,9 +1,9 @@
 """The user files that an experiment depends on.
 
-They are its data, the modules that it names, all that those import, and the files that code names
-as text: scripts that it starts, and data that they read. Files are parsed, never executed, and only
-once. A path that is put together while the code runs is not found. Installed packages are left to
-the environment of each machine.
+They are its data, its modules with everything that they import, and files whose names occur as text
+in the code: scripts that it starts, and data that they read. Files are parsed once and never
+executed. A path that the code builds at run time is not found. Installed packages belong to the
+environment of each machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints", "nod
 WORD = re.compile(r"[^\s\"'=,;:(){}\[\]<>|&$`]+")
 _READ_AS_TEXT = frozenset({".sh", ".bash", ".mk", ".yaml", ".yml", ".toml", ".json"})
 BUILD_FILES = ("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", "Taskfile.yml")
-"""What programs such as make read without that their command names it."""
+"""Files that programs such as make read although their command does not contain the name."""
 _MAX_TEXT_BYTES = 2**20
 _MAX_NAME_CHARS = 255
 _MAX_FILES = 10_000
@@ -127,7 +127,7 @@ def components_of(experiment: Experiment) -> list[Component]:
 
 
 def modules_of(experiment: Experiment) -> list[str]:
-    """Return the modules that an experiment names, except those of the workbench."""
+    """Return the modules of an experiment's components, except for modules of the workbench."""
     names = [
         item.name.partition(":")[0]
         for item in components_of(experiment)
@@ -137,7 +137,7 @@ def modules_of(experiment: Experiment) -> list[str]:
 
 
 def relative_data(experiment: Experiment) -> str | None:
-    """Return the path of the data if it is relative to the folder of the run; None otherwise."""
+    """Return the path of the data if it is relative to the folder of the run, otherwise None."""
     path = experiment.data.options.get("path") if experiment.data else None
     if (
         not isinstance(path, str)

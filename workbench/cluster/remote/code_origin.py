@@ -2,9 +2,9 @@
 
 Code that was sent to a cluster as an archive is unpacked on each machine when it is first needed.
 
-A worker is long-lived and serves trials of many runs while users edit their modules: before each
-trial, user modules that have changed or that belong to another folder are unloaded, so that the
-trial imports what is on the disk. Installed packages stay loaded.
+A worker serves trials of many runs while users edit their modules. So before each trial, user
+modules that have changed or belong to another folder are unloaded, and the trial imports the files
+that are on the disk. Installed packages stay loaded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Origin:
     """The folder that was archived, for machines that do not have it."""
     archive_sha256: str = ""
     archive_place: str = ""
-    """Path or URL of the folder that holds the archive, or that of the kept code."""
+    """Path or URL of the folder that contains the archive or the kept code."""
     kept_sha256: str = ""
     """The hash of the archive of the kept code.
 

@@ -56,7 +56,7 @@ class JobPackage:
     """
 
     def describe(self) -> list[str]:
-        """Return in words what is sent, and what of the folder was left out and why."""
+        """Describe which files are sent, and which files of the folder were skipped and why."""
         archive = self.archive
         own = [name for name in archive.names if not name.startswith(f"{FOLDER}/")]
         lines = [
@@ -69,15 +69,17 @@ class JobPackage:
             lines.append(f"sends modules from other folders that it imports: {_listed(names)}")
         if archive.secrets:
             counted = format_count(len(archive.secrets), "known secret")
-            lines.append(f"left out {counted}: {_listed(archive.secrets)}")
+            lines.append(f"skipped {counted}: {_listed(archive.secrets)}")
         if archive.links:
             counted = format_count(len(archive.links), "link")
-            lines.append(f"left out {counted}, because none is followed: {_listed(archive.links)}")
+            lines.append(
+                f"skipped {counted}, because links are not followed: {_listed(archive.links)}"
+            )
         return lines
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names in one line; of many, those of a folder as one entry with their number."""
+    """Return names in one line. If there are many, a folder becomes one entry with a number."""
     if not names:
         return "nothing"
     if len(names) <= _MAX_LISTED:
@@ -99,7 +101,7 @@ def make_package(experiment: Experiment, folder: Path) -> JobPackage:
         folder: The folder to which paths of data and names of modules are relative.
 
     Raises:
-        DataError: If the data is not where the experiment names it.
+        DataError: If the data is not at the path in the experiment.
         RunError: If the package is too large, or an embedded object is not available.
     """
     added = {EXPERIMENT_NAME: experiment.to_yaml().encode()}
@@ -144,7 +146,7 @@ def _within(path: str, folder: Path, field: str) -> str:
         raise DataError(
             f"{path} is a link or lies behind one, and links are not sent",
             field=field,
-            next_step=f"Name what it leads to: {real}.",
+            next_step=f"Use the path that it leads to: {real}.",
         )
     return real.as_posix()
 

@@ -1,7 +1,7 @@
 """The jobs of a Ray cluster over HTTP: Ray's own protocol, without Ray on the client.
 
 A client needs one address and one token. It does not touch this process's Ray or environment, and
-every request has a timeout. What a job does is left to the caller.
+every request has a timeout.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class Jobs:
         timeout_s: float = ANSWER_TIMEOUT_S,
         missing: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Send a request; `missing` is returned where the cluster answers 404."""
+        """Send a request. `missing` is returned if the cluster answers 404."""
         request = urllib.request.Request(
             self.address + path, data=body, method=method, headers=self._headers
         )
@@ -250,7 +250,7 @@ class Jobs:
             return RunError(
                 f"{self.address} requires a token, and none was given",
                 field="token",
-                next_step="Give its file with --token-file or RAY_AUTH_TOKEN_PATH.",
+                next_step="Set --token-file or RAY_AUTH_TOKEN_PATH to the file with the token.",
             )
         if status in (401, 403):
             return RunError(

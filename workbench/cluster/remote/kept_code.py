@@ -1,10 +1,9 @@
-"""The code of a run, kept when the run starts, and what else its trials depend on.
+"""Keeps the code of a run when it starts, and finds everything else that its trials depend on.
 
-Source is kept: what the experiment names, what that imports, and what lies beside it. Secrets are
-skipped. Everything else that is named, such as data, and the program and the packages that are
-installed, cannot be kept. Of these a fingerprint is taken, by which a change is noticed. How the
-copy is imported is left to `programs.kept_imports`; which version of the code a trial runs, to the
-driver.
+Source files are kept: those of the experiment, those that they import, and those next to them.
+Secrets are skipped. Data, programs and installed packages cannot be kept. A fingerprint of them
+shows whether they have changed. `programs.kept_imports` imports the copy, and the driver decides
+which version of the code a trial runs.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from workbench.foundation.known_secrets import is_secret
 from workbench.training.programs import kept_imports
 
 MAX_BYTES = 100 * 2**20
-"""Most that is kept of the code itself."""
+"""The largest size of the kept code."""
 MAX_BESIDE_BYTES, MAX_BESIDE_FILES = 20 * 2**20, 2000
-"""Most that is kept of files next to the code that are not known to be needed."""
+"""The largest size of kept files next to the code that may not be needed."""
 MAX_OTHERS = 2000
 """Only the first files of larger folders of data are compared, which delays trials less."""
 MAX_HASHED_BYTES = 8 * 2**30
@@ -370,7 +369,7 @@ def _below(folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _may_hold_code(parent: str, name: str) -> bool:
-    """Return whether a folder is neither hidden nor a virtual environment, nor left out always."""
+    """Return whether a folder may contain code: not hidden, ignored, or a virtual environment."""
     if name.startswith(".") or name in LEFT_OUT:
         return False
     return not os.path.exists(os.path.join(parent, name, "pyvenv.cfg"))
@@ -558,7 +557,7 @@ def others_of(
     Args:
         experiment: The experiment.
         origin: Where the run was started, on this machine.
-        manifest: The manifest of the kept code, which names them, or None if no code was kept.
+        manifest: The manifest of the kept code, which lists them, or None if no code was kept.
     """
     others = _others_among(find(experiment, origin)) if manifest is None else manifest["others"]
     return [*others, PACKAGES]

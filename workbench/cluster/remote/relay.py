@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         The exit code of the command.
     """
     options, words = arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :]
-    # Ray signals the command as well. What it writes while it ends is still relayed.
+    # Ray also signals the command. The output that it writes while it ends is still relayed.
     signal.signal(signal.SIGTERM, lambda *_: None)
     if "--bring" not in options:
         return _run(words, Path.cwd())

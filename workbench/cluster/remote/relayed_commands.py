@@ -1,9 +1,8 @@
 """A command that runs as a job of a remote cluster, with its output relayed to the client.
 
-The cluster keeps a single log of all that a job writes, and Ray writes into it, too. The output of
-a command is therefore written as marked lines, each with its stream, and its result as the pieces
-of an archive: `relay` writes them on the cluster, and this module reads them. Which command is run
-is left to the callers.
+The cluster has a single log for the output of a job, and Ray also writes into it. So the output of
+a command is written as marked lines, each with its stream. Its result is written as pieces of an
+archive. `relay` writes these lines on the cluster, and this module reads them.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ from workbench.store.database.urls import hide_password, resolve_url, without_pa
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
-"""Where a command writes a result for the client, relative to its working folder."""
+"""The path to which a command writes a result for the client, relative to its working folder."""
 STUDY_PLACE = "brought/study.db"
-"""Where it writes an Optuna study that is transferred to the client."""
+"""The path to which a command writes an Optuna study for the client."""
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
@@ -156,7 +155,7 @@ class RemoteCluster:
         metadata: Mapping[str, str] | None = None,
         brings: bool = False,
     ) -> bool:
-        """Submit a command as a job; returns what `Jobs.submit` returns.
+        """Submit a command as a job, and return the result of `Jobs.submit`.
 
         Args:
             words: The command, without the name of the program.
@@ -174,7 +173,7 @@ class RemoteCluster:
                 "a command with a password is not sent, because everyone with the cluster's token"
                 " could read it",
                 next_step=(
-                    "Leave the password out, and store it on the cluster's nodes, as in ~/.pgpass."
+                    "Omit the password, and store it on the cluster's nodes, such as in ~/.pgpass."
                 ),
             )
         settings = {SHOWN_ADDRESS_VARIABLE: self.address, **self.environment}
@@ -199,8 +198,8 @@ class RemoteCluster:
 
         Args:
             submission_id: The name of its job.
-            on_line: Called with the stream and the text of every line that the command writes;
-                before those, with the stream `place` and the path that `PLACE` has there.
+            on_line: Called with the stream and the text of every line that the command writes. The
+                first call has the stream `place` and the path of `PLACE` on the cluster.
 
         Raises:
             RunError: If the cluster could not run it, or stops answering.

@@ -84,7 +84,7 @@ def variables_of_caller(environment: Mapping[str, str] | None = None) -> dict[st
     """Return the variables of this process that its runs get.
 
     Args:
-        environment: All variables; those of this process if None.
+        environment: All variables, or None for the variables of this process.
 
     Example:
         >>> variables_of_caller({"DATA_DIR": "/data", "TERM": "xterm", "PWD": "/home/me"})
@@ -100,7 +100,7 @@ def publish() -> str:
     Returns:
         Their digest, or empty if it is not attached to any.
     """
-    import ray  # here, because commands that only compare offers load this module, too
+    import ray  # here, because commands that only compare offers also load this module
 
     if not ray.is_initialized():
         return ""

@@ -1,9 +1,9 @@
 """The workers of one trial, as its coordinator holds them: request, start, follow, stop, release.
 
-A gang waits its turn in the pool and then runs one trial, or short ones in a row: rank 0 reports
-events, the others only whether they ended or died. The first call to a worker returns its first
-events too, so a short trial costs one call, and one that follows another none to the pool.
-This module imports no torch. What to do about a lost worker is left to the caller.
+A gang waits for its turn in the pool and then runs one trial, or several short ones in a row. Rank
+0 reports events. Other ranks only report that they ended or died. The first call to a worker also
+returns its first events, so a short trial takes one call. A trial that follows another one needs no
+call to the pool. This module does not import torch. The caller handles lost workers.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ killed.
 RANKS_APART_S = 5.0
 """How much later than rank 0 another rank may end its trial."""
 KEPT_S = 0.5
-"""How long trial after trial may run on the same lease: then other runs have their turn."""
+"""How long trials in a row may run on the same lease. After that, other runs have their turn."""
 
 
 class Gang:
     """The workers of one trial, from the request to the release."""
 
     def __init__(self, request: Request) -> None:
-        """Request a gang of the pool; `ready` returns whether it was granted.
+        """Request a gang from the pool. `ready` returns whether it was granted.
 
         Args:
             request: What to request.
@@ -90,7 +90,7 @@ class Gang:
 
         Args:
             request: What to request.
-            timeout_s: How long to wait; None for as long as it takes.
+            timeout_s: How long to wait, or None for as long as it takes.
 
         Returns:
             The gang, ready to start.
@@ -177,10 +177,10 @@ class Gang:
 
         Args:
             stop: Whether it should stop at its next report. It may report and checkpoint once more.
-            timeout_s: How long to wait; None for as long as it takes.
+            timeout_s: How long to wait, or None for as long as it takes.
 
         Returns:
-            What happened since the last call: nothing, if the time ran out; `ended` or `lost` is
+            The progress since the last call, which is empty if the time is up. `ended` or `lost` is
             set once the trial is over, and stays set.
         """
         if self._ended is not None:
@@ -197,14 +197,14 @@ class Gang:
         return self._collect(timeout_s)
 
     def stop(self, grace_s: float) -> Progress:
-        """Stop the trial, and kill its processes where it does not stop in time.
+        """Stop the trial. Its processes are killed if it does not stop in time.
 
         Args:
             grace_s: Seconds until the processes are killed.
 
         Returns:
-            Everything that happened until the end. Where processes had to be killed neither `ended`
-            nor `lost` is set.
+            The progress until the end. If processes had to be killed, neither `ended` nor `lost` is
+            set.
         """
         deadline = time.monotonic() + grace_s
         events = []
@@ -323,9 +323,8 @@ class Gang:
     def _end(self, events: list[Event]) -> Progress:
         """Wait for the ranks that still run, and return how the trial ended.
 
-        When one rank fails the others fail because they miss it: the cause is taken from the rank
-        whose error does not merely say that another rank has gone. Ranks that do not end are not
-        used again.
+        If one rank fails, the others fail because it is missing. So the cause is taken from a rank
+        whose error is not just about a missing rank. Ranks that do not end are not used again.
         """
         deadline = time.monotonic() + RANKS_APART_S
         for rank, reference in enumerate(self._running):

@@ -1,12 +1,12 @@
-"""What a trial left running: its processes are ended, and its threads are found.
+"""Ends the processes that a trial left running, and finds its threads.
 
-Libraries that keep services beyond a trial are requested to end them, as they would at the end of a
-process, and start them again when they are used. Whatever else is alive is killed: the worker is
-then replaced, as a library may believe that its process still answers.
+Some libraries keep services after a trial. They are asked to end them, as at the end of a process,
+and start them again when they are used. All other processes are killed. The worker is then
+replaced, because a library may expect that its process still answers.
 
-A thread cannot be ended from outside, and one that continues reports, trains or holds memory beside
-the next trial. Threads that only wait inside a library are its own affair. What follows is left to
-the worker.
+A thread cannot be ended from outside. If it continues, it may report, train or hold memory during
+the next trial. Threads that only wait inside a library are ignored. The worker decides whether it
+can be used again.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _end_wandb(wandb: Any) -> None:
 
 
 def _end_mlflow(mlflow: Any) -> None:
-    while mlflow.active_run() is not None:  # as at the end of a process; runs can be nested
+    while mlflow.active_run() is not None:  # runs can be nested
         mlflow.end_run()
 
 
@@ -103,7 +103,7 @@ def _find() -> list[psutil.Process]:
 def _has_children() -> bool:
     if not hasattr(os, "waitid"):
         return True
-    try:  # after every trial; much cheaper than listing all processes of the machine
+    try:  # done after every trial, and much cheaper than listing all processes of the machine
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False

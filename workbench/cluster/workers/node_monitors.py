@@ -1,8 +1,8 @@
 """Monitor every node of the cluster by a sampler on each, round by round.
 
 The node of this process is sampled in it. On every other node runs a small actor that reserves no
-CPU and ends with this process. A round does not wait: a node that does not answer in time is
-reported as it was last, with its state. What is done with the samples is left to the caller.
+CPU and ends with this process. A round does not wait. If a node does not answer in time, its last
+sample is reported with its state.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Node:
 
 
 class NodeMonitors:
-    """The monitors of the cluster that this process is attached to; used by one thread."""
+    """The monitors of the attached cluster. They must be used by one thread."""
 
     def __init__(self) -> None:
         """Start with the node of this process. The others follow with the first round."""
@@ -143,7 +143,7 @@ class NodeMonitors:
         try:
             node.last, node.is_new = ray.get(node.pending), True
             node.answered_s = time.monotonic()
-        except RayError:  # its process ended; another one is started while the node is there
+        except RayError:  # its process ended, and another one is started if the node still exists
             node.actor = None
         node.pending = None
 

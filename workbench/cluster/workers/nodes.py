@@ -3,14 +3,14 @@
 A node that is lost or silent is given no gang. It still counts when the pool checks whether a gang
 can ever run: it may come back, so a gang that needs it waits for a while instead of failing.
 
-Ray waits for a minute before it gives a node up. So on each node but its own the pool keeps a
-responder, an actor that does nothing but answer pings. A node whose responder has not answered for
-`SILENCE_S` is silent: frozen, disconnected or overloaded. One that answers again is like any other.
+Ray waits for a minute before it gives a node up. So the pool has a responder on each other node, an
+actor that only answers pings. A node is silent if its responder has not answered for `SILENCE_S`.
+It may be frozen, disconnected or overloaded. If it answers again, it is used as before.
 
-Of an autoscaling cluster the pool requests nodes for all gangs that are leased or waiting. Ray has
-one request for a whole cluster and holds nodes for it until it changes, so only the pool makes it,
-while a gang wants autoscaling, and withdraws it afterwards. Waiting for nodes without a pool is
-left to `await_nodes`.
+On an autoscaling cluster, the pool requests nodes for all gangs that are leased or waiting. A whole
+Ray cluster has a single request, and keeps nodes for it until it changes. So only the pool makes
+the request while a gang wants autoscaling, and withdraws it afterwards. `await_nodes` waits for
+nodes without a pool.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Nodes:
         self._listed_s = float("-inf")
 
     def find_silent(self) -> frozenset[str]:
-        """Find silent nodes; called every half second or so while the pool has something to do.
+        """Find silent nodes. The pool calls this about every half second while it is in use.
 
         Returns:
             The nodes that have fallen silent since the last call.

@@ -1,14 +1,16 @@
 """The pool: the actor that owns the workers of an installation, and leases them in gangs.
 
-Workers stay warm between leases with the same environment variables, are returned to the cluster
-after idling, and are replaced when they die or after many leases. They belong to the pool's
-process: when it dies they do, too, and the next caller opens another pool. When memory runs out Ray
-kills restartable actors first, newest first: so workers are restartable and the pool is not,
-although a restarted worker is never used. A lease ends with its owner, however that ends; several
-short trials may share one. Whose turn it is and where workers run is decided in `admission`;
-starting workers and ending idle ones is left to `pool_workers`, and what workers do while leased to
-`gang` and `worker`. Idle workers of other installations' pools may hold what this one's need: these
-pools are asked to give way.
+Workers stay warm between leases with the same environment variables. They are returned to the
+cluster when they have been idle for a while, and replaced when they die or after many leases. They
+belong to the process of the pool. If it dies, they also die, and the next caller opens another
+pool. A lease ends with its owner, and several short trials may share one.
+
+When memory runs out, Ray kills restartable actors first, the newest first. So workers are
+restartable and the pool is not, although a restarted worker is never used.
+
+`admission` decides whose turn it is and where workers run. `pool_workers` starts workers and ends
+idle ones. `gang` and `worker` use the leased workers. If idle workers of other installations hold
+resources that this pool needs, their pools are asked to give way.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ NODE_GONE_S = 60.0
 TICK_S = 0.1
 OWNER_CHECK_S = 0.5
 UNUSED_S = 60.0
-"""How long a pool must have been unused before it makes way for that of another installation."""
+"""How long a pool must have been unused before it makes way for another installation's pool."""
 
 
 def ask_to_give_way() -> None:
@@ -105,7 +107,8 @@ class Pool:
         if worker_idle_s is None:
             worker_idle_s = _idle_s_of_user()
         self._trials_per_worker = trials_per_worker
-        self._lease_ids = itertools.count(time.time_ns())  # unlike those of a pool that died before
+        # Ids must differ from the ids of a pool that died before.
+        self._lease_ids = itertools.count(time.time_ns())
         self._leased: dict[int, _ActiveLease] = {}
         self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
         self._waiting: list[_PendingRequest] = []
@@ -200,7 +203,7 @@ class Pool:
 
         Args:
             lease_id: The lease.
-            unhealthy: Ranks of workers that must not be used again; their processes are killed.
+            unhealthy: Ranks of workers that must not be used again. Their processes are killed.
             training: Whether they may still train. They are then stopped first, or killed if they
                 do not.
             num_trials: How many trials they have run.
@@ -261,7 +264,7 @@ class Pool:
         self._admit()
 
     async def give_way(self) -> None:
-        """End idle workers, because another pool needs their room; end without leases, too."""
+        """End idle workers because another pool needs their room. Without leases, end the pool."""
         self._idle.end_all()
         if not self._leased and not self._waiting and time.monotonic() - self._used_s > UNUSED_S:
             exit_actor()

@@ -18,7 +18,7 @@ from workbench.foundation.formatting import format_count
 
 POOL_TIMEOUT_S = 0.5
 MIN_FOREIGN_CPUS = 0.1
-"""CPUs of other programs that are reported; actors that only wait reserve hundredths."""
+"""The CPUs from which other programs are reported. Actors that only wait reserve hundredths."""
 
 
 def cancel(run_id: str, trial: int) -> Any:

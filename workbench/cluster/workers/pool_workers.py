@@ -1,7 +1,6 @@
-"""The workers of a pool: how they start, and the idle ones, which gangs take or time ends.
+"""The workers of a pool: starts them, keeps the idle ones for gangs, and ends them after a while.
 
-Who leases workers, and when a gang is admitted, is left to `pool`. On which nodes it runs, to
-`admission`.
+`pool` leases workers and admits gangs. `admission` chooses their nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CALL_THREADS = 4  # of a worker: one waits for events, the others answer other 
 
 @dataclass(eq=False)
 class WorkerHandle:
-    """One worker, where it runs, and how often it was leased."""
+    """A worker, its node, and how often it was leased."""
 
     actor: Any
     node_id: str
@@ -52,7 +51,7 @@ class WorkerHandle:
 
     @property
     def slot(self) -> Slot:
-        """Where it runs and what it uses."""
+        """The node and the shape of the worker."""
         return Slot(self.node_id, self.shape)
 
     @property
@@ -105,12 +104,12 @@ async def result_of(reference: Any) -> Any:
 
 
 class IdleWorkers:
-    """Workers that no lease holds, and where new ones can start beside the leased ones."""
+    """Workers without a lease, and the nodes on which new ones can start."""
 
     def __init__(
         self, nodes: Nodes, leased: Callable[[], list[WorkerHandle]], idle_s: float
     ) -> None:
-        """Begin without workers.
+        """Start without workers.
 
         Args:
             nodes: The nodes of the cluster.

@@ -1,7 +1,7 @@
 """The state of a process between trials: taken before a trial, compared and restored after it.
 
-What it consists of is left to `state_parts`. What follows where something cannot be restored to the
-worker.
+`state_parts` lists its parts. The worker decides whether it can be used again if a part cannot be
+restored.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Thin the reports of a trial where they are made, before they cross processes and reach the store.
 
-A trial's first reports all pass. Later ones that arrive quickly wait for a moment, and of those
-only some pass: the last, those with the lowest and the highest value of each objective, and
-whatever the value of the trial and its pruner depend on, so that both are what they would be with
-every report. What becomes of the reports that pass is left to the worker.
+The first reports of a trial all pass. Later ones that arrive quickly wait for a moment, and only
+some of them pass: the last one, those with the lowest and the highest value of each objective, and
+those that determine the value of the trial or a decision of its pruner. So both are the same as
+with all reports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.events import Event, TrialReported
 
 NUM_FREE = 1000
-"""Reports of an attempt that pass whatever their rate. A curve of as many points looks whole."""
+"""How many reports pass at any rate. A curve with so many points looks complete."""
 SHORTEST_S, LONGEST_S = 0.5, 10.0
 ELAPSED_FRACTION = 1e-3
 """Reports wait for this fraction of the time that the attempt has taken, between the two limits
@@ -29,14 +29,14 @@ NOTICE = (
     " of each interval is, and those with the lowest and the highest value of each objective. The"
     " value of the trial and pruning are the same as with all of them.\n"
 )
-_Waiting = list[tuple[TrialReported, int]]  # each with the number of reports left out before it
+_Waiting = list[tuple[TrialReported, int]]  # each with the number of reports dropped before it
 
 
 class ReportThinning:
     """Decides which reports of one attempt pass.
 
     Attributes:
-        num_left_out: How many reports have been left out.
+        num_left_out: How many reports have been dropped.
     """
 
     def __init__(
@@ -45,11 +45,10 @@ class ReportThinning:
         clock: Callable[[], float] = time.monotonic,
         num_free: int = NUM_FREE,
     ) -> None:
-        """Begin before the first report.
+        """Start before the first report.
 
         Args:
-            experiment: States the objectives, how values are read, and whether a pruner judges
-                reports.
+            experiment: The experiment, with its objectives and its pruner.
             clock: Returns the time in seconds.
             num_free: Reports that pass whatever their rate.
         """
@@ -97,7 +96,7 @@ class ReportThinning:
         return []
 
     def flush(self) -> list[Event]:
-        """Return those of the waiting reports that pass."""
+        """Return the waiting reports that pass."""
         if not self._waiting:
             return []
         selected, self._waiting = self._selected(), []

@@ -1,9 +1,8 @@
-"""One server of shards on each node of the cluster, for runs whose data lie behind a URL.
+"""One server of shards on each node of the cluster, for runs whose data is at a URL.
 
-It is an actor that reserves no CPU, has the environment variables of the run, is started when a
+It is an actor that reserves no CPU and has the environment variables of the run. It starts when a
 trial on its node or a server on another node first needs it, and ends when no process has been
-connected to it for long. Which shards there are and which server reads what is left to
-`workbench.data`.
+connected for a long time. `workbench.data` decides which server reads which shards.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class NodeServer:
         """Start to answer.
 
         Args:
-            name: What the servers of the same variables are called on all nodes.
+            name: The name of all servers with the same variables.
             variables: The environment variables of the run.
         """
         caller_environment.enter(variables)

@@ -1,9 +1,9 @@
 """The parts of a process that a trial may change and that can be restored, as one table.
 
-Those of torch, numpy, pandas and matplotlib count once their library is loaded. Nothing is imported
-here. What belongs to one thread, such as torch's autocast mode, ends with the thread of the trial,
-and random generators are seeded at the start of each trial, so neither is listed. When parts are
-read and restored is left to `process_state`.
+Parts of torch, numpy, pandas and matplotlib only count if their library is loaded. Nothing is
+imported here. State of a single thread, such as torch's autocast mode, ends with the thread of the
+trial. Random generators are seeded at the start of each trial. So neither is listed.
+`process_state` reads and restores the parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SET_LOCALE = functools.partial(
 )  # without another argument it reads
 _CONTEXT_FIELDS = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 _MATPLOTLIB_KEPT = frozenset({"backend", "backend_fallback", "interactive", "toolbar", "timezone"})
-"""Settings that matplotlib itself does not restore to those of its file."""
+"""Settings that matplotlib does not reset when it restores the settings of its file."""
 _PRINT_OPTIONS = {
     "precision": 4,
     "threshold": 1000,
@@ -69,11 +69,11 @@ class Part:
     """One thing that a trial may change.
 
     Attributes:
-        name: What it is, for messages.
-        read: Returns its value; values are compared with `==`.
+        name: Its name in messages.
+        read: Returns its value. Values are compared with `==`.
         write: Restores a value.
-        module: The module without which there is nothing to read.
-        default: What it is when its module has just been imported, where that is known.
+        module: The module that must be loaded for the part to exist.
+        default: Its value after its module was imported, if known.
     """
 
     name: str
@@ -275,8 +275,8 @@ class ThreadStates:
     def differing(self, before: ThreadStates) -> Iterator[tuple[int, Any]]:
         """Yield the id of each thread whose value differs, and the earlier value.
 
-        A thread that was started meanwhile has inherited its value, and should have that of the
-        main thread.
+        A thread that was started in the meantime has inherited its value. It should have the main
+        thread's.
 
         Args:
             before: The earlier states.
@@ -309,7 +309,7 @@ def _by_thread(
 
 
 def _contexts() -> tuple[decimal.Context, ...]:
-    # The first three are templates of the contexts of new threads, the last is that of this thread.
+    # The first three are templates for new threads. The last is the context of this thread.
     return (
         decimal.DefaultContext,
         decimal.BasicContext,
@@ -606,7 +606,7 @@ TORCH: tuple[Part, ...] = (
 
 
 def _read_rc() -> bool:
-    """Return whether the settings of matplotlib are those of its file."""
+    """Return whether the settings of matplotlib equal the ones in its file."""
     matplotlib = sys.modules["matplotlib"]
     return all(
         dict.get(matplotlib.rcParams, name) == value

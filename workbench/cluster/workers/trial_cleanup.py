@@ -38,7 +38,7 @@ _READ_AT_IMPORT = {
     "tensorflow": "TF_",
     "tensorly": "TENSORLY_",
 }
-"""Libraries that read environment variables when they are imported, and how these begin."""
+"""Libraries that read environment variables when they are imported, and the prefixes of these."""
 
 
 def _stay_connected(*_: object, **__: object) -> None:
@@ -47,8 +47,8 @@ def _stay_connected(*_: object, **__: object) -> None:
     Without Ray its process ends, and the trial is lost.
     """
     logger.warning(
-        "ray.shutdown() has no effect in a trial, whose process belongs to Ray; a trial that uses"
-        " Ray itself attaches to it with ray.init(ignore_reinit_error=True)"
+        "ray.shutdown() has no effect in a trial, because its process belongs to Ray. To use Ray"
+        " in a trial, attach to it with ray.init(ignore_reinit_error=True)"
     )
 
 

@@ -2,13 +2,13 @@
 
 The file exists once something was printed.
 
-Output is redirected at the file descriptors, so that libraries and child processes are covered,
-too. The file has no name until it has content, and is reused for the next trial if it stays empty:
-a sweep of thousands of short, silent trials then costs no disk space.
+Output is redirected at the file descriptors, which also covers libraries and child processes. The
+file has no name until it has content. If it stays empty, it is reused for the next trial, so that a
+sweep of thousands of short, silent trials takes no disk space.
 
-No log is sent between nodes: what a worker prints is searched on its node, and each pattern is
-reported once an attempt. How much is read, and how much of a line is searched, is bounded, and a
-pattern that is slow to match is dropped, so that the search costs a training next to nothing.
+Logs are not sent between nodes. The output of a worker is searched on its node, and each pattern is
+reported once per attempt. To slow down trainings as little as possible, the length that is read and
+searched is limited, and a slow pattern is dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CRASH_BYTES = 65_536
 """How far before the end of a log the last crash is searched for. Its stacks follow it."""
 SCAN_INTERVAL_S = 1.0
 MAX_BYTES = 2**20
-"""The most that one scan reads; of a longer part of the log it reads the end."""
+"""The most that one scan reads. If the log has grown by more, only the end is read."""
 LINE_CHARS = 1000
 SHOWN_CHARS = 300
 SLOW_S = 0.5
@@ -78,7 +78,7 @@ class TrialLog:
         """Redirect what the process prints to a file from here on.
 
         Args:
-            path: The file; appended to where it exists.
+            path: The file. If it exists, output is appended.
         """
         self._path = path
         if path.exists():
@@ -116,7 +116,7 @@ class TrialLog:
             os.write(self._file, text.encode(errors="replace"))
 
     def size(self) -> int:
-        """Return how many bytes the log holds, those of earlier attempts included."""
+        """Return the size of the log in bytes, including earlier attempts."""
         _flush()
         return 0 if self._file is None else os.fstat(self._file).st_size
 
@@ -186,8 +186,8 @@ class LogWatch:
         """Return what was found since the last scan: each pattern, and the line it matched.
 
         Args:
-            at_end: Whether nothing more will be printed, so that a last line without a line break
-                counts, too. Without it, nothing is read within `SCAN_INTERVAL_S` of the last scan.
+            at_end: Whether nothing more will be printed. Then a last line without a line break also
+                counts. Otherwise, nothing is read within `SCAN_INTERVAL_S` of the last scan.
         """
         now_s = time.monotonic()
         if not self._patterns or (not at_end and now_s - self._scanned_s < SCAN_INTERVAL_S):

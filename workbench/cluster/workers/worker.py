@@ -1,8 +1,8 @@
 """The worker: one warm process that trains trial after trial, and answers calls meanwhile.
 
-Training runs in a thread of its own, so that the process can return events and be stopped at any
-time. What the trial prints goes to its own log file. A worker knows only its trial: who leases it
-is left to the pool, and what follows from its events to the coordinator.
+Training runs in a separate thread, so that the process can return events and be stopped at any
+time. The output of the trial goes to its own log file. A worker only knows its trial. The pool
+leases it, and the coordinator handles its events.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ class Worker:
             return Progress(events, self._ended, unfit=self._unfit)
 
     def _show_log(self) -> None:
-        """Let users follow the log, of a trial that reports all the time, too."""
+        """Let users follow the log, even if the trial reports all the time."""
         now_s = time.monotonic()
         if now_s - self._shown_s >= SHOW_LOG_S:
             self._shown_s = now_s
@@ -390,7 +390,7 @@ def _log_path(task: TrialTask) -> Path:
 
 
 def _fetch_log(task: TrialTask) -> None:
-    """Copy the log of earlier attempts here, where the artifacts are not on this machine."""
+    """Copy the log of earlier attempts here if the artifacts are not on this machine."""
     path = _log_path(task)
     if not task.artifacts.is_local and task.attempt and task.artifacts.exists(path.name):
         path.parent.mkdir(parents=True, exist_ok=True)

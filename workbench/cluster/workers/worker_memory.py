@@ -1,13 +1,13 @@
 """The memory of a worker: kept for the next step, and back at its baseline after a trial.
 
-Training runs in a thread of its own, and glibc returns what such threads free to the system at
-once: a step that allocates its activations or gathered parameters again then pays hundreds of page
-faults, where the same loop in the main thread pays next to none. So the C library keeps what is
-freed. Other C libraries are left as they are.
+Training runs in a separate thread. glibc returns memory that such threads free to the system at
+once. A step that allocates its activations or gathered parameters again then causes hundreds of
+page faults, while the same loop in the main thread causes almost none. So glibc is configured to
+keep freed memory. Other C libraries are not changed.
 
-The baseline of the device is nothing; that of the host is what the first trial of a run left
-behind, since data and imports that the trials of a run share stay. What follows from the check is
-left to `worker` and `gang`.
+The baseline of the device is 0. The baseline of the host is the memory after the first trial of a
+run, because data and imports are shared by the trials of a run. `worker` and `gang` act on the
+result of the check.
 """
 
 from __future__ import annotations

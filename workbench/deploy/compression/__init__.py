@@ -2,6 +2,6 @@
 
 Pruning, low rank, quantisation, and the search that measures what they gain.
 
-What can be compressed is found here, and one compression is carried out and measured as a trial.
-Starting the run that searches, and exporting what it found, is left to `workbench.runs`.
+A trial carries out one compression and measures it. `workbench.runs` starts the run that searches,
+and exports its result.
 """

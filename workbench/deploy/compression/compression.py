@@ -1,7 +1,7 @@
 """One trial of a compression: prune, lower the rank, fine-tune, export, quantise, and measure.
 
-It is what `train` names in the experiment of a compression. What is measured on the data comes from
-ONNX Runtime and the file that would be deployed, not from torch.
+It is the train function of a compression's experiment. Scores are measured with ONNX Runtime and
+the file that would be deployed, not with torch.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ from workbench.training.source import Source
 MEASURED = "compression.json"
 _BATCH, _SMALL_BATCH = 64, 32
 FEW_SAMPLES = 4000
-"""Up to so many training samples, each step of the fine-tuning takes fewer of them."""
+"""With fewer training samples than this, each step of the fine-tuning uses a smaller batch."""
 
 _BY_TORCH = ("pruning", "rank", "epochs", "lr", "distillation", "slimming")
 _UNCHANGED = {"pruning": 0.0, "rank": 1.0, "epochs": 0}
 _NUM_MADE = 8
 _MAX_SENT_BYTES = 64 * 2**20
-"""Inputs and answers of the samples that another device answers."""
+"""The largest size of the samples that are sent to another device, with their answers."""
 
 _DISTILLATION = 0.9
 
 _last_made: dict[str, tuple[nn.Module, bytes]] = {}
-"""What was pruned and fine-tuned lately, and as ONNX, as several quantisers are tried on it."""
+"""A cache of pruned and fine-tuned models as ONNX, because several quantisers are tried on each."""
 _last_built: tuple[str, nn.Module, Datasets, Teacher] | None = None
 
 
 @dataclass(frozen=True)
 class Compression:
-    """Compresses a base in the way that a configuration describes; called as a train function.
+    """Compresses a base as a configuration describes. It is called as a train function.
 
     Attributes:
         base: The trained model.
         threads: Number of threads of each call that is timed.
         batch: Samples of each call that is timed.
         seed: Seed of the fine-tuning.
-        measures_memory: Whether the memory of a process that only runs the model is measured, which
+        measures_memory: Whether to measure the memory of a process that only runs the model. This
             takes a second.
-        device: Where the latency is measured: here, or ssh://[USER@]HOST[:PORT].
+        device: The device on which the latency is measured: here, or ssh://[USER@]HOST[:PORT].
         python: The Python of another device.
     """
 
@@ -90,7 +90,7 @@ class Compression:
 
         Args:
             config: The way to compress.
-            report: Receives the progress of the fine-tuning; returns whether to stop.
+            report: Receives the progress of the fine-tuning, and returns whether to stop.
             folder: Where the file is written.
             seed: Seed of the choice of samples for a calibration.
 
@@ -119,7 +119,7 @@ class Compression:
             there = self._measure_there(path, original, datasets, values)
         compared = here if there is None else there.compared
         if there is not None and there.values:
-            # What counts is what users of the device get: processors may compute otherwise.
+            # The score of the device counts, because its processor may compute other answers.
             values = {**values, **there.values, f"{base.metric}_here": values[base.metric]}
         measured = {
             **values,
@@ -148,7 +148,7 @@ class Compression:
         return measured
 
     def check_device(self) -> None:
-        """Measure the unchanged model on the device, which shows at once if it cannot be used.
+        """Measure the unchanged model on the device, to detect early if it cannot be used.
 
         Raises:
             ArgumentError: If the device is unknown.
@@ -168,10 +168,7 @@ class Compression:
         config: Mapping[str, Any],
         report: Callable[..., bool],
     ) -> bytes | None:
-        """Return the model that torch makes smaller and trains, as ONNX.
-
-        None if the trial was stopped.
-        """
+        """Return the pruned and fine-tuned model as ONNX, or None if the trial was stopped."""
         way = {**_UNCHANGED, **{name: config[name] for name in _BY_TORCH if name in config}}
         is_aware = config.get("quantiser") == "qat"
         if way == _UNCHANGED and not is_aware:
@@ -219,8 +216,7 @@ class Compression:
         after: int = 0,
         slimming: float = 0.0,
     ) -> bool:
-        # By its own seed and not that of the trial: two quantisers are compared on the same
-        # weights.
+        # The seed is the same for all trials, so that quantisers are compared on equal weights.
         torch.manual_seed(self.seed)
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
         pairing = pairing_of(self.base.experiment, datasets)
@@ -254,16 +250,13 @@ class Compression:
     def _measure_there(
         self, path: Path, original: Path, datasets: Datasets, values: Mapping[str, float]
     ) -> OnDevice | None:
-        """Return what was measured on another device.
+        """Return the measurement on another device, or None if the device is this machine.
 
         Args:
             path: The compressed model.
-            original: The unchanged one.
+            original: The unchanged model.
             datasets: The data.
-            values: What the compressed model measures here on all validation samples.
-
-        Returns:
-            None where the model runs on this machine.
+            values: The scores of the compressed model on this machine, on all validation samples.
         """
         if self.device == HERE:
             return None
@@ -271,7 +264,7 @@ class Compression:
         sent = _sent_samples(datasets, path)
 
         def evaluate(answers: np.ndarray) -> dict[str, float]:
-            # If only some samples are sent, the difference on these is what counts.
+            # If only some samples were sent, the difference on these is added to the score here.
             assert sent is not None
             experiment = self.base.experiment
             there = measure_answers(answers, sent.targets, experiment, datasets)
@@ -321,9 +314,9 @@ class Compression:
 
 
 def _build(base: Base) -> tuple[nn.Module, Datasets, Teacher]:
-    """Return the model of a base, its data and outputs.
+    """Return the model of a base, its data and its outputs.
 
-    Trials of a run on a warm worker share them.
+    They are cached, so that trials of a run on a warm worker share them.
     """
     global _last_built
     if _last_built is None or _last_built[0] != base.sha256:
@@ -342,7 +335,7 @@ def _as_onnx(model: nn.Module, datasets: Datasets) -> bytes:
 
 @dataclass(frozen=True)
 class _SentSamples:
-    """Validation samples that another device answers, too, and the answers of this machine."""
+    """Validation samples that another device also answers, and the answers of this machine."""
 
     inputs: np.ndarray
     targets: np.ndarray
@@ -350,10 +343,7 @@ class _SentSamples:
 
 
 def _sent_samples(datasets: Datasets, path: Path) -> _SentSamples | None:
-    """Return as many validation samples as can be sent.
-
-    None where their targets are not one array.
-    """
+    """Return as many validation samples as can be sent, or None if targets are not one array."""
     source = Source(datasets.validation, torch.device("cpu"))
     session = open_session(path)
     name = session.get_inputs()[0].name

@@ -1,10 +1,9 @@
-"""What a compressed model takes and answers on the device where it will run.
+"""Measures a compressed model on the device where it will run.
 
-Its latency is measured in turn with that of the unchanged model there.
-
-What was measured is kept for each device in the user's data folder. The same two files are not
-measured there again for a day, so that another compression of a model, and trials that make the
-same file, reuse it. How a device is reached is left to `workbench.deploy.device`.
+The compressed and the unchanged model are called in turn. Measurements of each device are stored in
+the user's data folder, and reused for a day if both files are the same. This helps if a model is
+compressed again, or if several trials create the same file. `workbench.deploy.device` connects to
+the device.
 """
 
 from __future__ import annotations
@@ -26,27 +25,25 @@ from workbench.foundation.files import write_atomically
 from workbench.store.database.urls import user_data_folder
 
 _REUSED_FOR_S = 24 * 3600.0
-"""Other programs and newer packages change a machine, so what was measured long ago may no longer
-hold.
-"""
+"""Older measurements are not reused, because programs on the device may have changed."""
 _MAX_KEPT = 1000
 _NUM_CALLS = 500
 
 
 @dataclass(frozen=True)
 class OnDevice:
-    """What was measured on a device.
+    """The measurement on a device.
 
     Attributes:
-        compared: The latency in turn with that of the unchanged model.
+        compared: The latency, compared with the unchanged model in turn.
         machine: The machine, its processor and number of cores.
         runtime: What ran the models, with its version.
         p95_s: 95 of 100 calls of the model alone were at most this long, in seconds.
         memory_bytes: Peak memory of a process that only runs the model.
-        energy_j: What all processors of the machine used for a call, in joules, or None if it is
-            not counted.
-        measured_unix_s: When.
-        values: What its answers there are worth, by metric, or none if no samples were given.
+        energy_j: The energy of all processors of the machine for a call, in joules, or None if it
+            is not counted.
+        measured_unix_s: The time of the measurement.
+        values: The scores of its answers there, by metric. Empty if no samples were given.
     """
 
     compared: Comparison
@@ -70,8 +67,7 @@ def measure_there(
     samples: np.ndarray | None = None,
     evaluate: Callable[[np.ndarray], Mapping[str, float]] | None = None,
 ) -> OnDevice:
-    """Measure a model beside its base on a device, or return what was measured of both within a
-    day.
+    """Measure a model and its base on a device, or return a measurement of both of the last day.
 
     Args:
         model: The compressed model.
@@ -80,8 +76,8 @@ def measure_there(
         device: ssh://[USER@]HOST[:PORT].
         python: The Python there, which has numpy and onnxruntime.
         threads: Number of threads that compute a call.
-        samples: Inputs that the model answers there, too, or None for none.
-        evaluate: Returns what such answers are worth, by metric.
+        samples: Inputs that the model also answers there, or None for none.
+        evaluate: Returns the scores of these answers, by metric.
 
     Raises:
         ArgumentError: If the device is unknown.
@@ -123,7 +119,7 @@ def measure_there(
 
 
 def kept_file(device: str) -> Path:
-    """Return the file in which what was measured on a device is kept."""
+    """Return the file that stores the measurements of a device."""
     name = hashlib.sha256(device.encode()).hexdigest()[:16]
     return user_data_folder() / "devices" / f"{name}.json"
 
@@ -131,7 +127,7 @@ def kept_file(device: str) -> Path:
 def _read(path: Path) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # what cannot be read is measured again
+    except (OSError, ValueError):  # an unreadable file only means that models are measured again
         return {}
     return kept if isinstance(kept, dict) else {}
 

@@ -1,6 +1,4 @@
-"""Training of a smaller model to regain what it lost, by targets and by the outputs of the whole
-model.
-"""
+"""Trains a smaller model on the targets and on the outputs of the whole model (distillation)."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _MAX_KEPT_NUMBERS = 2**24
 
 
 class Teacher:
-    """The outputs of the whole model, computed once for each sample where samples stay the same."""
+    """The outputs of the whole model. They are cached, unless samples change by augmentation."""
 
     def __init__(self, model: nn.Module, split: Split) -> None:
         """Hold a model.
@@ -77,26 +75,23 @@ def fine_tune(
     slimming: float = 0.0,
     scores: Callable[[Any], Tensor] | None = None,
 ) -> bool:
-    """Train a model with AdamW and a rate that falls to zero, and keep the best of the later
-    epochs.
+    """Train a model with AdamW and a rate that falls to zero. The best of the later epochs is kept.
 
     Args:
         model: The model. It is changed.
-        teacher: The outputs of the whole model, which are learned, too.
+        teacher: The outputs of the whole model, which are also learned.
         source: The training samples.
         loss: A function of (outputs, targets).
         epochs: How often all samples are seen.
         lr: The highest rate.
-        distillation: The weight of the teacher's outputs, from 0 to 1; that of the targets is the
-            rest.
+        distillation: The weight of the teacher's outputs, from 0 to 1. The targets have the rest.
         batch: Samples of a step.
         classes: Whether outputs are scores of classes.
         seed: Seed of the order of the samples.
-        report: Receives the epoch and its mean loss; returns whether to stop.
-        quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
+        report: Receives the epoch and its mean loss, and returns whether to stop.
+        quality: Returns the score of the model in evaluation mode. None keeps the last epoch.
         scales: Parameters of which as many as possible should become zero.
-        scores: Brings scores of classes into the form in which the classes come last, or None if
-            they do.
+        scores: Moves the classes of scores to the last dimension, or None if they are there.
         slimming: The weight of the sum of their sizes in the loss.
 
     Returns:
@@ -141,7 +136,7 @@ def fine_tune(
         if quality is not None and epoch >= epochs // 2:
             model.eval()
             reached = quality()
-            if reached >= best:  # of equal ones the one that was trained for longest
+            if reached >= best:  # of equal epochs, the last one
                 best, kept = reached, copy.deepcopy(model.state_dict())
     if kept is not None:
         model.load_state_dict(kept)
@@ -151,7 +146,7 @@ def fine_tune(
 
 
 def _layout_of(model: nn.Module) -> torch.memory_format:
-    """Return the order of values in memory in which a model is trained fastest on a processor."""
+    """Return the memory format in which a model trains fastest on a CPU."""
     has_images = any(isinstance(module, nn.Conv2d) for module in model.modules())
     return torch.channels_last if has_images else torch.contiguous_format
 
@@ -164,10 +159,7 @@ def _factor(step: int, steps: int) -> float:
 
 
 def _distance(outputs: Tensor, wanted: Tensor, classes: bool) -> Tensor:
-    """Return how far outputs are from those of the teacher.
-
-    In classes, by softened probabilities.
-    """
+    """Return the distance from the teacher's outputs. Probabilities of classes are softened."""
     if not classes:
         return functional.mse_loss(outputs, wanted)
     outputs, wanted = outputs.flatten(0, -2) / _TEMPERATURE, wanted.flatten(0, -2) / _TEMPERATURE

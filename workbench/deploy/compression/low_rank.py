@@ -1,4 +1,4 @@
-"""Low rank: a linear layer becomes two small ones, whose product is nearest to its weights."""
+"""Low rank: a linear layer becomes two small ones whose product approximates its weights best."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ _MULTIPLE = 8
 
 
 def factorise(model: nn.Module, share: float) -> nn.Module:
-    """Return a copy of a model whose linear layers have a lower rank, where that makes them
-    smaller.
+    """Return a copy of a model whose linear layers have a lower rank, if that makes them smaller.
 
     Args:
         model: The model. It is not changed.
-        share: The rank as a share of the full one; 1 changes nothing.
+        share: The rank as a share of the full rank. 1 changes nothing.
 
     Returns:
         A copy, in which each layer that becomes smaller consists of two.

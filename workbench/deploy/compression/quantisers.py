@@ -1,14 +1,15 @@
 """Quantisation of a model to 8-bit integers by ONNX Runtime, and training that prepares for it.
 
-Dynamic: weights are integers, and the range of the inputs of each layer is found in every call.
-Static: the ranges of all values were found beforehand, on samples that the caller chooses. qat: as
-static, of a model that was trained with `rounding`. Which is faster depends on model and processor,
-so it has to be measured.
+- dynamic: weights are integers, and each call finds the range of the inputs of each layer.
+- static: the ranges of all values are found beforehand, on samples that the caller chooses.
+- qat: like static, for a model that was trained with `rounding`.
 
-What a file answers must not depend on the processor. x86 processors without VNNI multiply unsigned
-by signed 8-bit integers in pairs, and each pair saturates at 16 bits. So signed weights have 7 bits
-here: no pair of their products with values of 8 bits exceeds 16. Kernels for unsigned weights widen
-these first.
+Which of them is faster depends on the model and the processor, so it must be measured.
+
+The answers of a file must not depend on the processor. x86 processors without VNNI multiply pairs
+of unsigned and signed 8-bit integers, and their sum saturates at 16 bits. So signed weights only
+have 7 bits here, and no sum of two products exceeds 16 bits. Kernels for unsigned weights are not
+affected, because they widen them first.
 
 While a model trains with `rounding`, inputs and weights of linear and convolutional layers are
 rounded as integers will round them, and gradients pass as if they were not (straight-through).
@@ -37,7 +38,7 @@ Calibration = Literal["minmax", "entropy", "percentile"]
 QUANTISERS: tuple[Quantiser, ...] = ("none", "dynamic", "static", "qat")
 CALIBRATIONS: tuple[Calibration, ...] = ("minmax", "entropy", "percentile")
 MAX_WEIGHT = 64
-"""The largest signed weight: 2 x 255 x 64 = 32,640, and 16 bits hold 32,767."""
+"""The largest signed weight. 2 x 255 x 64 = 32,640 is below the 16-bit limit of 32,767."""
 _AT_ONCE = 32
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 _MOMENTUM = 0.05
@@ -56,9 +57,9 @@ def quantise(
     Args:
         source: The model with 32-bit floats. It has one input.
         target: The file to write.
-        quantiser: none copies the model; qat is here what static is.
-        calibration: How a static range follows from the values that were seen.
-        samples: Inputs by which the ranges are found, for a static one: of the training data only.
+        quantiser: The quantiser. none copies the model. qat does the same as static here.
+        calibration: How a static range is calculated from values.
+        samples: Inputs from the training data, by which static ranges are found.
 
     Raises:
         RunError: If ONNX Runtime cannot quantise the model.
@@ -72,8 +73,8 @@ def quantise(
     try:
         with tempfile.TemporaryDirectory() as folder, _quiet():
             prepared = Path(folder, "prepared.onnx")
-            # Without shapes, and with batch normalisation beside its convolution, less can be
-            # quantised.
+            # Adds shapes and merges batch normalisation into convolutions. More layers can be
+            # quantised then.
             quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
             if quantiser == "dynamic":
                 _dynamic(prepared, target)
@@ -118,17 +119,17 @@ def why_not_aware(model: nn.Module) -> str | None:
     """Return why a model cannot be trained with rounding, or None if it can."""
     if _layers_of(model):
         return None
-    return f"{type(model).__name__} has no linear or convolutional layer whose weights are its own"
+    return f"{type(model).__name__} has no linear or convolutional layer with unshared weights"
 
 
 def check_products(path: Path) -> None:
-    """Check that no kernel can saturate: that every pair of products of a file fits 16 bits.
+    """Check that no kernel can saturate because two products do not fit into 16 bits.
 
     Args:
         path: A model with 8-bit integers.
 
     Raises:
-        ValueError: If a pair of products can exceed 16 bits. It names the weight.
+        ValueError: If a pair of products can exceed 16 bits. The error contains the weight.
     """
     import onnx
     from onnx import TensorProto, numpy_helper
@@ -148,7 +149,7 @@ def _dynamic(source: Path, target: Path) -> None:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # ONNX Runtime has no convolution of signed weights whose ranges are found in the call.
+    # ONNX Runtime has no dynamic convolution with signed weights.
     has_convolution = any(node.op_type == "Conv" for node in onnx.load(source).graph.node)
     weights = QuantType.QUInt8 if has_convolution else QuantType.QInt8
     quantize_dynamic(source, target, weight_type=weights, reduce_range=weights == QuantType.QInt8)
@@ -176,7 +177,7 @@ def _static(source: Path, target: Path, calibration: Calibration, samples: np.nd
 
 
 def _reader(source: Path, samples: np.ndarray) -> Any:
-    """Return what hands out the samples to ONNX Runtime, some at once."""
+    """Return a reader that passes the samples to ONNX Runtime in batches."""
     import onnx
     from onnxruntime.quantization import CalibrationDataReader
 
@@ -194,7 +195,7 @@ def _reader(source: Path, samples: np.ndarray) -> Any:
 
 
 def _batches(samples: np.ndarray) -> Iterator[np.ndarray]:
-    # Those of a batch must be equally many: their values are stacked.
+    # All batches must have the same size, because ONNX Runtime stacks their values.
     at_once = min(_AT_ONCE, len(samples))
     for first in range(0, len(samples) - at_once + 1, at_once):
         yield samples[first : first + at_once]
@@ -202,9 +203,7 @@ def _batches(samples: np.ndarray) -> Iterator[np.ndarray]:
 
 @contextlib.contextmanager
 def _quiet(names: Sequence[str] = ("root", "onnxruntime")) -> Iterator[None]:
-    """Keep advice about models that were not prepared from the user, who can do nothing about
-    it.
-    """
+    """Suppress warnings about models that were not prepared. Users can do nothing about them."""
     loggers = [logging.getLogger(None if name == "root" else name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -241,9 +240,7 @@ class _RoundedWeight(nn.Module):
 
 
 class _Range:
-    """The range of a layer's inputs, a moving mean of that of each batch, and inputs rounded within
-    it.
-    """
+    """Rounds a layer's inputs within their range, a moving mean over batches."""
 
     def __init__(self) -> None:
         self._range: tuple[float, float] | None = None

@@ -1,6 +1,6 @@
-"""The search of a compression: its experiment, what it tries first, and its verdict at the end.
+"""The search of a compression: its experiment, its first configurations, and its verdict.
 
-Only the verdict looks at the test samples, once, for the trial that is recommended.
+Only the verdict uses the test samples, once, for the recommended trial.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from workbench.store.history.compression import (
 
 DEFAULT_TRIALS = 12
 LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes", "memory": "memory_bytes"}
-"""What can be limited, and the metric that is."""
+"""The limits that users can set, with their metrics."""
 DEFAULT_DROP = 0.005
 _FASTER = {
     "metric": "latency_ratio_high",
@@ -70,24 +70,24 @@ def experiment_for(
 ) -> tuple[Experiment, list[dict[str, Any]]]:
     """Create the experiment that searches the best way to compress a model.
 
-    The latency is the first objective, and all that is slower than the base, or worse than the
-    limits allow, is infeasible: so the best trial is the fastest one that may be recommended.
+    The latency is the first objective. Trials that are slower than the base or break a limit are
+    infeasible, so the best trial is the fastest one that may be recommended.
 
     Args:
         base: The model.
         name: Name of the experiment.
-        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%), `size`
-            (such as 500KB) and `memory` of a process that runs the model (such as 100MB).
+        limits: Upper limits of `latency` (such as 5ms), `drop` (such as 0.5%), `size` (such as
+            500KB) and `memory` of a process that runs the model (such as 100MB).
         trials: Maximum number of compressions.
         time_s: Maximum time of the run in seconds.
         threads: Number of threads of each call that is timed.
         seed: Seed of the run.
-        device: Where the latency is measured: here, or ssh://[USER@]HOST[:PORT].
+        device: The device on which the latency is measured: here, or ssh://[USER@]HOST[:PORT].
         python: The Python of another device, which has numpy and onnxruntime.
 
     Returns:
-        The experiment, which states what is not searched and why, and the configurations to try
-        first.
+        The experiment and the first configurations. The experiment's notes say what is not searched
+        and why.
 
     Raises:
         ArgumentError: If a limit is wrong.
@@ -162,7 +162,7 @@ def experiment_for(
             for name, value in (("trials", trials), ("time", time_s))
             if value is not None
         },
-        resources={"concurrency": 1},  # trials beside each other would disturb what is timed
+        resources={"concurrency": 1},  # other trials would disturb the timings
         seed=seed,
     )
     has_convolutions = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in model.modules())
@@ -174,14 +174,12 @@ def experiment_for(
 def first_configurations(
     experiment: Experiment, *, num_samples: int, has_convolutions: bool
 ) -> list[dict[str, Any]]:
-    """Return what is tried before anything is proposed.
-
-    Nothing, the quantisers, and fewer channels.
+    """Return the first configurations: no compression, the quantisers, and fewer channels.
 
     Args:
-        experiment: As `experiment_for` returns it.
-        num_samples: Number of training samples. Where they are many, they are trained with less
-            often, so that ten trials with 10,000 images take one or two minutes.
+        experiment: An experiment of `experiment_for`.
+        num_samples: Number of training samples. With many samples, there are fewer epochs, so that
+            ten trials with 10,000 images take one or two minutes.
         has_convolutions: Whether the model has convolutions, which dynamic integers make slower.
     """
     is_few = num_samples <= FEW_SAMPLES
@@ -232,8 +230,8 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:
 
     Args:
         store: The store of the run.
-        run_id: Its id. No trial is under way any more.
-        ending: How the run is about to end.
+        run_id: Its id. No trial may be running.
+        ending: The end of the run, which is not stored yet.
     """
     experiment = store.experiment(run_id)
     history = History.of(experiment, (stored.event for stored in store.events(run_id)))
@@ -246,12 +244,12 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> Noted:
 
 
 def measure_on_test(store: Store, run_id: str, compression: Compression, trial: Trial) -> str:
-    """Return what the model of a trial and the base measure on the test samples, in words.
+    """Return the scores of a trial's model and of the base on the test samples, in words.
 
     Args:
         store: The store of the run.
         run_id: Its id.
-        compression: What its train function is.
+        compression: Its train function.
         trial: The trial.
     """
     base = compression.base
@@ -267,7 +265,7 @@ def measure_on_test(store: Store, run_id: str, compression: Compression, trial: 
         )
     metric = base.metric.replace("val_", "test_", 1)
     return (
-        f"on the test samples, which no decision has used, {metric} is"
+        f"on the test samples, which were never used before, {metric} is"
         f" {format_number(values[metric])}, and {format_number(before[metric])} for the base"
     )
 

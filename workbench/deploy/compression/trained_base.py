@@ -1,9 +1,6 @@
-"""What a compression starts with.
+"""The base of a compression: a trained trial, its ONNX file, and its scores.
 
-A trained trial, its file in ONNX, and what that measures on the data.
-
-It is one value that travels with the run, so that every trial, wherever it runs, compresses the
-same model.
+It is stored with the run, so that every trial compresses the same model on any machine.
 """
 
 from __future__ import annotations
@@ -58,9 +55,9 @@ class Base:
         params: Its configuration.
         weights: Its weights, as safetensors.
         onnx: The model as ONNX, with 32-bit floats.
-        metric: What compression should keep, such as val_accuracy.
-        goal: Whether more of it is better.
-        values: What the ONNX model measures on the validation samples, by metric.
+        metric: The metric that compression should preserve, such as val_accuracy.
+        goal: Whether the metric is maximized or minimized.
+        values: The scores of the ONNX model on the validation samples, by metric.
     """
 
     run_id: str
@@ -96,10 +93,10 @@ class Base:
         return (model.model if isinstance(model, EarlyExits) else model), datasets
 
     def drop(self, value: float) -> float:
-        """Return by how much a value is worse than that of the base; below 0 where it is better.
+        """Return by how much a value is worse than the base's. Negative if it is better.
 
-        It is a share: of 1 for what lies between 0 and 1 and should be large, such as an accuracy,
-        so that 0.005 is half a point; of the base's value for anything else.
+        For metrics between 0 and 1 that are maximized, such as an accuracy, it is the difference,
+        so 0.005 is half a percentage point. For other metrics, it is relative to the base's value.
         """
         before = self.values[self.metric]
         worse = before - value if self.goal == "maximize" else value - before
@@ -119,13 +116,13 @@ def make_base(
     """Prepare a trained model for compression.
 
     Args:
-        experiment: What it belongs to.
+        experiment: The experiment of the model.
         params: Its configuration.
         weights: Its weights, as `training.export.write_weights` wrote them.
         run_id: Its run.
         trial: The number of its trial.
-        metric: What compression should keep, or None for the accuracy where it is measured, else
-            for the first objective.
+        metric: The metric that compression should preserve. None for the accuracy if it is
+            measured, otherwise for the first objective.
 
     Raises:
         RunError: If the model cannot be compressed or exported.
@@ -133,8 +130,8 @@ def make_base(
     """
     if experiment.makes_own_steps:
         raise RunError(
-            "a class that makes its own steps cannot be compressed, because only it knows how to"
-            " call its model"
+            "a model that is trained by a class with its own steps cannot be compressed, because"
+            " only that class knows how to call it"
         )
     model, datasets = read_model(experiment, params, weights)
     _refuse(model, datasets)
@@ -166,13 +163,13 @@ def example_of(split: Split, number: int = 2) -> Tensor:
 def measure(
     path: Path, experiment: Experiment, datasets: Datasets, *, part: str = "val"
 ) -> dict[str, float]:
-    """Return what an ONNX model measures on the validation samples, or on those for the test.
+    """Return the scores of an ONNX model on the validation or the test samples.
 
     Args:
         path: The model. It has one input.
-        experiment: Names the metrics.
+        experiment: The experiment with the metrics.
         datasets: The data.
-        part: val, or test: what the names of the values begin with.
+        part: val or test. The names of the values start with it.
     """
     split = datasets.validation if part == "val" else datasets.test
     assert split is not None
@@ -182,13 +179,12 @@ def measure(
 def measure_answers(
     answers: np.ndarray, targets: np.ndarray, experiment: Experiment, datasets: Datasets
 ) -> dict[str, float]:
-    """Return what answers of a model are worth that it gave elsewhere, by metric of the validation
-    samples.
+    """Return the scores of answers that a model gave on another device, by metric.
 
     Args:
-        answers: What the model returned, the sample first.
+        answers: The answers, the sample first.
         targets: The targets of these samples.
-        experiment: Names the metrics.
+        experiment: The experiment with the metrics.
         datasets: The data.
     """
     return _measure(_Answered(), ArraySplit(answers, targets), experiment, datasets, "val")
@@ -205,13 +201,11 @@ def _measure(
 
 
 def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
-    """Return what a model of torch measures on validation by the metric of its base.
-
-    More is better.
+    """Return the validation score of a torch model by the metric of its base. Higher is better.
 
     Args:
         model: The model, in evaluation mode.
-        base: What it was made from.
+        base: The base from which the model was created.
         datasets: The data.
     """
     name = base.metric.removeprefix(_PREFIX)
@@ -243,7 +237,7 @@ class _Module(Predictor):
 
 
 class _Answered(Predictor):
-    """Stands for a model whose answers are already there, in place of the inputs."""
+    """A model whose answers are already known. They are passed as its inputs."""
 
     def predict(self, inputs: Tensor) -> Tensor:
         return inputs
@@ -267,7 +261,7 @@ class _Exported(Predictor):
 
 
 def _refuse(model: nn.Module, datasets: Datasets) -> None:
-    """Refuse what has no weights to compress, or not one tensor as its input."""
+    """Raise an error for a model without weights to compress, or with several inputs."""
     example: Any = Source(datasets.train, torch.device("cpu")).fetch(np.arange(1))[0]
     if isinstance(model, OwnSteps) or not any(
         parameter.dim() > 1 for parameter in model.parameters()
@@ -278,16 +272,13 @@ def _refuse(model: nn.Module, datasets: Datasets) -> None:
         )
     if not isinstance(example, Tensor):
         raise RunError(
-            f"{type(model).__name__} takes several inputs, and only models of one tensor can be"
-            " compressed"
+            f"{type(model).__name__} has several inputs, but only models with one tensor as input"
+            " can be compressed"
         )
 
 
 def _metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, AnyMetric]:
-    """Return what is measured.
-
-    An ONNX file cannot measure everything that an objective may name.
-    """
+    """Return the metrics that can be measured with an ONNX file. Some objectives cannot."""
     return metrics_of(experiment.replace(objectives=_LOSS, constraints=()), datasets)
 
 
@@ -305,7 +296,7 @@ def _metric_of(
     goal = goal_in(experiment, chosen, declared_goals(_metrics_of(experiment, datasets)))
     if goal is None:
         raise ArgumentError(
-            f"it is not known whether more or less of {chosen!r} is better",
+            f"it is unknown whether {chosen!r} should be maximized or minimized",
             field="objective",
             next_step='Decorate its function with @wb.metric(goal="maximize") or "minimize".',
         )

@@ -1,9 +1,8 @@
 """Writes a trial of a federation as an application for Flower.
 
-Programs of the model, settings, and clients.
-
-What the application computes is left to `learning`. `client_app` and `server_app` connect it with
-Flower. They are copied like the modules of ours that they use, and never imported here.
+It writes the programs of the model, the settings and the clients. `learning` contains the
+computation. `client_app` and `server_app` connect it with Flower. These modules and the modules of
+the workbench that they use are copied and never imported here.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ _FOR_PYRIGHT = "# pyright: reportMissingImports=false\n"
 _TEXTS = {"pyproject.toml": "project.toml", "README.md": "README.md"}
 """Further files of the application, by the name of their template."""
 _DRAWS = """
-The trial drew failures, stragglers and timeouts of clients. Here nothing is drawn: a device that
-does not answer is skipped.
+The trial simulated failures, stragglers and timeouts of clients. Here nothing is simulated. A
+device that does not answer is skipped.
 """
 _AS_IT_IS = "Export it without --format flower."
 
 
 class _WithLoss(nn.Module):
-    """A model that returns its loss, and of how many predictions of classes how many are right."""
+    """A model that returns its loss, and the numbers of correct and of all predicted classes."""
 
     def __init__(self, model: nn.Module, loss: Any, pairing: Pairing, *, has_classes: bool) -> None:
         super().__init__()
@@ -134,24 +133,26 @@ def _check(experiment: Experiment) -> None:
     searched = set(experiment.search.root)
     reasons = {
         "the trial is not a federation": federated is None,
-        "secure aggregation is not exported, because Flower has its own (SecAgg+)": (
+        "secure aggregation cannot be exported, because Flower has its own (SecAgg+)": (
             federated is not None and federated.secure
         ),
-        "training.gradient_hook is code that devices do not have": (
+        "training.gradient_hook is code that the devices do not have": (
             training.gradient_hook is not None
         ),
-        "training.optimizer is of a package that devices do not have": ":" in training.optimizer,
-        "training.schedule follows what is measured during the training": (
+        "training.optimizer is in a package that the devices lack": ":" in training.optimizer,
+        "training.schedule depends on values that are measured during the training": (
             training.schedule == PLATEAU or is_own_schedule(training.schedule)
         ),
-        "training.private is not written": training.private is not None,
-        "plan.precision: devices compute in float32": (
+        "training.private cannot be exported": training.private is not None,
+        "plan.precision must be fp32, because devices compute in float32": (
             experiment.plan.precision not in ("auto", "fp32") or "precision" in searched
         ),
     }
     for reason, is_so in reasons.items():
         if is_so:
-            raise RunError(f"this trial has no form for Flower: {reason}", next_step=_AS_IT_IS)
+            raise RunError(
+                f"this trial cannot be exported for Flower: {reason}", next_step=_AS_IT_IS
+            )
 
 
 def _settings(
@@ -239,7 +240,10 @@ def _programs(
         as_tensors(part) for part in datasets.train.batch(np.arange(min(4, len(datasets.train))))
     ]
     if not all(isinstance(part, Tensor) for part in examples):
-        raise RunError("only a model of one input and one target is written", next_step=_AS_IT_IS)
+        raise RunError(
+            "only a model with one input and one target can be exported for Flower",
+            next_step=_AS_IT_IS,
+        )
     pairing = pairing_of(experiment, datasets)
     with_loss = _WithLoss(
         model,
@@ -269,7 +273,7 @@ def _exported(module: nn.Module, examples: tuple[Tensor, Tensor]) -> bytes:
             torch.export.save(program, content)
     except Exception as error:  # torch raises many kinds, which have no common base class
         raise RunError(
-            f"torch cannot write the model as a program: {first_line_of(error)}",
+            f"torch cannot export the model as a program: {first_line_of(error)}",
             next_step=_AS_IT_IS,
         ) from error
     return content.getvalue()
@@ -295,7 +299,7 @@ def _sources() -> dict[str, str]:
     for name in _APPS:
         text = (folder / f"{name}.py").read_text(encoding="utf-8")
         sources[name] = text.removeprefix(_FOR_PYRIGHT)
-    for module in _CODE:  # there, all of them lie beside each other
+    for module in _CODE:  # all of them are in one folder there
         imported = f"from {_PACKAGE}.{_name_of(module)} import"
         sources = {
             name: source.replace(f"from {module.__name__} import", imported)
@@ -351,6 +355,6 @@ def _write_clients(
 
 
 def _samples(split: Split, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples and targets; of a client without any, arrays of that length."""
+    """Return samples and targets. They are empty arrays for a client without samples."""
     inputs, targets = split.batch(numbers if len(numbers) else np.arange(1))
     return np.asarray(inputs)[: len(numbers)], np.asarray(targets)[: len(numbers)]

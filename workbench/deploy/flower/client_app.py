@@ -20,12 +20,12 @@ def learning():
 
 
 def number_of(context):
-    """Return the number of a device, or in a simulation that of its partition."""
+    """Return the number of a device, or of its partition in a simulation."""
     return int(context.node_config.get("client", context.node_config.get("partition-id", 0)))
 
 
 def samples(context):
-    """Return the samples of this client: of a device its own file, in a simulation one of many."""
+    """Return the samples of this client: one file on a device, one of many in a simulation."""
     path = context.node_config.get("data")
     if path is None:
         path = Path(str(context.run_config["samples"])) / CLIENT_FILE.format(number_of(context))

@@ -1,7 +1,7 @@
-"""What a client and the server of a federation compute in one round, with torch and numpy only.
+"""The computation of a client and of the server in one round, with only torch and numpy.
 
-It is copied as it is into an application for Flower, with the modules of ours that it imports.
-Moving weights between devices, and drawing who takes part, is left to Flower.
+The module is copied into an application for Flower, with the modules of the workbench that it
+imports. Flower moves weights between devices and selects the clients.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Learning:
             weights: The weights of the round, by name.
             inputs: Its samples, as the model takes them.
             targets: Their targets.
-            number: Which round, from 0.
-            client: The number of the client. With seed and round it decides the order of its
-                samples.
+            number: The round, from 0.
+            client: The number of the client. With the seed and the round, it determines the order
+                of the samples.
         """
         settings, batch = self.settings, self.settings["batch"]
         program = self._holding(TRAIN, weights)
@@ -114,7 +114,7 @@ class Learning:
             targets: Their targets.
 
         Returns:
-            The mean loss and, of classes, the accuracy; zeros without any sample.
+            The mean loss and, for classes, the accuracy. Both are 0 without any sample.
         """
         program, batch = self._holding(EVALUATE, weights), self.settings["batch"]
         names = ("loss", "accuracy") if self.settings["has_classes"] else ("loss",)
@@ -147,7 +147,7 @@ class Aggregation:
     """The server: changes of clients in, new weights out."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Take over what a `Learning` has read as its settings."""
+        """Take the settings that a `Learning` has read."""
         self._settings = settings
         self._server = Server(**settings["server"])
 
@@ -166,7 +166,7 @@ class Aggregation:
         is_trained = np.concatenate(
             [np.full(before[name].size, name in self._settings["trained"]) for name in names]
         )
-        step = change.copy()  # what is no parameter, such as a running mean, takes the mean
+        step = change.copy()  # values that are not parameters, such as running means, are averaged
         step[is_trained] = self._server.step(change[is_trained])
         ends = np.cumsum([before[name].size for name in names])
         parts = np.split(start + step, ends[:-1])
@@ -188,7 +188,7 @@ class Aggregation:
 
 
 def packed(content: bytes) -> str:
-    """Return bytes as text: Flower sends no other files."""
+    """Return bytes as text, because Flower sends no other files."""
     return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
 
 

@@ -78,7 +78,7 @@ class Rounds(FedAvg):
 
 @app.main()
 def main(grid, context):
-    """Make all rounds; keep the weights and what was measured, if a folder for them is given."""
+    """Run all rounds. Write the weights and the measurements if there is a folder for them."""
     learning = Learning(Path(__file__).parent)
     strategy = Rounds(learning.settings)
     result = strategy.start(

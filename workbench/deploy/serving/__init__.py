@@ -1,6 +1,5 @@
-"""Bundles answered over HTTP: batches, limits, a token, metrics, and newer bundles without a pause.
+"""Serves bundles over HTTP with batches, limits, a token, metrics, and updates without a pause.
 
-Needs ONNX Runtime, Starlette and Uvicorn, neither torch nor Ray. Leaves loading a model and
-checking columns to `workbench.deploy.predictor` and `workbench.deploy.feeds`, and what a terminal
-shows to the command line.
+It needs ONNX Runtime, Starlette and Uvicorn, but neither torch nor Ray.
+`workbench.deploy.predictor` loads a model, and `workbench.deploy.feeds` checks columns.
 """

@@ -1,7 +1,7 @@
-"""The HTTP interface of a server of models: its addresses, who may use them, and what is rejected.
+"""The HTTP interface of a model server: its addresses, access, and rejected requests.
 
-`served_models` has the queues and the models, and `process` the process, its signals and its
-socket.
+`served_models` contains the queues and the models. `process` contains the process, its signals and
+its socket.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 class Service:
-    """The models of a server, what it counts, and whether it takes requests."""
+    """The models and metrics of a server, and whether it accepts requests."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class Service:
         """Make a service. It answers while its application runs.
 
         Args:
-            models: What is served.
-            limits: What a request may cost.
-            token: What a request must have, or None if everybody who reaches the server may use it.
-            is_copy: Whether it is one of several, which only their owner may change.
+            models: The served models.
+            limits: The limits of requests.
+            token: The token that requests must have, or None if the server is open to everyone.
+            is_copy: Whether it is one of several copies, which only their owner may change.
         """
         self.models = {model.name: model for model in models}
         self.token = token
@@ -110,7 +110,7 @@ class Service:
         self.metrics = ServerMetrics(self.models)
 
     def close(self) -> None:
-        """End its threads and those of its models. What was kept is on disk then."""
+        """End all threads. All kept samples are on disk after that."""
         self._decoding.shutdown(wait=False, cancel_futures=True)
         for model in self.models.values():
             model.close()
@@ -134,7 +134,7 @@ class Service:
         """Return the answers for the rows of a request.
 
         Raises:
-            Refusal: If there are none, whatever the reason.
+            Refusal: If the request has no answer for any reason.
         """
         self._check_free()
         self.num_accepted += 1
@@ -162,7 +162,7 @@ class Service:
 
     async def _compute(self, model: ServedModel, request: Request) -> dict[str, Any]:
         started_s = time.perf_counter()
-        # Refused before anything is read, so that refusing costs little.
+        # Rejected before the body is read, so that a rejection is cheap.
         model.queue.check_room()
         rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
         if len(rows) > model.queue.limit_rows:
@@ -175,7 +175,7 @@ class Service:
         version = model.version
         reader = version.reader
         if reader.has_images(rows):
-            # Decoding takes longer than all else here, so that others are answered meanwhile.
+            # Decoding takes the longest, so other requests are answered meanwhile.
             loop = asyncio.get_running_loop()
             values = await loop.run_in_executor(self._decoding, reader.read, rows)
         else:
@@ -192,7 +192,7 @@ class Service:
         """Answer `POST /v1/NAME/swap`."""
         model = self._model(request)
         if self._is_copy:
-            next_step = "Send SIGHUP to the process that serves: it replaces all copies."
+            next_step = "Send SIGHUP to the serving process, which replaces all copies."
             problem = describe_problem(
                 "this is one of several copies of the server", next_step=next_step
             )
@@ -265,7 +265,7 @@ def describe_model(model: ServedModel) -> dict[str, Any]:
 
 
 class Refusal(Exception):
-    """A request that is not carried out, with the response to it."""
+    """A rejected request, with the response to it."""
 
     def __init__(
         self,
@@ -293,22 +293,22 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
 
     Args:
         request: The request.
-        reader: That of the model.
+        reader: The reader of the model.
         limit_bytes: Size of the body, at most.
 
     Raises:
         RequestError: If the body is not rows.
-        Refusal: If it is of another type, too large or too slow.
+        Refusal: If it has another type, or is too large or too slow.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Pages of other origins cannot send these types without a permission that the server never
-    # gives.
+    # Web pages of other origins can only send these types with a permission (CORS) that the server
+    # never gives.
     allowed = (_JSON,) if reader.image is None else (_JSON, *MEDIA_TYPES)
     if kind not in allowed:
         problem = describe_problem(
             f"the content type is {kind or 'missing'}",
             allowed=", ".join(allowed),
-            next_step=f"Name it in a header: curl -H 'Content-Type: {_JSON}' sends JSON.",
+            next_step=f"Set the header, such as curl -H 'Content-Type: {_JSON}' for JSON.",
         )
         raise Refusal(415, "malformed", problem)
     body = await _read_body(request, limit_bytes)
@@ -324,7 +324,7 @@ async def _read_body(request: Request, limit_bytes: int) -> bytes:
         describe_problem(
             "the body is too large",
             allowed=f"{limit_bytes} bytes",
-            next_step="Send less at once, or start the server with a larger --max-body.",
+            next_step="Send fewer rows, or start the server with a larger --max-body.",
         ),
     )
     length = request.headers.get("content-length", "0")
@@ -343,7 +343,7 @@ async def _read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def _refusal_for(error: Exception, model: ServedModel) -> Refusal:
-    """Return how a request is rejected because of an error."""
+    """Return the rejection of a request because of an error."""
     match error:
         case QueueFullError(retry_after_s=after_s):
             problem = describe_problem(

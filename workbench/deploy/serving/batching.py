@@ -1,9 +1,8 @@
-"""Rows of concurrent requests, predicted together: a bounded queue and the loop that empties it.
+"""Batches rows of concurrent requests: a bounded queue and the loop that empties it.
 
-A row never waits for others to arrive: those that arrive while the model computes form the next
-batch. How large a batch may be follows from what batches took on this machine when the model was
-opened. What is rejected is never queued, and what was queued is always answered. HTTP is left to
-`app`.
+A row never waits for others to arrive. Rows that arrive while the model computes form the next
+batch. The largest batch follows from measurements on this machine when the model was opened. A
+rejected row is never queued, and a queued row is always answered. `app` handles HTTP.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ Answer = dict[str, Any]
 Predict = Callable[[Sequence[Row]], list[Answer]]
 
 INLINE_S = 1e-3
-"""A batch that is shorter is computed between two requests.
-
-Handing it to a thread would take longer.
-"""
+"""A shorter batch is computed on the event loop, because a thread would take longer to start."""
 _NUM_TIMINGS = 5
 _MIN_CORRECTION, _MAX_CORRECTION = 0.25, 10.0
 
@@ -70,7 +66,7 @@ def measure_batches(predict: Predict, row: Row, *, max_batch: int, latency_s: fl
         predict: The model.
         row: A row to compute with.
         max_batch: The largest batch that will be used.
-        latency_s: What a batch may take: one that takes longer is not measured.
+        latency_s: The time that a batch may take. Larger batches are not measured.
     """
 
     def seconds(num_rows: int) -> float:
@@ -101,7 +97,7 @@ class _Waiting:
 
 
 class BatchQueue:
-    """Answers rows in batches; belongs to one event loop."""
+    """Answers rows in batches. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -113,11 +109,11 @@ class BatchQueue:
         limit_rows: int,
         on_batch: Callable[[int, float], None] = lambda num_rows, seconds: None,
     ) -> None:
-        """Make a queue; `run` empties it.
+        """Create a queue. `run` empties it.
 
         Args:
             predict: The model.
-            times: What its batches take.
+            times: The times of its batches.
             max_batch: Rows in a batch, at most.
             latency_s: Seconds that a batch may take. It has one row in any case.
             limit_rows: Rows that may wait.
@@ -210,10 +206,7 @@ class BatchQueue:
         self._thread.shutdown(wait=False)
 
     def _can_compute_now(self, num_rows: int) -> bool:
-        """Return whether rows need not wait for the loop.
-
-        Nothing is before them, and no other joins them.
-        """
+        """Return whether rows can be computed at once, because no other rows wait or arrive."""
         is_free = self.num_waiting == 0 and not self._is_computing
         return is_free and self._max_batch == num_rows == 1 and self._times.seconds(1) < INLINE_S
 
@@ -237,7 +230,7 @@ class BatchQueue:
         except Exception as error:
             if len(batch) == 1:
                 _fail(batch[0], error)
-            else:  # one of them is to blame, and the others are answered
+            else:  # one row caused the error, so each request is computed separately
                 for waiting in batch:
                     await self._compute([waiting])
             return

@@ -1,8 +1,7 @@
-"""Who may hold a connection, and for how long without a request: nobody can keep the others out.
+"""Limits connections and their time without a request, so that no client can block the others.
 
-A connection that waits for a request costs nothing to open, and needs no token. So its time is
-limited, and where connections run out, those that wait make room. What a request may cost is left
-to `app`.
+A client can open a connection without a token and then wait. So its time is limited, and if
+connections run out, waiting ones are closed. `app` limits the requests themselves.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from workbench.deploy.packages import needs
 from workbench.deploy.serving.guard import describe_problem
 from workbench.foundation.errors import ArgumentError
 
-if TYPE_CHECKING:  # uvicorn takes another one where httptools is installed
+if TYPE_CHECKING:  # uvicorn uses another protocol if httptools is installed
     from uvicorn.protocols.http.h11_impl import H11Protocol as AutoHTTPProtocol
 else:
     with needs("uvicorn"):
         from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 HEADERS_S = 10.0
-"""How long the headers of a request may take, from the first connection or the first byte on."""
+"""The time limit of a request's headers, from the first connection or the first byte on."""
 _SHARE_OF_PEER = 0.5
 """The share of all connections that one address may have, unless it is a trusted proxy."""
 _RETRY_S = 1
@@ -77,7 +76,7 @@ class Connections:
     """Connections without a request, by peer. Those that have waited longest come first."""
 
     def add(self, connection: LimitedProtocol) -> bool:
-        """Count a new connection, for which another one may have to go.
+        """Count a new connection. Another one may be closed for it.
 
         Returns:
             Whether there is room for it.
@@ -140,7 +139,7 @@ class Connections:
 class LimitedProtocol(AutoHTTPProtocol):
     """The HTTP protocol of uvicorn, with a limit on the time without a request.
 
-    `of` makes the class that a server uses, as uvicorn makes each protocol by itself.
+    `of` creates a class for a server, because uvicorn creates the objects itself.
     """
 
     open_connections: Connections
@@ -154,7 +153,7 @@ class LimitedProtocol(AutoHTTPProtocol):
         return type("ServedProtocol", (cls,), {"open_connections": open_connections})
 
     def connection_made(self, transport: Any) -> None:
-        """Take a new connection, or refuse it in words."""
+        """Accept a new connection, or reject it with a message."""
         address = transport.get_extra_info("peername")
         self.peer = address[0] if isinstance(address, tuple) else ""
         self._is_counted = self.open_connections.add(self)
@@ -174,10 +173,7 @@ class LimitedProtocol(AutoHTTPProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request.
-
-        Its headers must be complete in time, however many parts they have.
-        """
+        """Read a part of a request. All parts of its headers must arrive within the limit."""
         if not self._is_counted:
             return
         super().data_received(data)
@@ -188,13 +184,13 @@ class LimitedProtocol(AutoHTTPProtocol):
             self._limit_time()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, for which uvicorn has a limit until its first byte comes."""
+        """Wait for the next request. uvicorn limits the time until its first byte."""
         super().on_response_complete()
         if self._is_counted and not self._has_request:
             self.open_connections.wait(self)
 
     def end(self) -> None:
-        """Close the connection, which has no request, and free its place at once."""
+        """Close the connection, which has no request, and free its slot at once."""
         self._clear_timer()
         if self._is_counted:
             self._is_counted = False
@@ -218,9 +214,7 @@ class LimitedProtocol(AutoHTTPProtocol):
 
 
 def _too_many() -> bytes:
-    problem = describe_problem(
-        "the server has no connection left for you", next_step="Try again later."
-    )
+    problem = describe_problem("the server has too many connections", next_step="Try again later.")
     body = json.dumps(problem).encode()
     head = (
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection:"

@@ -1,9 +1,8 @@
-"""What a served model receives and answers: a sample is kept, and compared with its training data.
+"""Keeps a sample of the rows and answers of a served model, and compares it with training data.
 
-Rows and answers are kept as JSON lines in the bundle that answered, readable by their owner only,
-the oldest removed first. A disk that is full or slow never delays or fails a request: samples are
-dropped then, and counted. The last rows count for drift, so that drift which is over is forgotten.
-Showing it is left to the page and the command line.
+Samples are stored as JSON lines in the bundle. Only their owner can read them, and the oldest are
+removed first. A full or slow disk never delays a request. Samples are then dropped and counted.
+Only the last rows count for drift, so it is forgotten when it is over.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from workbench.experiment.actions import suggest
 from workbench.foundation.errors import ArgumentError, DataError, Suggestion
 
 WINDOW_ROWS = 5000
-"""Drift is that of the last one to two windows."""
+"""The number of rows in a window. Drift is calculated over the last one to two windows."""
 FOLDER = "kept"
 _NUM_FILES = 10
 _MAX_PENDING = 1000
@@ -41,10 +40,10 @@ class Watch:
     """Keeps and counts a share of the rows of one bundle."""
 
     def __init__(self, bundle: Path, card: Card, *, share: float, limit_bytes: int) -> None:
-        """Start to watch. The arguments are those of `KeptSamples` and `DriftMonitor`.
+        """Start to watch.
 
         Args:
-            bundle: The bundle, itself and not a link to it.
+            bundle: The bundle itself, not a link to it.
             card: Its card.
             share: The share of the rows that are kept, above 0 and at most 1.
             limit_bytes: Size of the kept files, at most.
@@ -105,11 +104,11 @@ class KeptSamples:
             ) from error
 
     def keep(self, row: Any, answer: Any, seconds: float) -> None:
-        """Keep a row and its answer, soon.
+        """Queue a row and its answer for writing.
 
         Args:
-            row: As it was received.
-            answer: As it was sent.
+            row: The received row.
+            answer: The answer that was sent.
             seconds: How long the request took.
         """
         if self._pending >= _MAX_PENDING:
@@ -163,7 +162,7 @@ class DriftMonitor:
 
         Args:
             card: The card of the model, with the statistics of its training data.
-            window_rows: How many rows make a window.
+            window_rows: The number of rows in a window.
         """
         self._card = card
         self._window_rows = window_rows
@@ -213,7 +212,7 @@ class DriftMonitor:
         return drift_of("answers", self._answers, self._counts(-1), num_trained=num_trained)
 
     def describe(self) -> dict[str, Any]:
-        """Return the drift as plain values, with the next step where there is any."""
+        """Return the drift as plain values, with the next steps if anything has drifted."""
         columns, answers = self.columns(), self.answers()
         drifted = any(drift.has_drifted for drift in [*columns, *([answers] if answers else [])])
         return {
@@ -241,11 +240,11 @@ class DriftMonitor:
 
 
 def drift_of_kept(bundle: Path) -> dict[str, Any]:
-    """Return the drift of everything that was kept of a bundle, as `DriftMonitor.describe` does.
+    """Return the drift of all kept samples of a bundle.
 
     Returns:
-        In addition `latency_ratio`: how much longer the last quarter of the requests took than the
-        first.
+        The same values as `DriftMonitor.describe`, and `latency_ratio`: the time of the last
+        quarter of the requests, divided by the time of the first.
 
     Raises:
         RunError: If it is not a bundle.
@@ -258,7 +257,7 @@ def drift_of_kept(bundle: Path) -> dict[str, Any]:
     for sample in read_samples(bundle):
         try:
             [row] = reader.read([sample["row"]])
-        except (RowsError, KeyError, TypeError):  # another card was in this folder then
+        except (RowsError, KeyError, TypeError):  # the folder had another card at that time
             continue
         monitor.add(row, sample["answer"])
         seconds.append(sample["seconds"])
@@ -300,10 +299,7 @@ def _for_shell(suggestion: Suggestion) -> str:
 
 
 def _values_of(answer: Answer) -> list[Any]:
-    """Return what an answer counts as.
-
-    Its class, those of its places or boxes, or its only number.
-    """
+    """Return the values of an answer: its class, the classes of its parts, or its only number."""
     if "class" in answer:
         return [answer["class"]]
     if "classes" in answer:

@@ -1,6 +1,6 @@
-"""The alerts of a server: its models are checked for drift, and sinks are notified of it.
+"""The alerts of a server: checks its models for drift, and notifies sinks.
 
-When a rule fires is left to `workbench.store.alerts`, what counts as drift to `drift`.
+`workbench.store.alerts` decides when a rule fires, and `drift` calculates the drift.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class DriftAlerts:
             self.check(models)
 
     def check(self, models: Iterable[ServedModel]) -> None:
-        """Raise an alert for each model that has begun to drift.
+        """Raise an alert for each model that has started to drift.
 
-        Sinks are notified beside the server.
+        Sinks are notified in the background.
         """
         for model in models:
             if model.watch is None:
@@ -72,7 +72,7 @@ class DriftAlerts:
         self._report(self._delivery.outcomes())
 
     def close(self, models: Iterable[ServedModel]) -> None:
-        """Check models for the last time, and wait a moment for deliveries that are under way."""
+        """Check models for the last time, and wait a moment for pending deliveries."""
         self.check(models)
         self._report(self._delivery.close(_CLOSE_PATIENCE_S))
 

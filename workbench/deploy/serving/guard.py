@@ -1,4 +1,4 @@
-"""What stands before every request of a server, and what all of its responses have in common."""
+"""Checks every request of a server, and adds the common headers to all responses."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ with needs("starlette"):
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _OPEN_PATHS = frozenset({"/", "/page.js", "/page.css", "/health", "/ready"})
-"""What needs no token: it shows nothing about the models."""
+"""Addresses that need no token, because they show nothing about the models."""
 _HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
 class Guard:
-    """Lets only requests through that have the token; adds the headers that every response has."""
+    """Only passes on requests with the token, and adds the common headers to all responses."""
 
     def __init__(self, app: ASGIApp, token: Token | None) -> None:
-        """Guard an application. Without a token, only requests to a name of this machine pass."""
+        """Guard an application. Without a token, requests must go to a name of this machine."""
         self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection, as ASGI demands."""
+        """Handle one connection, as an ASGI application."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -45,7 +45,7 @@ class Guard:
             # DNS rebinding: a foreign page may point its own name at this machine.
             if not is_loopback_name(headers.get(b"host", "")):
                 answer = respond(
-                    describe_problem("the server answers only to a name of this machine"), 421
+                    describe_problem("the server only answers to a name of this machine"), 421
                 )
         elif scope["path"] not in _OPEN_PATHS and not self._token.allows(
             headers.get(b"authorization")
@@ -71,18 +71,15 @@ def describe_problem(
     allowed: str | None = None,
     next_step: str | None = None,
 ) -> dict[str, Any]:
-    """Return a problem as clients receive it; arguments as of `WorkbenchError`."""
+    """Return a problem as clients receive it. Arguments as in `WorkbenchError`."""
     return {"problem": problem, "field": field, "allowed": allowed, "next_step": next_step}
 
 
 class time_limit:  # noqa: N801 (used like a function)
-    """Interrupts what is awaited inside the `with` block when the time is over.
-
-    Cheaper than `wait_for`.
-    """
+    """Interrupts the code inside the `with` block at a time limit. It is faster than `wait_for`."""
 
     def __init__(self, limit_s: float) -> None:
-        """Set the limit, in seconds; `is_over` is whether it was reached."""
+        """Set the limit in seconds. `is_over` shows whether it was reached."""
         self.is_over = False
         self._limit_s = limit_s
 

@@ -1,4 +1,4 @@
-"""What a server of models counts, in the text format of Prometheus."""
+"""The metrics of a model server in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ServerMetrics:
         Args:
             models: What is served, by name.
         """
-        # When a counter began is no news: a server that starts again counts from 0.
+        # The creation times of counters are of no use, because a restarted server counts from 0.
         prometheus_client.disable_created_metrics()
         self._registry = CollectorRegistry()
         self._requests = self._counter(
@@ -51,7 +51,7 @@ class ServerMetrics:
         )
         self._rejected = self._counter(
             "workbench_rejected_total",
-            "Requests to predict that were refused, by reason.",
+            "Requests to predict that were rejected, by reason.",
             "reason",
         )
         self._rows = self._counter("workbench_rows_total", "Rows that were answered.")
@@ -86,7 +86,7 @@ class ServerMetrics:
         counts.rows.inc(num_rows)
 
     def count_refusal(self, model: str, status: int, reason: str) -> None:
-        """Count a request that was refused, by its HTTP status and a word for why."""
+        """Count a rejected request by its HTTP status and reason."""
         self._requests.labels(model, str(status)).inc()
         self._rejected.labels(model, reason).inc()
 
@@ -125,7 +125,7 @@ class _ModelCounts:
 
 
 class _ModelState(Collector):
-    """Reads what queues, models and their drift are like at the moment."""
+    """Reads the current state of queues, models and their drift."""
 
     def __init__(self, models: Mapping[str, ServedModel]) -> None:
         self._models = models
@@ -146,7 +146,7 @@ class _ModelState(Collector):
     def _drift(self) -> Iterator[GaugeMetricFamily]:
         of_columns = _gauge(
             "workbench_drift",
-            "Population stability index of a column. 0.2 and more is notable.",
+            "Population stability index of a column. Notable from 0.2 on.",
             "model",
             "column",
         )
@@ -155,7 +155,7 @@ class _ModelState(Collector):
         )
         drifted = _gauge(
             "workbench_drifted",
-            "Whether a column or the answers have drifted more than chance explains.",
+            "Whether a column or the answers have drifted by more than chance.",
             "model",
         )
         dropped = _gauge("workbench_kept_dropped", "Samples that could not be kept.", "model")

@@ -1,9 +1,7 @@
-"""Bundles served by Ray Serve, for clusters that have it.
+"""Serves bundles with Ray Serve, with the same routes and answers as the plain server.
 
-The routes and answers of the plain server.
-
-Every copy of the server holds all bundles, which travel to it as files. What runs copies and
-divides requests among them is left to `workbench.cluster.head.served_application`.
+Every copy of the server has all bundles, which are sent to it as files.
+`workbench.cluster.head.served_application` runs the copies and distributes requests.
 """
 
 from __future__ import annotations
@@ -29,12 +27,12 @@ _WAIT_S = 1.0
 
 @dataclass(frozen=True)
 class Copy:
-    """What a copy of the server needs, wherever it starts.
+    """Everything that a copy of the server needs on any node.
 
     Attributes:
         files: The files of each bundle, by the name of its model.
-        limits: What is computed at once, and what may wait.
-        token: What a request must have; None for nothing.
+        limits: The limits of batches and queues.
+        token: The token that requests must have, or None.
     """
 
     files: Mapping[str, Mapping[str, bytes]]
@@ -51,7 +49,7 @@ class Copy:
         return cls(files, limits, token)
 
     def build(self) -> Any:
-        """Return the application of the plain server; called where the copy runs."""
+        """Return the application of the plain server. It is called on the node of the copy."""
         from workbench.deploy.serving.app import Service, make_app
         from workbench.deploy.serving.served_models import ServedModel
 
@@ -85,16 +83,16 @@ def serve(
     notify: Callable[[str], None],
     started: Callable[[], None],
 ) -> None:
-    """Serve bundles until a signal ends it; SIGHUP replaces them by what their folders hold then.
+    """Serve bundles until a signal ends it. SIGHUP loads the bundles from their folders again.
 
     Args:
         bundles: The folder of each model by its name.
-        versions: What was opened there.
-        limits: What is computed at once, and what may wait, in each copy.
-        application: Where it is served.
-        token: What a request must have; None for nothing.
-        notify: Receives what the operator should know, in one line.
-        started: Called when requests are answered.
+        versions: The opened bundles.
+        limits: The limits of batches and queues in each copy.
+        application: The Ray Serve application.
+        token: The token that requests must have, or None.
+        notify: Receives messages for the operator, in one line.
+        started: Called when the server answers requests.
 
     Raises:
         WorkbenchError: If the first copies cannot start.
@@ -138,16 +136,16 @@ def _replace(
     application: ServedApplication,
     notify: Callable[[str], None],
 ) -> dict[str, Version]:
-    """Serve what the folders hold now.
+    """Serve the bundles that are now in the folders.
 
-    What cannot take the place of a served model changes nothing.
+    If one of them cannot replace the served model, nothing changes.
     """
     try:
         newer = {name: Version.open(folder, limits) for name, folder in bundles.items()}
         for name, version in newer.items():
             check_same_interface(served[name].card, version.card)
         if all(newer[name].sha256 == version.sha256 for name, version in served.items()):
-            notify("nothing is newer than what is served")
+            notify("there are no newer models")
             return served
         application.deploy(Copy.of(bundles, limits, token).build)
     except WorkbenchError as error:

@@ -29,7 +29,7 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
             "get": _get(
                 "Whether it accepts requests",
                 secured=False,
-                more={"503": "It does not yet, or no longer."},
+                more={"503": "It does not accept requests yet, or no longer does."},
             )
         },
         "/metrics": {
@@ -58,7 +58,7 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
                 "summary": f"Open the bundle of {name} again, and answer with it if it is newer",
                 "responses": {
                     "200": {"description": "The model that is served now."},
-                    "409": _problem("The bundle cannot take the place of the one that is served."),
+                    "409": _problem("The bundle cannot replace the one that is served."),
                 },
             }
         }
@@ -110,7 +110,7 @@ def _value_schema(column: Input) -> dict[str, Any]:
     schema["x-kind"] = column.kind
     if column.kind == "category":
         schema["description"] = (
-            "Values that training never saw are accepted, and noted in the answer."
+            "Values that did not occur in training are accepted, with a note in the answer."
         )
         schema["x-known-values"] = list(column.categories)
     elif column.is_written_as_text:
@@ -128,7 +128,7 @@ def answer_schema(output: Output) -> dict[str, Any]:
     notes = {
         "type": "array",
         "items": {"type": "string"},
-        "description": "Only where there are any.",
+        "description": "Only if there are notes.",
     }
     if output.kind == "classes" and len(output.shape) > 1:
         classes: dict[str, Any] = {"type": "string", "enum": [*output.classes, ""]}

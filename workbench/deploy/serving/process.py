@@ -1,7 +1,7 @@
 """The process that serves: its socket, its signals, and its orderly end.
 
-SIGTERM and SIGINT end it when everything that was accepted has been answered, a second one at once;
-SIGHUP opens the bundles again. What is answered is left to `app`.
+SIGTERM and SIGINT end it after all accepted requests were answered. A second signal ends it at
+once. SIGHUP opens the bundles again. `app` answers the requests.
 """
 
 from __future__ import annotations
@@ -31,16 +31,13 @@ if TYPE_CHECKING:
 
 _MAX_CONNECTIONS = 4096
 _SPARE_FILES = 128
-"""Open files that are left to everything but connections."""
+"""Open files that are reserved for everything except connections."""
 _BACKLOG = 512
 _GRACE_S = 30
 _IDLE_S = 75
-"""How long an unused connection is kept: longer than proxies usually keep theirs."""
+"""How long an unused connection is kept. This is longer than proxies usually keep theirs."""
 _SWITCH_S = 1e-3
-"""How long a thread may keep another waiting.
-
-The default, 5 ms, is longer than most models compute.
-"""
+"""The switch interval of threads. The default of 5 ms is longer than most models compute."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -76,10 +73,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def check_packages() -> None:
-    """Check that what serving needs is installed, before anything is opened.
+    """Check that the packages for serving are installed, before anything is opened.
 
     Raises:
-        MissingDependencyError: If it is not.
+        MissingDependencyError: If a package is missing.
     """
     for package in ("onnxruntime", "prometheus_client", "starlette", "uvicorn"):
         with needs(package):
@@ -87,10 +84,10 @@ def check_packages() -> None:
 
 
 def open_versions(bundles: Mapping[str, Path], limits: Limits) -> dict[str, Version]:
-    """Open bundles; arguments as of `ServedModel`.
+    """Open bundles. Arguments as in `ServedModel`.
 
     Raises:
-        WorkbenchError: If one cannot be served.
+        WorkbenchError: If a bundle cannot be served.
     """
     return {name: Version.open(folder, limits) for name, folder in bundles.items()}
 
@@ -110,11 +107,11 @@ def serve(
 
     Args:
         bundles: The folder of each model by its name.
-        versions: What was opened there.
-        limits: What is computed at once, and what may wait.
-        listener: Where to listen.
-        token: What a request must have, or None for nothing.
-        notify: Receives what the operator should know, in one line.
+        versions: The opened bundles.
+        limits: The limits of batches and queues.
+        listener: The socket that listens.
+        token: The token that requests must have, or None.
+        notify: Receives messages for the operator, in one line.
         alerts: Watches the models for drift.
         trusted_proxies: Addresses that may have all connections, because each serves many clients.
     """
@@ -167,7 +164,7 @@ def serve(
             server.should_exit = True
 
         class Server(uvicorn.Server):
-            """A server whose end starts with the answers to what it has accepted."""
+            """A server that answers all accepted requests before it ends."""
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 if service.is_stopping:
@@ -190,19 +187,20 @@ def serve(
 
 
 def leave_out_of_collections() -> None:
-    """Let garbage collection leave out what exists now, which lives as long as the server.
+    """Exclude all current objects from garbage collection. They live as long as the server.
 
-    Modules, models and routes are some 90,000 objects. Every complete collection visits all of
-    them, once a second under load and for 50 ms, while no request is answered.
+    Modules, models and routes are about 90,000 objects. Under load, a full collection would visit
+    them every second. It takes 50 ms in which no request is answered.
     """
     gc.collect()
     gc.freeze()
 
 
 def _allow_connections() -> int:
-    """Raise this process's limit of open files as far as it may.
+    """Raise the process's limit of open files as far as possible.
 
-    Return how many connections that allows.
+    Returns:
+        How many connections the limit allows.
     """
     num_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MAX_CONNECTIONS + _SPARE_FILES

@@ -1,7 +1,7 @@
-"""Rows as a client sends them, checked value by value, and answers as it receives them.
+"""Checks the rows of a client value by value, and converts answers to JSON.
 
-Problems are reported by row and column. Values that training never saw are accepted with a note, as
-offline, because the model has an answer for them. The types are the card's.
+Problems are reported with row and column. Values that did not occur in training are accepted with a
+note, because the model has an answer for them. The card determines the types.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True)
 class ValueProblem:
-    """What is wrong with a row, or with one of its values. Rows are counted from 0."""
+    """A problem with a row or one of its values. Rows are counted from 0."""
 
     row: int
     column: str | None
@@ -45,7 +45,7 @@ class ValueProblem:
 
 
 class RowsError(Exception):
-    """Rows that a model cannot take."""
+    """The rows do not fit the model."""
 
     def __init__(self, problems: Sequence[ValueProblem]) -> None:
         super().__init__(f"{len(problems)} problems")
@@ -68,7 +68,7 @@ class RowsError(Exception):
 
 
 class RequestError(Exception):
-    """A request whose body is not rows at all."""
+    """The body of a request does not contain rows."""
 
 
 def parse_rows(body: bytes) -> list[Any]:
@@ -129,8 +129,7 @@ class RowReader:
         """Return rows with the values in the order of the inputs.
 
         Raises:
-            RowsError: If a row does not have a column or has an unknown one, or a value is not of
-                its kind.
+            RowsError: If a row lacks a column or has an unknown one, or a value has the wrong kind.
         """
         problems: list[ValueProblem] = []
         values = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
@@ -139,13 +138,13 @@ class RowReader:
         return values
 
     def has_images(self, rows: Sequence[Any]) -> bool:
-        """Return whether rows have images in them, which take long to read."""
+        """Return whether rows contain images, which take long to decode."""
         return self.image is not None and any(
             isinstance(row, dict) and isinstance(row.get(self.image), str) for row in rows
         )
 
     def notes(self, row: Row) -> list[str]:
-        """Return what a client should know about a row that was accepted."""
+        """Return notes about a row that was accepted."""
         notes = []
         for column, value in zip(self._inputs, row, strict=True):
             if column.kind in ("number", "date") and math.isnan(value) and not column.has_missing:
@@ -154,7 +153,9 @@ class RowReader:
                 )
             elif column.kind == "category" and value not in self._known[column.name]:
                 if value != self._missing[column.name] and not is_missing(value):
-                    notes.append(f"column {column.name!r}: training never saw {_shown(value)}")
+                    notes.append(
+                        f"column {column.name!r}: {_shown(value)} did not occur in training"
+                    )
                 elif not column.has_missing:
                     notes.append(
                         f"column {column.name!r} is missing, and was never missing in training"
@@ -241,7 +242,7 @@ def _number(value: Any) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _WrongValueError("is not a number", "a number, or null where it is missing")
+        raise _WrongValueError("is not a number", "a number, or null if it is missing")
     try:
         number = float(value)
     except OverflowError:
@@ -259,7 +260,7 @@ def _text(value: Any) -> str:
 
 def _checked_text(value: Any) -> Any:
     if isinstance(value, dict | list):
-        raise _WrongValueError("is not text", "text, or null where it is missing")
+        raise _WrongValueError("is not text", "text, or null if it is missing")
     return value
 
 
@@ -267,9 +268,7 @@ def _date(column: Input, value: Any) -> float:
     if value is None:
         return math.nan
     if not isinstance(value, str):
-        raise _WrongValueError(
-            "is not a date", "text that holds a date, or null where it is missing"
-        )
+        raise _WrongValueError("is not a date", "text with a date, or null if it is missing")
     try:
         return seconds_of(column, 0, value)
     except DataError as error:

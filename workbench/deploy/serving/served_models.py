@@ -1,7 +1,4 @@
-"""A model that is served.
-
-Its bundle, its queue, and the change to a newer bundle while it answers.
-"""
+"""A served model: its bundle, its queue, and the change to a newer bundle without a pause."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server computes at once, and lets wait.
+    """The limits of batches, queues and kept samples of a server.
 
     Attributes:
         threads: Threads that compute one batch.
@@ -52,10 +49,10 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
     """Return the folder of each model by the name under which it is served.
 
     Args:
-        given: Folders, each after NAME= if it should not be named like the folder.
+        given: Folders, or NAME=FOLDER if the model should have another name than the folder.
 
     Raises:
-        ArgumentError: If a name is not valid, or two models have the same.
+        ArgumentError: If a name is not valid, or two models have the same name.
 
     Example:
         >>> name_bundles(["models/digits", "new=models/digits-2"])["new"].name
@@ -85,7 +82,7 @@ def name_bundles(given: Iterable[str]) -> dict[str, Path]:
 
 @dataclass(frozen=True)
 class Version:
-    """One bundle that was opened: what it computes, and how long that takes."""
+    """An opened bundle: its model, and the times of its batches."""
 
     card: Card
     reader: RowReader
@@ -126,7 +123,7 @@ class Version:
 
 
 def _example_row(card: Card, reader: RowReader) -> Row:
-    """Return the example of the card, or where it has none a row of zeros and empty texts."""
+    """Return the example of the card, or a row of zeros and empty texts if it has none."""
     example = {column.name: column.example for column in card.inputs}
     if None not in example.values():
         return reader.read([example])[0]
@@ -138,7 +135,7 @@ def _example_row(card: Card, reader: RowReader) -> Row:
 
 
 class ServedModel:
-    """A model under its name, with the queue of what waits for it; belongs to one event loop."""
+    """A served model with its name and its queue. It belongs to one event loop."""
 
     def __init__(
         self,
@@ -148,13 +145,13 @@ class ServedModel:
         limits: Limits,
         on_batch: Callable[[str, int, float], None] = lambda name, num_rows, seconds: None,
     ) -> None:
-        """Make a model that is served; `queue.run` makes it answer.
+        """Create a served model. It answers while `queue.run` runs.
 
         Args:
             name: Its name in addresses.
-            folder: Where its bundle is, and where a newer one is looked for.
-            version: What was opened there.
-            limits: Those of the server.
+            folder: The folder of its bundle. A newer one is expected in the same place.
+            version: The opened bundle.
+            limits: The limits of the server.
             on_batch: Receives the name, the rows and the seconds of each batch.
         """
         self.name, self.folder, self.version = name, folder, version
@@ -172,14 +169,14 @@ class ServedModel:
         )
 
     async def swap(self) -> bool:
-        """Open the bundle again, and answer with it from the next batch on if it has another model.
+        """Open the bundle again. If it has another model, answer with it from the next batch on.
 
         Returns:
-            Whether it has.
+            Whether it has another model.
 
         Raises:
-            WorkbenchError: If it cannot be opened, or takes or answers something else. The model
-                that was served continues to be.
+            WorkbenchError: If it cannot be opened, or has other inputs or outputs. The current
+                model then stays in service.
         """
         async with self._swapping:
             version = await asyncio.to_thread(Version.open, self.folder, self._limits)
@@ -195,7 +192,7 @@ class ServedModel:
             return True
 
     def close(self) -> None:
-        """End its threads. What was kept is on disk then."""
+        """End its threads. All kept samples are on disk after that."""
         self.queue.close()
         if self.watch is not None:
             self.watch.kept.close()

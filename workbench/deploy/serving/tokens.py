@@ -1,7 +1,4 @@
-"""Who may use a server.
-
-Those who have its token, which is kept in a file that only its owner can read.
-"""
+"""The token that protects a server. It is stored in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -55,7 +52,8 @@ def read_or_make_token(path: Path) -> Token:
         path: The file, which only its owner may be able to read.
 
     Raises:
-        ArgumentError: If it cannot be written or read, others can read it, or it holds no token.
+        ArgumentError: If the file cannot be written or read, others can read it, or it contains no
+            token.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -67,7 +65,7 @@ def read_or_make_token(path: Path) -> Token:
 
 
 def read_token(path: Path) -> Token:
-    """Read a token; arguments and errors as above."""
+    """Read a token. Arguments and errors as in `read_or_make_token`."""
     try:
         with open(path, encoding="utf-8") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -84,10 +82,10 @@ def read_token(path: Path) -> Token:
         )
     if not (_MIN_CHARS <= len(secret) <= _MAX_CHARS and secret.isascii() and secret.isprintable()):
         raise ArgumentError(
-            f"{path} holds no token",
+            f"{path} contains no token",
             field=_FIELD,
             allowed=f"one line of {_MIN_CHARS} to {_MAX_CHARS} ASCII characters",
-            next_step="Delete the file, and the next server makes a token.",
+            next_step="Delete the file. The next server will create a token.",
         )
     return Token(secret, path, is_new=False)
 
@@ -101,7 +99,7 @@ def _make(path: Path) -> Token:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Return whether the host of a request or an address names this machine only.
+    """Return whether the host of a request or an address is this machine.
 
     Example:
         >>> is_loopback_name("127.0.0.1:8000"), is_loopback_name("example.org")

@@ -95,7 +95,7 @@ def write_bundle(
         trial: The number of the trial, or None for the best.
         format: A format that `check_format` knows. None adds no format.
         force: Write into a folder that is not empty. Files of the same names are replaced, and
-            those of an earlier bundle are removed. Other files stay.
+            files of an earlier bundle are removed. Other files stay.
         weights: Write the weights, if the workbench trained the model.
 
     Returns:
@@ -417,9 +417,9 @@ def _warnings(
         )
     if contents.changed:
         parts.append(
-            "The trial read these files as they were before they changed, and they were too large"
-            f" to be stored: {', '.join(contents.changed)}. Training again reads them as they are"
-            " now, so that its result may be another."
+            "These files have changed since the trial read them, and they were too large to be"
+            f" stored: {', '.join(contents.changed)}. Training again reads the new files, so its"
+            " result may differ."
         )
     if contents.missing_weights:
         parts.append(
@@ -427,10 +427,7 @@ def _warnings(
             f"{', '.join(contents.missing_weights)}. `weights.safetensors` does not need them."
         )
     if uses_adapter(experiment):
-        parts.append(
-            "The model has low-rank additions (LoRA), so that to build it takes peft: pip install"
-            " peft."
-        )
+        parts.append("The model has low-rank adapters (LoRA), which need peft: pip install peft.")
     path = experiment.data and experiment.data.options.get("path")
     if path is not None and relative_data(experiment) is None:
         shown = path
@@ -439,13 +436,13 @@ def _warnings(
         parts.append(f"It reads data that is not in this folder: {shown}.")
     if experiment.payloads():
         parts.append(
-            "`objects/` holds pickled Python code from a notebook, and training again runs it: "
-            "do so only if you trust the source of this folder."
+            "`objects/` contains pickled Python code from a notebook. Training again runs it, so"
+            " only do so if you trust the source of this folder."
         )
     if trial.repeat:
         parts.append(
-            f"It was repeat {trial.repeat} of its configuration: training again runs the repeats"
-            f" before it too, and trial {trial.repeat} is the one to compare."
+            f"It was repeat {trial.repeat} of its configuration. Training again also runs the"
+            f" earlier repeats. Compare with trial {trial.repeat}."
         )
     return parts
 

@@ -51,7 +51,7 @@ FILES_FOLDER = "files"
 MAX_DATA_BYTES = 100 * 2**20
 """Copy data up to this size. Larger data stays in place and is referred to by its absolute path."""
 _MAX_LISTED = 20
-_FREE_SPACE = "Free space there, or let the variable TMPDIR name another folder."
+_FREE_SPACE = "Free space there, or set the variable TMPDIR to another folder."
 
 
 @dataclass
@@ -97,9 +97,9 @@ class Contents:
         return [
             left,
             (
-                f"Files that the {what}, or a program that it starts, finds in another way are not"
-                " here: paths that are put together while it runs, files outside the run's folder,"
-                " downloads."
+                f"Files that the {what} or a program that it starts finds in another way are not"
+                " here. Examples are paths that are built while it runs, files outside the run's"
+                " folder, and downloads."
             ),
         ]
 
@@ -111,7 +111,7 @@ def new_bundle(folder: Path, *, force: bool) -> Iterator[Path]:
     Args:
         folder: The bundle: a folder that is empty or does not exist.
         force: Write into a folder that is not empty. Files of the same names are replaced, and
-            those of an earlier bundle are removed. Other files stay.
+            files of an earlier bundle are removed. Other files stay.
 
     Raises:
         RunError: If the folder is not empty, or a file cannot be written.
@@ -385,8 +385,8 @@ def describe_best_report(run: StoredRun, trial: Trial) -> str | None:
         return None
     return (
         f"Its value is from the report at step {best[1]}, but its training ended at step {last[1]}."
-        " A file that was written again in between belongs to a later report. To keep the best,"
-        " write a file only after a report that is better than all before."
+        " A file that was written again in between belongs to a later report. To keep the best"
+        " files, only write them after a report that is better than all before."
     )
 
 

@@ -30,7 +30,7 @@ without an installed workbench. Its first line lists the packages that it needs:
 
     python predict.py ROWS
 
-`card.json` describes its inputs, where it comes from and what was measured.
+`card.json` describes its origin, its inputs and its measured scores.
 
 The torch model of `wb.load_bundle(...)` takes the batches of `data.validation.batch(...)`, whose \
 values are scaled and encoded, such as standardised columns. `model.onnx` does that itself: give \
@@ -119,7 +119,7 @@ def add_flower(run: StoredRun, trial: Trial, folder: Path) -> None:
     """
     if not run.experiment.trains_model or is_compression(run.experiment):
         raise RunError(
-            "only a model that clients train has a form for Flower",
+            "only a federated trial can be exported for Flower",
             next_step="Export it without --format flower.",
         )
     from workbench.deploy.flower.application import FOLDER, write_application
@@ -160,8 +160,8 @@ def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
     experiment = run.experiment
     if is_automl(experiment):
         raise RunError(
-            "a trial of an AutoML run is a part of its result, and does not know how its data was"
-            " encoded",
+            "a single trial of an AutoML run cannot be exported, because it does not contain the"
+            " encoding of its data",
             next_step=suggest("export", run.run_id, lead="To export the result", to=str(run.name)),
         )
     if is_compression(experiment):
@@ -169,10 +169,10 @@ def add_model(run: StoredRun, trial: Trial, folder: Path, format: str) -> None:
         return
     if not experiment.trains_model:
         raise RunError(
-            "only its own code knows the model of a train function or a command, so it has no ONNX"
-            " form",
+            "the model of a train function or a command cannot be exported to ONNX, because only"
+            " your code knows it",
             next_step=(
-                "Export it without --format onnx: the bundle has the files that the trial left."
+                "Export it without --format onnx. The bundle then has the files of the trial."
             ),
         )
     if trial.best_checkpoint is None:

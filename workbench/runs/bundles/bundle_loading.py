@@ -159,8 +159,8 @@ class Bundle:
         if not weights.exists():
             if (self.folder / FILES_FOLDER).is_dir():
                 raise RunError(
-                    f"the bundle {self.folder} is of a train function, "
-                    "whose model only its own code can load",
+                    f"the model in the bundle {self.folder} was created by a train function, so"
+                    " only your code can load it",
                     next_step=f"Load what the function left in {self.folder / FILES_FOLDER}.",
                 )
             if (self.folder / CARD).exists():

@@ -343,7 +343,7 @@ def find_ensemble(
             yield model
         if len(readable) < 2:
             raise RunError(
-                f"an ensemble takes at least two trials, but only {len(readable)} of"
+                f"an ensemble needs at least two trials, but only {len(readable)} of"
                 f" {len(candidates)} can be used (not {_describe_unreadable(left_out)})",
                 next_step="Restore the files, or start a new run.",
             )
@@ -386,11 +386,11 @@ def _sentence(words: str) -> str:
 
 
 def _check_run(run: StoredRun) -> None:
-    """Refuse a run whose trials have no models that could be combined."""
+    """Raise an error if the trials of a run have no models that could be combined."""
     if not run.experiment.trains_model:
         raise RunError(
-            f"run {run.run_id} calls a train function or a program, whose models only its own code"
-            " can load",
+            f"run {run.run_id} calls a train function or a program, so only your code can load its"
+            " models",
             next_step="Combine the trials of a model that the workbench trained.",
         )
     if is_automl(run.experiment):
@@ -426,7 +426,7 @@ def _candidates(
         kept = [trial for trial in kept if trial.number in numbers]
         if len(kept) < 2:
             raise ArgumentError(
-                "an ensemble takes several trials", field="trials", allowed="two or more"
+                "an ensemble needs several trials", field="trials", allowed="two or more"
             )
     if len(kept) < 2:
         raise _too_few(run, len(kept), num_lost=len(ranked) - len(kept))
@@ -436,7 +436,7 @@ def _candidates(
 
 
 def _too_few(run: StoredRun, num_kept: int, *, num_lost: int) -> RunError:
-    problem = f"an ensemble takes at least two trials with checkpoints, and the run has {num_kept}"
+    problem = f"an ensemble needs at least two trials with checkpoints, but the run has {num_kept}"
     if not num_lost:
         more = suggest("extend", run.run_id, trials=10, lead="To try more configurations")
         return RunError(problem, next_step=more)

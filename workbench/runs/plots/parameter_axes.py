@@ -70,7 +70,7 @@ def searchable(space: Space, trials: Sequence[Trial]) -> list[str]:
 
 
 class ParameterLayout:
-    """Where the values of one parameter lie on its axis."""
+    """The positions of a parameter's values on its axis."""
 
     def __init__(self, name: str, domain: Domain, trials: Sequence[Trial]) -> None:
         self.name = name

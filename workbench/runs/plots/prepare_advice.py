@@ -188,7 +188,7 @@ def prepare_memory(run: RunData) -> MemoryData:
     if measured.x or estimated.x or too_large.x:
         empty = ""
     return MemoryData(
-        subtitle="The peak memory of a worker must stay below that of its device.",
+        subtitle="The peak memory of a worker must fit into the memory of its device.",
         unit=unit,
         estimated=estimated,
         measured=measured,

@@ -46,7 +46,7 @@ class ScalingLine:
 
 @dataclass(frozen=True)
 class ScalingData:
-    """Scaling efficiency: throughput of n workers over n times that of the fewest known."""
+    """Scaling efficiency: the throughput per worker, relative to the fewest measured workers."""
 
     subtitle: str
     lines: tuple[ScalingLine, ...]

@@ -211,7 +211,7 @@ def _panel(
 
 
 def _grid(x: np.ndarray, y: np.ndarray, values: np.ndarray) -> tuple[tuple[float, ...], ...]:
-    """Return the mean of the values on a grid, those of near trials weighing most."""
+    """Return weighted means of the values on a grid. Near trials have the largest weights."""
     if len(values) < 4:
         return ()
     across, up = np.meshgrid(np.linspace(0, 1, _GRID), np.linspace(0, 1, _GRID))

@@ -3,8 +3,8 @@
 Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they
 grow, so that memory stays bounded however long a run is, and thinned again when they are read, so
 that what is drawn stays bounded however many trials there are. Extremes, ends and gaps survive
-every thinning: fewer points look the same when drawn. What a trial is, and which one is best, is
-left to `history`. Drawing is left to `figures`.
+every thinning, so a curve with fewer points looks the same. `history` knows the trials, and
+`figures` draws the series.
 """
 
 from __future__ import annotations

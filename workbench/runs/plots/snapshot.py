@@ -1,7 +1,7 @@
 """A small static picture of curves, as SVG text, for places without plotly and the live view.
 
 Readers of a saved notebook on a web site see it in place of the live view, so it is a few kilobytes
-and contains no script. What it shows is prepared by `prepare`, as for the figures.
+and contains no script. `prepare` prepares its data, as for the figures.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def curves_svg(data: CurvesData) -> str:
 
 
 class _Frame:
-    """Where values lie in the picture."""
+    """Maps values to positions in the picture."""
 
     def __init__(self, points: Sequence[Point], data: CurvesData) -> None:
         x = [point[0] for point in points]

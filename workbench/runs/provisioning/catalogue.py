@@ -39,7 +39,7 @@ class _Entry(BaseModel):
 
 
 class Source(_Entry):
-    """Where a number comes from, and when it was looked up or published."""
+    """The origin of a number, and the date on which it was looked up or published."""
 
     origin: str = Field(min_length=1)
     date: datetime.date
@@ -58,7 +58,7 @@ class Price(_Entry):
             raise ExperimentError(
                 "a price needs an origin and a date",
                 field="origin",
-                next_step="Add origin and date, or leave the price out.",
+                next_step="Add origin and date, or omit the price.",
             )
         return self
 

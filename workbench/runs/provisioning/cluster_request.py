@@ -1,4 +1,4 @@
-"""What to rent, for any launcher: which machines and how many, where runs are stored, what runs."""
+"""A request for a cluster, for any launcher: machines, stores and the experiment to run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWAIT = "python -m workbench.cluster.workers.await_nodes"
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What a launcher file is written for.
+    """Everything that a launcher file needs.
 
     Attributes:
         experiment: The experiment to run, with `settings` applied.
@@ -34,7 +34,7 @@ class ClusterRequest:
         nodes: The maximum number of machines. The run requests all of them.
         min_nodes: How many machines stay when nothing runs.
         spot: Whether the provider may reclaim them.
-        artifacts: URL, or path that all machines share, where checkpoints are stored.
+        artifacts: The URL or shared path for checkpoints.
         store: URL or path of the store, without a password.
         idle_s: Seconds after which an idle machine is ended.
         resume: The run to resume, or None to start a new one.
@@ -71,15 +71,13 @@ class ClusterRequest:
             raise ArgumentError(
                 "a run that is resumed keeps its settings",
                 field="--set",
-                next_step=suggest("set", self.resume, lead="Leave out --resume, or change the run"),
+                next_step=suggest("set", self.resume, lead="Omit --resume, or change the run"),
             )
         if hide_password(self.store) != self.store:
             raise ArgumentError(
                 "its password would be written into the file",
                 field="--store",
-                next_step=(
-                    "Leave the password out. The machines read it from ~/.pgpass or a secret."
-                ),
+                next_step=("Omit the password. The machines read it from ~/.pgpass or a secret."),
             )
 
     def check_shared_storage(self) -> None:
@@ -105,7 +103,7 @@ class ClusterRequest:
     def name(self) -> str:
         """The name of the cluster: an RFC 1123 label, short enough to append suffixes to it.
 
-        It is made from the experiment's name. Where characters had to be dropped, a hash is added.
+        It is made from the experiment's name. If characters had to be dropped, a hash is added.
         """
         letters = (
             unicodedata.normalize("NFKD", self.experiment.name).encode("ascii", "ignore").decode()

@@ -77,10 +77,10 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
         if experiment.command is not None:
             field = "command"
         raise ExperimentError(
-            "machines are recommended for models only. How many samples a function or program"
-            " takes is not known",
+            "machines can only be recommended for models, because the number of samples of a"
+            " function or program is unknown",
             field=field,
-            next_step="Give a model and data instead.",
+            next_step="Use a model and data instead.",
         )
     check_advisable(experiment)
     work = work_of(experiment, base_params(experiment))
@@ -101,8 +101,8 @@ def evidence_of(store: Store, experiment: Experiment, *, file: str = "FILE") -> 
                 by_device[device] = evidence
     if not by_device:
         raise ExperimentError(
-            "the store has no measurement of this experiment: of a run only trials with three"
-            " reports or more are measured",
+            "the store has no measurement of this experiment: only trials with three or more"
+            " reports count as measurements",
             next_step=suggest(
                 "advise", file, lead="Measure it first, preferably on one of these machines"
             ),

@@ -36,8 +36,7 @@ def manifests(rental: ClusterRequest, image: str, kind: Kind = "job") -> str:
     rental.check_shared_storage()
     if rental.experiment.payload_hashes():
         raise ExperimentError(
-            "the experiment holds an object that was made in a notebook cell, which an image cannot"
-            " contain",
+            "the experiment contains an object from a notebook cell, which is not part of an image",
             field="FILE",
             next_step="Move it into a module of the image: package.module:function.",
         )

@@ -29,7 +29,7 @@ def sentences(
 
     Args:
         offers: The offers, the best first.
-        requirements: What they were compared for.
+        requirements: The requirements of the comparison.
         compare: Compares the same machines for other requirements, to find what comes closest.
         catalogue: The file of the catalogue, for messages about missing prices.
         file: The file of the experiment, for messages about missing measurements.

@@ -99,7 +99,7 @@ class Draft:
 
         Args:
             experiment: The initial experiment, or None for a small one that runs anywhere.
-            namespace: Classes and functions that may be used by name, such as those of a notebook.
+            namespace: Classes and functions that may be used by name, such as a notebook's.
         """
         self.notebook = Notebook(namespace)
         self.experiment = experiment or Experiment(**_START)

@@ -1,4 +1,4 @@
-"""Presets: the experiment files that come with the workbench, and those of a folder."""
+"""Presets: experiment files that come with the workbench, and experiment files of a folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
     """Return the preset files by name.
 
     Args:
-        folder: The user's folder: its files and those of its `search_spaces` take precedence. None
-            for the current folder.
+        folder: The user's folder, or None for the current folder. Its files and the files in its
+            `search_spaces` take precedence.
     """
     here = Path.cwd() if folder is None else folder
     return _experiments(here, here / _FOLDER, *_SHIPPED)

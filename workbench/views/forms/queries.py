@@ -22,7 +22,7 @@ class Queries:
         """Start to answer.
 
         Args:
-            context: What answers are computed from.
+            context: The data from which answers are computed.
             send: Receives each answer. Called from any thread, one at a time for each topic.
         """
         self._context = context

@@ -181,7 +181,7 @@ def _initial_number(field: FormField, number: float | None) -> dict[str, Any]:
 
 
 def _is_usable(value: Any) -> bool:
-    """Return whether a search can start around a value: ten times it is a number, too."""
+    """Return whether a search can start around a value. Ten times the value must be finite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 

@@ -71,7 +71,7 @@ class AttachmentHandler(WorkbenchHandler):
         """Respond with its file."""
         artifacts = self.feed.store.artifacts_of(find_run(self.feed, run_id).run_id)
         media_type, content = await self.in_slow_thread(read_attached, artifacts, int(trial), file)
-        # Opened as a page of its own, a picture runs no script and reads nothing of this server.
+        # If a picture is opened as a page, it must not run scripts or read from this server.
         self.set_header(
             "Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'"
         )

@@ -1,23 +1,21 @@
 """Let the processes of Ray start faster.
 
-Ray imports jsonschema and requests in every process, which is a third of the time that importing
-Ray takes, and uses them in few: `import_ray` leaves stand-ins to Ray, which import the real ones
-when something of them is used. If jsonschema is imported, it imports `rfc3987_syntax` if that is
-installed, as it is beside Jupyter, which compiles a grammar of URLs for 0.8 s: a stand-in takes its
-place until it is used.
+Ray imports jsonschema and requests in every process, but rarely uses them. This is a third of the
+time that importing Ray takes. `import_ray` replaces them by placeholders that import the real
+packages when they are used. If `rfc3987_syntax` is installed, as it is with Jupyter, jsonschema
+also imports it. It compiles a grammar of URLs for 0.8 s, so it also gets a placeholder.
 
-Before a node takes work, Ray waits for its two agents, which import Ray as well. The one that
-serves a dashboard imports all parts of one, even where Ray starts it as the small one without any:
-that is spared it.
+Before a node accepts work, Ray waits for its two agents, which also import Ray. The dashboard agent
+imports all its parts, even if Ray starts it without a dashboard. This is prevented.
 
-A process that waits for its first work meanwhile imports the packages that drivers need,
-unless no processes are wanted for runs to come. This project is not among them: an idle process
-would run yesterday's code. Ray Tune, which drivers need, imports Ray Data, which only Ray Train
-uses. Drivers and waiting processes therefore import Tune without it.
+A process that waits for its first work imports the packages that drivers need in the meantime,
+unless no processes should be kept for later runs. It does not import this project, because it would
+then run old code. Drivers need Ray Tune, which imports Ray Data only for Ray Train. So drivers and
+waiting processes import Tune without it.
 
-Python runs a module of this name at its start, before it runs anything else. This one then runs the
-module of the same name that it hides, if there is one, and takes its folder off the path of what a
-worker starts. It imports nothing but the standard library.
+Python runs a module with this name at its start. This module then runs the module with the same
+name that it hides, if there is one, and removes its folder from the path of processes that a worker
+starts. It only imports the standard library.
 """
 
 from __future__ import annotations
@@ -99,7 +97,7 @@ class _StandIn(_Deferred):
 
 
 def defer_grammar() -> None:
-    """Let the next import of `rfc3987_syntax` return at once, where it would import it."""
+    """Let the next import of `rfc3987_syntax` return a placeholder at once."""
     _defer(_StandIn(_GRAMMAR))
 
 
@@ -107,7 +105,7 @@ def import_ray(*modules: str) -> None:
     """Import Ray without what it rarely uses, which others import as usual.
 
     Args:
-        modules: Names of its modules to import, too.
+        modules: Further modules of Ray to import.
     """
     with _deferred(*map(_Deferred, _RARELY_USED)):
         importlib.import_module("ray")
@@ -177,7 +175,7 @@ def _import_for(program: str) -> None:
 
 
 def _spare_children_of_workers() -> None:
-    """Clean PYTHONPATH in a worker: what a trial starts is no process of Ray."""
+    """Clean PYTHONPATH in a worker, because processes that a trial starts do not belong to Ray."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if entry != FOLDER)
 
