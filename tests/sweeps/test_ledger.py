@@ -82,7 +82,7 @@ def test_a_clock_that_is_set_is_recorded_once_and_readers_allow_for_it(
             set_clock(monkeypatch, -ahead_s)
             clock.tick()
         notes = [stored.event for stored in store.events(run_id) if isinstance(stored.event, Noted)]
-    assert [note.message.split(":")[0] for note in notes] == [
+    assert [note.message.split(".")[0] for note in notes] == [
         f"the clock of this machine was set {way} by 1 h",
         f"the clock of this machine was set {'back' if way == 'ahead' else 'ahead'} by 1 h",
     ]

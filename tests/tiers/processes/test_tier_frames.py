@@ -97,7 +97,7 @@ def test_a_frame_that_is_cut_is_never_read(frame: Frame, length: int) -> None:
 
 def test_a_frame_that_is_too_large_is_refused_before_its_payload_is_read() -> None:
     header = encode(Frame(Kind.REQUEST, 1, np.zeros(100, dtype=np.uint8)))[:HEADER_BYTES]
-    with pytest.raises(FrameError, match="at most 99") as refused:
+    with pytest.raises(FrameError, match="100 bytes, but the limit is 99") as refused:
         asyncio.run(read(header, max_bytes=99))
     assert refused.value.reason == "too_large"
 
