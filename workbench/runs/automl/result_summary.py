@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
 _PERFECT = 0.9999
+# By chance, intervals are this many standard deviations off in one of a thousand results.
+_NUM_DEVIATIONS = 3.0
 
 
 def summary_lines(
@@ -82,14 +84,28 @@ def summary_lines(
             lines.append(cut_short)
         if decided := (result.get("decisions") or {}).get("text"):
             lines.append(decided)
-        if (found := result.get("prediction_interval")) is not None:
-            lines.append(
-                f"intervals of {found['level']:.0%} hold {found['held']:.0%} of the test samples,"
-                f" and half of them are narrower than {format_number(found['median_width'])}"
-            )
+        lines += _described_intervals(result)
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
+
+
+def _described_intervals(result: Mapping[str, Any]) -> list[str]:
+    """Return how often the intervals of predictions are right, and whether that is too seldom."""
+    intervals = result.get("prediction_interval")
+    if intervals is None:
+        return []
+    level, held = intervals["level"], intervals["held"]
+    text = (
+        f"intervals of {level:.0%} hold {held:.0%} of the test samples, and half of them are"
+        f" narrower than {format_number(intervals['median_width'])}"
+    )
+    chance = (level * (1 - level) / result["num_samples"]["test"]) ** 0.5
+    if held < level - _NUM_DEVIATIONS * chance:
+        text += ". That is far too few: the test samples differ from those to learn from"
+        if (result.get("split") or {}).get("time"):
+            text += ", such as by a trend that the model does not continue"
+    return [text]
 
 
 def _described_split(split: Mapping[str, Any]) -> str:

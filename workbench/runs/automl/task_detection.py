@@ -331,8 +331,12 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
     targets = read_targets(targets, "classification" if labels else "regression")
     if not len(targets):
         raise DataError("there are no samples", field="data", allowed="at least one")
-    if targets.isna().any():
-        raise DataError("some samples have no target", field="target", next_step="Leave them out.")
+    if num_missing := int(targets.isna().sum()):
+        raise DataError(
+            f"{num_missing} of {len(targets)} samples have no target",
+            field="target",
+            next_step="A score needs it. Leave these samples out.",
+        )
     if not labels:
         return samples, numbers_of(targets)
     numbers = {_name_of_class(label): number for number, label in enumerate(labels)}
