@@ -125,10 +125,7 @@ def test_a_full_disk_of_temporary_files_is_named_with_the_variable_that_moves_th
 
     assert code == 1
     assert f"the bundle cannot be written: {disk.path}" in err
-    assert (
-        "No space left on device. Free space there, or let the variable TMPDIR name another folder."
-        in err
-    )
+    assert "No space left on device. Free space there, or set the variable TMPDIR" in err
     assert not (shell.folder / "best").exists()
 
 

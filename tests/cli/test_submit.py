@@ -280,7 +280,10 @@ def test_what_keeps_it_from_being_submitted_is_said(
     monkeypatch.setenv("HOME", str(tmp_path))
     code, _, err = shell("show", "last", "--address", cluster.jobs_address)
     assert code == 1
-    assert "requires a token, and none was given. Set --token-file or RAY_AUTH_TOKEN_PATH." in err
+    assert (
+        "requires a token, and none was given. Set --token-file or RAY_AUTH_TOKEN_PATH to the"
+        in err
+    )
     [port] = free_ports(1)
     code, _, err = shell("submit", file, "--address", f"http://127.0.0.1:{port}")
     assert code == 1

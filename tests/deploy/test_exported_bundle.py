@@ -225,10 +225,10 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
         ]
         np.testing.assert_array_equal(column.encode(rows[0]), column.encode(rows[1]))
     with pytest.raises(
-        DataError, match=r"column 'size', row 0 \(from 0\) holds 'many'; allowed: a number"
+        DataError, match=r"column 'size', row 0 \(from 0\) contains 'many'; allowed: a number"
     ):
         predictor.predict({"paid": ["1,000"], "size": ["many"]})
-    with pytest.raises(DataError, match="holds '1,000'"):
+    with pytest.raises(DataError, match="contains '1,000'"):
         predictor.predict({"paid": ["1,000"], "size": ["1,000"]})
 
 
@@ -372,7 +372,7 @@ def test_values_of_another_kind_are_refused_with_column_and_row(
     cases: list[tuple[dict[str, Any], str]] = [
         (
             {"size": [1.0, "large", 2.0]},
-            r"column 'size', row 1 \(from 0\) holds 'large'; allowed: a number",
+            r"column 'size', row 1 \(from 0\) contains 'large'; allowed: a number",
         ),
         ({"size": [1.0, 2.0, float("inf")]}, r"column 'size', row 2 \(from 0\) is infinite"),
         (

@@ -165,7 +165,7 @@ def _post_all(bundle: Path, body_bytes: int, *bodies: tuple[bytes, str]) -> list
     ("samples", "problem"),
     [
         ("no.png", r"no\.png does not exist"),
-        ("empty", r"empty holds no image; allowed: \.bmp, \.gif"),
+        ("empty", r"empty contains no images; allowed: \.bmp, \.gif"),
         (
             "text.png",
             r"text\.png cannot be read as an image: its content has the format of no image",

@@ -57,7 +57,7 @@ def test_a_run_that_may_start_is_described(store: Store) -> None:
     assert (told["num_trainings"], told["workers"], told["at_once"]) == (12, 1, 1)
     assert told["lines"][0] == "ends after 6 configurations, each trained 2 times"
     assert told["expected"] is None
-    assert "the duration is not known" in told["forecast"][0]
+    assert "the duration is unknown" in told["forecast"][0]
 
 
 def test_a_dry_run_notes_what_check_notes(store: Store) -> None:

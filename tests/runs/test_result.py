@@ -83,7 +83,7 @@ def test_a_default_that_nobody_tried_is_unknown_and_can_be_tried(tmp_path: Path)
     told, run_id = ended["default_comparison"], ended["run_id"]
     assert told["values"] is told["gain"] is told["default"] is None
     assert told["enqueue"] == DEFAULT
-    assert "not known" in told["words"]
+    assert "its result is unknown" in told["words"]
     assert told["try_it"] == {
         "command": f"workbench extend {run_id} --more-trials 1 --param lr=0.001 --param width=32",
         "python": f'wb.attach("{run_id}").extend(trials=1, enqueue={{"lr": 0.001, "width": 32}})',
@@ -99,7 +99,7 @@ def test_a_default_that_did_not_come_to_an_end_is_said_to_be_unknown(tmp_path: P
         *trial_events(1, at_s=2, lr=0.1),
     )["default_comparison"]
     assert told["gain"] is None
-    assert told["words"] == "trial 0 tried the default and is pruned: its result is not known"
+    assert told["words"] == "trial 0 tried the default and is pruned, so its result is unknown"
     assert told["default"]["state"] == "pruned"
     assert told["try_it"] is None
 
@@ -107,7 +107,9 @@ def test_a_default_that_did_not_come_to_an_end_is_said_to_be_unknown(tmp_path: P
 def test_a_default_outside_of_the_space_cannot_be_tried(tmp_path: Path) -> None:
     search = {"lr": {"low": 1e-4, "high": 0.5}, "width": {"choices": [8, 16]}}
     told = of(tmp_path, *trial_events(0, at_s=1), search=search)["default_comparison"]
-    assert told["words"].startswith("the default configuration cannot be tried, as it lies outside")
+    assert told["words"].startswith(
+        "the default configuration cannot be tried, because it is outside the search space"
+    )
     assert told["try_it"] is None
 
 

@@ -37,7 +37,7 @@ def test_a_chosen_trial_is_taken_where_none_is_named_until_it_is_undone(
     assert "Chosen by hand: trial 0" in Path(run.report(tmp_path / "report.html")).read_text()
     assert [to_json(event) for event in run.events()] == events, "nothing of what happened changes"
 
-    assert run.choose(undo=True) == "no trial is chosen: the best is taken"
+    assert run.choose(undo=True) == "no trial is chosen, so the best one is used"
     assert run.best.number == 1
     assert run.to_json()["chosen"] is None
 
@@ -55,5 +55,5 @@ def test_a_choice_needs_a_trial_or_undo_and_is_kept_when_refused(run: Run) -> No
 def test_a_fold_of_an_automl_run_cannot_be_chosen(tmp_path: Path) -> None:
     found = record_run(tmp_path, data={"name": "table", "held_out": 0.2})
     run = wb.attach(found, store=str(tmp_path / "store.sqlite"))
-    with pytest.raises(RunError, match="none can be chosen"):
+    with pytest.raises(RunError, match="you cannot choose a trial of"):
         run.choose(0)

@@ -261,7 +261,7 @@ def send(
 
 def note_of_left_out(package: JobPackage) -> str | None:
     """Return a note of the secrets and links that were not sent, or None if there are none."""
-    left_out = [line for line in package.describe() if line.startswith("left out")]
+    left_out = [line for line in package.describe() if line.startswith("skipped")]
     return "; ".join(left_out) or None
 
 

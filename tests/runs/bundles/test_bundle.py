@@ -247,7 +247,7 @@ def test_objects_from_a_notebook_travel_in_the_bundle(tmp_path: Path) -> None:
     read = read_experiment(folder / "experiment.yaml")
     assert read.train is not None
     assert read.train.load()({"lr": 0.5}, None) == 0.5
-    assert "only if you trust" in (folder / "README.md").read_text()
+    assert "only do so if you trust" in (folder / "README.md").read_text()
 
 
 def _exported_function(tmp_path: Path, project: Path, *, saves: bool) -> Path:
@@ -292,7 +292,7 @@ def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_
     assert "finds in another way are not here" in readme
     assert "too large for this folder: large.bin" in readme
     assert "echo 'note: not in this folder: large.bin' >&2" in (folder / "retrain.sh").read_text()
-    with pytest.raises(RunError, match="is of a train function"):
+    with pytest.raises(RunError, match="was created by a train function"):
         wb.load_bundle(folder)
 
 

@@ -142,7 +142,7 @@ def test_the_command_prints_the_verdict_and_refuses_trials_that_cannot_be_used(
     code, _, err = shell("ensemble", run.run_id, "--trial", "17", *store)
     assert (code, "--trial: the run has no trial 17; allowed: 0 to" in err) == (2, True)
     code, _, err = shell("ensemble", run.run_id, "--trial", "1", *store)
-    assert (code, "takes several trials; allowed: two or more" in err) == (2, True)
+    assert (code, "needs several trials; allowed: two or more" in err) == (2, True)
 
 
 @pytest.mark.ray

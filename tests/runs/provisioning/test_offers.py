@@ -300,7 +300,7 @@ def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
         ExperimentError, match=r"no measurement of this experiment.*workbench advise FILE"
     ):
         evidence_of(store, experiment())
-    with pytest.raises(ExperimentError, match="machines are recommended for models"):
+    with pytest.raises(ExperimentError, match="machines can only be recommended for models"):
         evidence_of(
             store,
             Experiment(

@@ -323,7 +323,9 @@ def test_the_experiment_travels_with_the_manifests_whatever_its_file_is_called(f
 
 def test_what_was_made_in_a_cell_is_refused_where_an_image_holds_the_code() -> None:
     made = experiment(model=lambda config: None)
-    with pytest.raises(ExperimentError, match=r"made in a notebook cell.*package.module:function"):
+    with pytest.raises(
+        ExperimentError, match=r"object from a notebook cell.*package.module:function"
+    ):
         manifests(rental(experiment=made), "registry/mine:1")
 
 
