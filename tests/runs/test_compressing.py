@@ -169,6 +169,6 @@ def test_what_cannot_be_compressed_is_refused_before_a_run_is_stored(original: R
         store=original.store,
         launcher="inline",
     )
-    with pytest.raises(RunError, match="only its own code knows"):
+    with pytest.raises(RunError, match="only your code knows"):
         create_compression(function)
     assert len(original.store.runs()) == number + 1

@@ -404,7 +404,7 @@ class Run:
             >>> run.choose(run.history.ranked()[-1].number).startswith("trial")
             True
             >>> run.choose(undo=True)
-            'no trial is chosen: the best is taken'
+            'no trial is chosen, so the best one is used'
         """
         if (trial is None) != undo:
             raise ArgumentError(
