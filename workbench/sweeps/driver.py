@@ -204,11 +204,7 @@ class Driver:
         ]
         self._unfinished.extend(trial.number for trial in unfinished)
         # A driver that failed, or lost its store, may not have recorded how these ended.
-        lost = [
-            attempt_ended(trial, "lost", "the driver ended")
-            for trial in self.history.trials.values()
-            if trial.has_open_attempt
-        ]
+        lost = self._end_attempts("lost", "the driver ended")
         least, most = self._share.request.num_workers, self._share.num_fitting
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most * least)]
         self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
@@ -222,6 +218,14 @@ class Driver:
             len(self.history.trials),
             len(unfinished),
         )
+
+    def _end_attempts(self, reason: Literal["lost", "stopped"], message: str) -> list[AttemptEnded]:
+        """Return the end of each attempt that has begun and whose end is not stored."""
+        return [
+            attempt_ended(trial, reason, message)
+            for trial in self.history.trials.values()
+            if trial.has_open_attempt
+        ]
 
     # Called by the adapters of Tune.
 
@@ -449,11 +453,7 @@ class Driver:
     def _fail(self, error: Exception) -> None:
         logger.error("the run failed", exc_info=error)
         try:
-            cut = [
-                attempt_ended(trial, "stopped", "the run failed")
-                for trial in self.history.trials.values()
-                if trial.has_open_attempt
-            ]
+            cut = self._end_attempts("stopped", "the run failed")
             failed = RunStateChanged(state="failed", reason="error", message=str(error))
             self._ledger.append([*cut, failed], patience_s=0.0)
         except WorkbenchError as store_error:
