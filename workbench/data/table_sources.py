@@ -61,14 +61,12 @@ def read_source(
         raise ArgumentError(
             "only a database takes a query", field="query", next_step="Give its address as data."
         )
-    path, part = split_part(Path(source).expanduser())
-    path = existing_path(path, other_names=other_names)
+    path = Path(source).expanduser()
+    existing_path(split_part(path)[0], other_names=other_names)
     if path.is_dir():
         return _read_folder(path)
     if path.suffix.lower() == _ZIP:
         return _read_archive(path)
-    if part is not None:
-        path = path.with_name(f"{path.name}#{part}")
     return read_noted_table(path)
 
 

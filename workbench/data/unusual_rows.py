@@ -65,11 +65,11 @@ def unusual_values(
         numbers: The columns of numbers, and the predicted numbers as PREDICTION.
         ranges: The range of each in the rows to learn from.
     """
-    found = []
+    unusual = []
     for name, ends in ranges.items():
         if name in numbers:
-            found += _outside(name, numbers[name], ends)
-    return sorted(found)
+            unusual += _outside(name, numbers[name], ends)
+    return sorted(unusual)
 
 
 def describe_unusual(values: Sequence[UnusualValue], num_rows: int) -> str:

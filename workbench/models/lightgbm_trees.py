@@ -54,10 +54,10 @@ class Grower:
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""
-        found = self._booster.predict(
+        scores = self._booster.predict(
             rows, num_iteration=num_rounds, raw_score=True, num_threads=self._num_threads
         )
-        return np.asarray(found).reshape(len(rows), -1)
+        return np.asarray(scores).reshape(len(rows), -1)
 
     def trees(self, num_rounds: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
         """Return the trees of the first rounds; nothing is added to their sum."""

@@ -56,10 +56,10 @@ class Grower:
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""
-        found = self._booster.inplace_predict(
+        scores = self._booster.inplace_predict(
             rows, iteration_range=(0, num_rounds), predict_type="margin"
         )
-        return np.asarray(found, dtype=np.float64).reshape(len(rows), -1)
+        return np.asarray(scores, dtype=np.float64).reshape(len(rows), -1)
 
     def trees(self, num_rounds: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
         """Return the trees of the first rounds and what is added to each score."""

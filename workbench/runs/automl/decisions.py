@@ -151,8 +151,8 @@ def factors_of(
 
 def _temperature(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> float:
     """Return the temperature with the least log loss, or 1 if it does not help elsewhere."""
-    found = _best_temperature(predicted, targets)
-    if abs(math.log(found)) < _LEAST_CHANGE:
+    temperature = _best_temperature(predicted, targets)
+    if abs(math.log(temperature)) < _LEAST_CHANGE:
         return 1.0
     gains = np.empty(len(targets))
     for fold in range(_NUM_FOLDS):
@@ -164,7 +164,7 @@ def _temperature(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) 
         )
         gains[held_out] = before - after
     is_helpful = gains.mean() > gains.std() / len(gains) ** 0.5
-    return found if is_helpful else 1.0
+    return temperature if is_helpful else 1.0
 
 
 def _log_losses(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -41,7 +41,7 @@ def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, An
     overall = float(mistakes.mean())
     if not overall > 0:
         return []
-    found = []
+    slices = []
     for name in list(table.columns)[:_MAX_COLUMNS]:
         for value, rows in _slices_of(column_of(table, name)):
             part, rest = mistakes[rows], mistakes[~rows]
@@ -51,7 +51,7 @@ def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, An
             error = (part.var(ddof=1) / len(part) + rest.var(ddof=1) / len(rest)) ** 0.5
             more = mean - float(rest.mean())
             excess = more / error if error > 0 else math.copysign(math.inf, more)
-            found.append(
+            slices.append(
                 {
                     "column": str(name),
                     "value": value,
@@ -62,12 +62,12 @@ def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, An
                 }
             )
     # With many slices some look bad by chance: the bound of Bonferroni.
-    least = NormalDist().inv_cdf(1.0 - _CHANCE / max(1, len(found)))
-    for each in found:
-        is_large = each["mean"] >= (1.0 + _LEAST_EXCESS) * overall
-        each["certain"] = bool(each.pop("errors") >= least and is_large)
-    worse = [each for each in found if each["mean"] > overall]
-    worse.sort(key=lambda each: (not each["certain"], -each["mean"]))
+    least = NormalDist().inv_cdf(1.0 - _CHANCE / max(1, len(slices)))
+    for described in slices:
+        is_large = described["mean"] >= (1.0 + _LEAST_EXCESS) * overall
+        described["certain"] = bool(described.pop("errors") >= least and is_large)
+    worse = [described for described in slices if described["mean"] > overall]
+    worse.sort(key=lambda described: (not described["certain"], -described["mean"]))
     return worse[:MAX_SLICES]
 
 

@@ -316,9 +316,10 @@ def preset_of(experiment: Experiment) -> Preset:
     Args:
         experiment: The experiment of an AutoML run.
     """
-    options = {} if experiment.data is None else experiment.data.options
-    name = options.get(PRESET, DEFAULT)
-    return next(preset for known, preset in PRESETS.items() if known == name)
+    name: Any = DEFAULT
+    if experiment.data is not None:
+        name = experiment.data.options.get(PRESET, DEFAULT)
+    return PRESETS[name]
 
 
 def metric_of(experiment: Experiment) -> str | None:

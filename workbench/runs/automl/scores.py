@@ -88,8 +88,8 @@ def _average_precision(predicted: np.ndarray, targets: np.ndarray) -> float:
 def _precision_at(scores: np.ndarray, is_class: np.ndarray) -> float:
     order = np.argsort(-scores, kind="stable")
     last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    found = np.cumsum(is_class[order])[last]
-    return float((found / (last + 1) * np.diff(found, prepend=0)).sum() / is_class.sum())
+    num_found = np.cumsum(is_class[order])[last]
+    return float((num_found / (last + 1) * np.diff(num_found, prepend=0)).sum() / is_class.sum())
 
 
 def _mape(predicted: np.ndarray, targets: np.ndarray) -> float:
@@ -167,17 +167,47 @@ class Measure:
 METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
-        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share", True),
+        "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share", is_decided=True),
         "balanced_accuracy": Measure(
-            _of_classes(recall), "maximize", "val_balanced_accuracy", "share", True, True, True
+            _of_classes(recall),
+            "maximize",
+            "val_balanced_accuracy",
+            "share",
+            is_decided=True,
+            is_tuned=True,
+            is_per_class=True,
         ),
-        "macro_f1": Measure(_of_classes(f1), "maximize", "val_macro_f1", "share", True, True, True),
+        "macro_f1": Measure(
+            _of_classes(f1),
+            "maximize",
+            "val_macro_f1",
+            "share",
+            is_decided=True,
+            is_tuned=True,
+            is_per_class=True,
+        ),
         "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share", is_per_class=True),
         "average_precision": Measure(
             _average_precision, "maximize", "val_loss", "share", is_per_class=True
         ),
-        "f1": Measure(_of_positives(f1), "maximize", "val_loss", "share", True, True, True),
-        "mcc": Measure(_mcc, "maximize", "val_loss", "correlation", True, True, True),
+        "f1": Measure(
+            _of_positives(f1),
+            "maximize",
+            "val_loss",
+            "share",
+            is_decided=True,
+            is_tuned=True,
+            is_per_class=True,
+        ),
+        "mcc": Measure(
+            _mcc,
+            "maximize",
+            "val_loss",
+            "correlation",
+            is_decided=True,
+            is_tuned=True,
+            is_per_class=True,
+        ),
     },
     "regression": {
         "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "error"),
@@ -192,10 +222,15 @@ METRICS: dict[Task, dict[str, Measure]] = {
 }
 _ALSO_SHOWN = {
     "precision": Measure(
-        _of_positives(_precision), "maximize", "val_loss", "share", True, is_per_class=True
+        _of_positives(_precision),
+        "maximize",
+        "val_loss",
+        "share",
+        is_decided=True,
+        is_per_class=True,
     ),
     "recall": Measure(
-        _of_positives(recall), "maximize", "val_loss", "share", True, is_per_class=True
+        _of_positives(recall), "maximize", "val_loss", "share", is_decided=True, is_per_class=True
     ),
 }
 """Nobody optimises these alone: predicting every row, or a single one, would be the best."""
