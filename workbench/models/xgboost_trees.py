@@ -10,7 +10,10 @@ import json
 from typing import Any
 
 import numpy as np
+import torch
 import xgboost  # pyright: ignore[reportMissingImports]
+
+from workbench.models.trees import TreeEnsemble
 
 _NUM_COMPARED = 64
 
@@ -70,7 +73,9 @@ class Grower:
             for tree, score in zip(model["trees"], model["tree_info"], strict=True)
         ]
         # The form in which the start is stored depends on the release and the objective.
-        differences = self.scores(self._compared, num_rounds) - _sums(trees, self._compared)
+        joined = TreeEnsemble.of(trees, np.zeros(self._num_scores), votes=False)
+        sums = joined(torch.from_numpy(self._compared)).numpy()
+        differences = self.scores(self._compared, num_rounds) - sums
         return trees, np.median(differences, axis=0)
 
 
@@ -90,19 +95,3 @@ def _tree(stored: dict[str, Any], score: int, num_scores: int) -> dict[str, np.n
         "right": np.array(stored["right_children"], dtype=np.int64),
         "value": value,
     }
-
-
-def _sums(trees: list[dict[str, np.ndarray]], rows: np.ndarray) -> np.ndarray:
-    total = np.zeros((len(rows), trees[0]["value"].shape[1]))
-    numbers = np.arange(len(rows))
-    for tree in trees:
-        node = np.zeros(len(rows), dtype=np.int64)
-        while (inner := tree["left"][node] >= 0).any():
-            given = rows[numbers, tree["feature"][node]]
-            goes_left = (given <= tree["threshold"][node]) | (
-                np.isnan(given) & tree["missing_left"][node]
-            )
-            child = np.where(goes_left, tree["left"][node], tree["right"][node])
-            node = np.where(inner, child, node)
-        total += tree["value"][node]
-    return total
