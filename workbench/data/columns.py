@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.data.category_targets import cross_fitted_means, target_means
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
+from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.splits import divisor
 from workbench.foundation.errors import DataError
@@ -120,9 +121,8 @@ class Column:
             return as_times(values, self.date_format)
         if self.kind == "number":
             return _as_numbers(values, self.number_text)
-        known = {text for text in self.ranks if text is not None}
-        ranks = [self.ranks.get(text, -1) for text in _as_texts(values, known)]
-        return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
+        codes, texts = _as_texts(values, {text for text in self.ranks if text is not None})
+        return np.array([self.ranks.get(text, np.nan) for text in texts], dtype=np.float64)[codes]
 
 
 def text_form_of(values: pd.Series) -> TextForm | None:
@@ -166,9 +166,11 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
 
 
 def _learn_ranks(values: pd.Series) -> Column:
+    codes, texts = _as_texts(values)
     counts: dict[str | None, int] = {}
-    for text in _as_texts(values):
-        counts[text] = counts.get(text, 0) + 1
+    for text, count in zip(texts, np.bincount(codes, minlength=len(texts)).tolist(), strict=True):
+        if count:
+            counts[text] = counts.get(text, 0) + count
     # The most frequent text first. Ties are broken by the text, so that the order of the rows does
     # not change the encoding.
     ordered = sorted(counts, key=lambda text: (-counts[text], text is None, text or ""))
@@ -290,9 +292,17 @@ def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
         return form.parse_all(values)
 
 
-def _as_texts(values: pd.Series, known: Container[str] = ()) -> list[str | None]:
-    # A missing value is a separate category, under a key that no text can equal.
-    return [
-        None if missing else text_of_category(value, known)
-        for value, missing in zip(values, values.isna(), strict=True)
-    ]
+def _as_texts(values: pd.Series, known: Container[str] = ()) -> tuple[np.ndarray, list[str | None]]:
+    """Return the categories of a column as texts, and which of them each row has.
+
+    Args:
+        values: The column.
+        known: The texts of the known categories.
+
+    Returns:
+        (rows,) places in the texts, and the texts. The last one is None, for missing values: no
+        text can equal that key.
+    """
+    codes, distinct = distinct_values(values)
+    texts = [text_of_category(value, known) for value in distinct]
+    return np.where(codes == MISSING, len(texts), codes), [*texts, None]

@@ -6,6 +6,7 @@ statistics.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, SupportsFloat
 import numpy as np
 
 from workbench.data.dates import is_text
+from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.foundation.table_columns import GROUPED_DIGITS
 
 if TYPE_CHECKING:
@@ -162,15 +164,15 @@ class NumberText:
         Raises:
             ValueError: If a value is not a number. The message shows the row of the first.
         """
-        numbers = np.full(len(values), np.nan)
-        for place, (value, is_missing) in enumerate(zip(values, values.isna(), strict=True)):
-            if is_missing:
-                continue
+        codes, distinct = distinct_values(values)
+        numbers = np.full(len(distinct) + 1, np.nan)  # the last one is for missing values
+        for place, value in enumerate(distinct):
             try:
                 numbers[place] = self._number(value)
             except ValueError:
-                raise ValueError(f"row {values.index[place]} (from 0) holds {value!r}") from None
-        return numbers
+                row = values.index[np.flatnonzero(codes == place)[0]]
+                raise ValueError(f"row {row} (from 0) holds {value!r}") from None
+        return numbers[codes]
 
     def _number(self, value: object) -> float:
         if isinstance(value, int | float | np.number):
@@ -398,11 +400,13 @@ def _without_unit(text: str, unit: str) -> str:
 
 def known_texts(values: pd.Series) -> dict[str, int]:
     """Return how often each known text of a column occurs, without spaces around it."""
-    return _counts(map(str, values.dropna()))
+    codes, distinct = distinct_values(values)
+    times = np.bincount(codes[codes != MISSING], minlength=len(distinct)).tolist()
+    return _counts(map(str, distinct), times)
 
 
-def _counts(texts: Iterable[str]) -> dict[str, int]:
+def _counts(texts: Iterable[str], times: Iterable[int] = itertools.repeat(1)) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for text in map(str.strip, texts):
-        counts[text] = counts.get(text, 0) + 1
+    for text, count in zip(map(str.strip, texts), times):  # noqa: B905  (one may be endless)
+        counts[text] = counts.get(text, 0) + count
     return {text: count for text, count in counts.items() if not is_marker(text)}

@@ -21,6 +21,7 @@ from workbench.data.column_notes import (
 )
 from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
+from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.table_files import column_of
 from workbench.foundation.errors import DataError
@@ -119,11 +120,12 @@ def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
 
 def _is_prose(column: pd.Series) -> bool:
     """Return whether a column holds sentences rather than categories."""
-    known = column.dropna()
-    if not len(known) or not all(isinstance(value, str) for value in known):
+    codes, distinct = distinct_values(column)
+    known = codes[codes != MISSING]
+    if not len(known) or not all(isinstance(value, str) for value in distinct):
         return False
-    num_words = np.mean([len(value.split()) for value in known])
-    return bool(num_words >= _WORDS_OF_A_TEXT and known.nunique() > len(known) / 2)
+    num_words = np.array([len(value.split()) for value in distinct])[known].mean()
+    return bool(num_words >= _WORDS_OF_A_TEXT and len(distinct) > len(known) / 2)
 
 
 def _notes_of_identifiers(names: Sequence[str], columns: dict[str, pd.Series]) -> list[str]:
