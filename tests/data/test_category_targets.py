@@ -23,14 +23,35 @@ def test_targets_become_numbers_whose_means_tell_about_a_category() -> None:
     assert target_numbers(classes, MAX_CLASSES + 1) is None
 
 
-def test_a_rare_category_is_close_to_the_mean_of_all_and_an_unknown_one_is_that_mean() -> None:
+def test_an_unknown_category_is_the_mean_of_all() -> None:
     categories = np.array([0] * 90 + [1] * 9 + [2])
     targets = np.array([0.0] * 90 + [1.0] * 10)[:, None]
-    frequent, rarer, rarest, unknown = target_means(categories, targets, 3)[:, 0]
+    *_, unknown = target_means(categories, targets, 3)[:, 0]
     assert unknown == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("deviation", "weight"), [(0.25, 16.0), (0.5, 4.0), (0.01, 100.0)])
+def test_means_are_shrunk_as_far_as_categories_differ_by_chance(
+    deviation: float, weight: float
+) -> None:
+    random = np.random.default_rng(0)
+    categories = np.repeat(np.arange(2_000), 5)
+    effects = random.normal(scale=deviation, size=2_000)
+    targets = effects[categories] + random.normal(size=len(categories))
+    means = target_means(categories, targets[:, None], 2_000)[:-1, 0]
+    of_rows = targets.reshape(2_000, 5).mean(axis=1)
+    # With variances 1 and deviation^2, the best weight of the mean of all is their ratio.
+    factor = np.polyfit(of_rows, means, 1)[0]
+    assert factor == pytest.approx(5 / (5 + weight), rel=0.25)
+
+
+def test_a_category_whose_rows_agree_is_believed_after_few_rows() -> None:
+    categories = np.array([0] * 90 + [1] * 9 + [2])
+    targets = np.array([0.0] * 90 + [1.0] * 10)[:, None]
+    frequent, rarer, rarest, _ = target_means(categories, targets, 3)[:, 0]
     assert frequent < 0.02
-    assert rarer == pytest.approx((9 + 10 * 0.1) / 19)
-    assert rarest == pytest.approx((1 + 10 * 0.1) / 11)
+    assert rarer == pytest.approx((9 + 0.1) / 10)
+    assert rarest == pytest.approx((1 + 0.1) / 2)
 
 
 def test_train_rows_do_not_show_their_own_target() -> None:

@@ -4,7 +4,9 @@ A train row must not see its own target in such a number, or models trust it too
 are therefore encoded with the means of other train rows.
 
 Source: Micci-Barreca, A Preprocessing Scheme for High-Cardinality Categorical Attributes (2001),
-with cross-fitting as in scikit-learn's `TargetEncoder`.
+with cross-fitting as in scikit-learn's `TargetEncoder`. How much a mean is shrunk follows from the
+variances within and between categories: Searle, Casella and McCulloch, Variance Components (1992),
+section 3.6.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import numpy as np
 
 MAX_CLASSES = 10
 """With more classes, a category would get too many numbers."""
-# The mean of all train rows weighs as much as this many rows of the category.
-_PRIOR_WEIGHT = 10.0
+# The mean of all train rows weighs as much as at least, and at most, this many rows of a category.
+_MIN_PRIOR_WEIGHT, _MAX_PRIOR_WEIGHT = 1.0, 100.0
 _NUM_PARTS = 5
 
 
@@ -47,7 +49,8 @@ def target_means(categories: np.ndarray, targets: np.ndarray, num_categories: in
     """
     prior = targets.mean(axis=0)
     counts, sums = _totals(categories, targets, num_categories)
-    means = (sums + _PRIOR_WEIGHT * prior) / (counts + _PRIOR_WEIGHT)[:, None]
+    weight = _prior_weights(counts, sums, targets)
+    means = (sums + weight * prior) / (counts[:, None] + weight)
     return np.concatenate([means, prior[None]])
 
 
@@ -70,6 +73,26 @@ def cross_fitted_means(
         means = target_means(categories[others], targets[others], num_categories)
         encoded[chosen] = means[categories[chosen]]
     return encoded
+
+
+def _prior_weights(counts: np.ndarray, sums: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return how many rows of a category the mean of all rows weighs as much as, by number.
+
+    This is the variance within categories by the variance of the true means of categories, both
+    estimated from the train rows by an analysis of variance.
+    """
+    num_rows, num_known = counts.sum(), np.count_nonzero(counts)
+    if num_known < 2 or num_known == num_rows:
+        return np.full(targets.shape[1], _MAX_PRIOR_WEIGHT)
+    squares = (targets**2).sum(axis=0)
+    of_categories = (sums**2 / np.maximum(counts, 1.0)[:, None]).sum(axis=0)
+    of_all = targets.sum(axis=0) ** 2 / num_rows
+    within = np.maximum(squares - of_categories, 0.0) / (num_rows - num_known)
+    rows_per_category = (num_rows - (counts**2).sum() / num_rows) / (num_known - 1)
+    between = ((of_categories - of_all) / (num_known - 1) - within) / rows_per_category
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(between > 0.0, within / between, _MAX_PRIOR_WEIGHT)
+    return np.clip(weight, _MIN_PRIOR_WEIGHT, _MAX_PRIOR_WEIGHT)
 
 
 def _totals(
