@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from workbench.foundation.errors import ArgumentError, MissingDependencyError
 from workbench.runs.automl import candidates
 from workbench.runs.automl.candidates import (
+    _TREE_TIMES,
     LIBRARIES,
     check_families,
     experiment_for,
@@ -116,9 +118,33 @@ def test_families_that_cannot_be_tried_are_an_error(
 
 
 def test_boosted_trees_fit_into_the_time_of_a_run(learning: LearningData) -> None:
-    many = experiment(learning, time_s=3600.0).search.root
-    few = experiment(learning, time_s=10.0, families=("catboost",)).search.root
+    rows = np.random.default_rng(0).permutation(20_000)[:, None].astype(np.float32)
+    fold = dataclasses.replace(
+        learning.folds[0], train_inputs=np.tile(rows, 50), train_targets=rows[:, 0]
+    )
+    large = dataclasses.replace(learning, folds=(fold,))
+    many = experiment(large, time_s=3600.0).search.root
+    few = experiment(large, time_s=10.0, families=("catboost",)).search.root
     assert max(few["catboost_num_trees"].values()) < max(many["lightgbm_num_trees"].values())
     # Fewer trees must be added with larger parts.
     (num_trees,) = few["catboost_num_trees"].values()
     assert few["catboost_shrinkage"].low * num_trees >= 8.0
+
+
+def test_features_with_few_values_cost_a_boosted_tree_less() -> None:
+    random = np.random.default_rng(0)
+    of_numbers = random.normal(size=(5_000, 40)).astype(np.float32)
+    of_flags = (of_numbers > 0.0).astype(np.float32)
+    for time in _TREE_TIMES.values():
+        assert time.of(of_flags) < 0.8 * time.of(of_numbers)
+
+
+def test_a_forest_has_fewer_trees_if_there_is_no_time_for_all(learning: LearningData) -> None:
+    rows = np.random.default_rng(0).normal(size=(20_000, 100)).astype(np.float32)
+    fold = dataclasses.replace(learning.folds[0], train_inputs=rows, train_targets=rows[:, 0])
+    large = dataclasses.replace(learning, folds=(fold,))
+    num_trees = [
+        max(experiment(large, time_s=time_s).search.root["forest_num_trees"].values())
+        for time_s in (20.0, 3600.0)
+    ]
+    assert num_trees[0] < num_trees[1] == 200

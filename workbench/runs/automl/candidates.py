@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
+
+import numpy as np
 
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
@@ -70,11 +73,43 @@ _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
     "texts": (600, 40),
 }
 
-# The time of a boosted tree on one core, and of each number of its samples, in seconds: measured on
-# tables of 30,000 to 360,000 numbers.
-_TREE_S: dict[Family, float] = {"lightgbm": 1e-3, "xgboost": 2e-3, "catboost": 3e-3}
-_NUMBER_S: dict[Family, float] = {"lightgbm": 1.2e-8, "xgboost": 1.8e-8, "catboost": 1.2e-8}
-# The part of the time of a run that training a boosted model on all folds may take.
+_MAX_THRESHOLDS = 255
+_NUM_COUNTED_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class _TreeTime:
+    """The time of a boosted tree for one output, on one core, in seconds.
+
+    Fitted to measurements on 500 to 40,000 samples of 6 to 100 features. Features count by their
+    different values: a tree tries as many thresholds.
+    """
+
+    per_feature: float
+    per_sample: float
+    per_number: float
+    fixed: float = 1e-4
+
+    def of(self, inputs: np.ndarray) -> float:
+        """Return the time for (samples, features)."""
+        thresholds = np.minimum(_num_distinct(inputs), _MAX_THRESHOLDS) / _MAX_THRESHOLDS
+        return (
+            self.fixed
+            + self.per_feature * thresholds.sum()
+            + self.per_sample * len(inputs)
+            + self.per_number * inputs.size
+        )
+
+
+_TREE_TIMES: dict[Family, _TreeTime] = {
+    "lightgbm": _TreeTime(per_feature=6.4e-5, per_sample=3.5e-8, per_number=1.0e-9),
+    "xgboost": _TreeTime(per_feature=1.5e-4, per_sample=4.0e-8, per_number=1.2e-9),
+    "catboost": _TreeTime(per_feature=7.0e-5, per_sample=7.0e-8, per_number=0.9e-9),
+}
+# A randomised tree compares each sample at each of its levels with some of the features.
+_FOREST_NUMBER_S = 8e-9
+_MAX_FOREST_TREES, _MIN_FOREST_TREES = 200, 30
+# The part of the time of a run that training one set of trees on all folds may take.
 _FIT_PART = 0.08
 _MIN_TREES, _MAX_TREES = 60, 1000
 # Shrinkage times trees: with less, boosting has not converged.
@@ -128,7 +163,7 @@ _SEARCH: dict[Family, dict[str, Any]] = {
     "forest": {
         "forest_num_trees": {"choices": [200]},
         "forest_min_samples_leaf": {"low": 1, "high": 10, "log": True},
-        "forest_features_per_split": {"low": 0.1, "high": 1.0},
+        "forest_features_per_split": {"low": 0.1, "high": 0.6},
     },
     "convnet": {
         "convnet_width": {"choices": [16, 32, 64]},
@@ -241,8 +276,8 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
         },
     ],
     "forest": [
-        {"forest_num_trees": 200, "forest_min_samples_leaf": 5, "forest_features_per_split": 0.8},
         {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 5, "forest_features_per_split": 0.6},
     ],
     "convnet": [
         {
@@ -453,8 +488,10 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     if "forest" in families:
         least = experiment.search.root["forest_min_samples_leaf"]
         assert isinstance(least, Int)
+        num_trees = cast("Any", experiment.search.root["forest_num_trees"]).values()[0]
         for params in listed[families.index("forest")]:
             params["forest_min_samples_leaf"] *= least.low
+            params["forest_num_trees"] = num_trees
     for family, configurations in zip(families, listed, strict=True):
         if family in LIBRARIES:
             choices: Any = experiment.search.root[f"{family}_num_trees"].values()
@@ -495,15 +532,31 @@ def _min_samples_leaf(num_train: int) -> int:
 
 
 def _num_trees(family: Family, learning: LearningData, time_s: float) -> int:
-    """Return the most trees of a boosted model, so that a run has time for several models."""
+    """Return the most trees of a model, so that a run has time for several models."""
+    fit_s = _FIT_PART * time_s / len(learning.folds)
+    num_samples = len(learning.folds[0].train_targets)
+    num_features = learning.folds[0].train_inputs.size // num_samples
+    if family == "forest":
+        levels = max(1.0, math.log2(num_samples))
+        features_per_split = max(
+            1.0,
+            num_features * max(params["forest_features_per_split"] for params in _FIRST["forest"]),
+        )
+        tree_s = _FOREST_NUMBER_S * num_samples * levels * features_per_split
+        return int(min(_MAX_FOREST_TREES, max(_MIN_FOREST_TREES, fit_s / tree_s)))
     if family not in LIBRARIES:
         return _MAX_TREES
-    numbers = learning.folds[0].train_inputs.size
+    num_scores = 1
     if learning.num_outputs > 2:
-        numbers *= learning.num_outputs
-    tree_s = _TREE_S[family] + _NUMBER_S[family] * numbers
-    fit_s = _FIT_PART * time_s / len(learning.folds)
+        num_scores = learning.num_outputs
+    tree_s = _TREE_TIMES[family].of(learning.folds[0].train_inputs) * num_scores
     return int(min(_MAX_TREES, max(_MIN_TREES, fit_s / tree_s)))
+
+
+def _num_distinct(inputs: np.ndarray) -> np.ndarray:
+    """Return how many different values each feature has among some of the samples."""
+    some = np.sort(inputs[:: max(1, len(inputs) // _NUM_COUNTED_ROWS)], axis=0)
+    return 1 + np.count_nonzero(np.diff(some, axis=0), axis=0)
 
 
 def _search_for(
@@ -526,6 +579,10 @@ def _search_for(
         search[f"{family}_shrinkage"] = shrinkage | {"low": low, "high": 5 * low}
     if "forest" in families:
         leaf = search["forest_min_samples_leaf"]
+        search["forest_num_trees"] = {
+            "choices": [num_trees["forest"]],
+            "when": {"family": "forest"},
+        }
         search["forest_min_samples_leaf"] = leaf | {
             "low": min_samples_leaf,
             "high": 10 * min_samples_leaf,

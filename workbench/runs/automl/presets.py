@@ -25,7 +25,7 @@ class Preset:
 
 PRESETS: dict[PresetName, Preset] = {
     "fast": Preset(folds=((1_000, 3),), max_members=1, min_gain=0.0),
-    "good": Preset(folds=((1_000, 5), (20_000, 3)), max_members=8, min_gain=0.003),
+    "good": Preset(folds=((1_000, 5), (20_000, 3)), max_members=8, min_gain=0.0),
     "best": Preset(folds=((5_000, 5), (50_000, 3)), max_members=20, min_gain=0.0),
 }
 PRESET = "preset"
