@@ -23,6 +23,7 @@ from workbench.cli.parameters import (
     METRIC,
     NAME,
     PRESET,
+    QUANTILES,
     QUERY,
     SEED,
     STORE,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     QUERY,
     WEIGHT_COLUMN,
     CLASS_WEIGHTS,
+    QUANTILES,
     FAMILIES,
     PRESET(default="good"),
     SEED(default=0),
@@ -88,6 +90,7 @@ def automl(
     query: str | None,
     weight_column: str | None,
     class_weights: str | None,
+    quantiles: str | None,
     families: str | None,
     preset: PresetName,
     seed: int,
@@ -104,8 +107,8 @@ def automl(
     set. Write book.xlsx#SHEET or shop.sqlite#TABLE if the file has several.
 
     METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc or
-    average_precision for classes, and rmse (the default), mae, r2, mape or median_absolute_error
-    for numbers.
+    average_precision for classes, and rmse (the default), mae, r2, mape, median_absolute_error or
+    pinball for numbers.
     """
     from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
@@ -133,6 +136,7 @@ def automl(
         query=query,
         weight_column=weight_column,
         class_weights=_read_weights(class_weights),
+        quantiles=_read_quantiles(quantiles),
         families=families or (),
         preset=preset,
         seed=seed,
@@ -184,6 +188,17 @@ def _read_weights(text: str | None) -> str | dict[str, float] | None:
                 allowed="balanced, or weights such as yes=5,no=1",
             ) from None
     return weights
+
+
+def _read_quantiles(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(item) for item in (text or "").split(",") if item.strip())
+    except ValueError:
+        raise ArgumentError(
+            f"{text!r} is not a list of quantiles",
+            field="--quantiles",
+            allowed="numbers between 0 and 1, such as 0.1,0.5,0.9",
+        ) from None
 
 
 def _say_how_to_use(automl: AutoML) -> None:

@@ -295,6 +295,12 @@ CLASS_WEIGHTS = _option(
     _TEXT,
     "balanced|CLASS=N,...",
 )
+QUANTILES = _option(
+    "--quantiles",
+    "Predict these quantiles of each row, such as 0.1,0.5,0.9.",
+    _TEXT,
+    "N,N,...",
+)
 METRIC = of_argument(arguments.METRIC)
 SIZE = _option("--size", "Combine at most this many trials.", _COUNT)
 CONSTRAINTS = of_argument(arguments.CONSTRAINTS)

@@ -83,6 +83,27 @@ class Member:
         )
 
 
+@dataclass(frozen=True)
+class Quantiles:
+    """How the quantiles of a row follow from its prediction.
+
+    A quantile is the prediction plus a multiple of the usual size of errors.
+
+    Attributes:
+        places: Predictions at which the usual size is known.
+        sizes: That size at each place. Between two places it is interpolated.
+        steps: The multiple of each quantile.
+        max_factor: The factor by which a row changes the usual size, at most.
+        trees: Tells the logarithm of that factor of each row, or None if it is always 1.
+    """
+
+    places: np.ndarray
+    sizes: np.ndarray
+    steps: np.ndarray
+    max_factor: float
+    trees: Member | None = None
+
+
 def build(
     members: Sequence[tuple[Member, float]],
     inputs: Sequence[Input],
@@ -91,6 +112,7 @@ def build(
     *,
     terms: Sequence[str] = (),
     temperature: float = 1.0,
+    quantiles: Quantiles | None = None,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
 
@@ -102,6 +124,7 @@ def build(
         terms: The terms of texts whose counts are the input of the graph, or empty for other
             inputs.
         temperature: Probabilities are raised to the power of its inverse.
+        quantiles: How quantiles follow from a predicted number, if they are the output.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -127,6 +150,8 @@ def build(
         total = graph.add("Sum", *weighted)
     if temperature != 1.0:
         total = _calibrated(graph, total, temperature)
+    if quantiles is not None:
+        total = add_quantiles(graph, total, quantiles, given, terms)
     return graph.model(total, output.name, _FLOAT, output.shape)
 
 
@@ -137,6 +162,41 @@ def _calibrated(graph: Graph, probabilities: str, temperature: float) -> str:
     powers = graph.add("Pow", graph.add("Max", probabilities, least), inverse)
     last = graph.constant(np.array([-1], dtype=np.int64))
     return graph.add("Div", powers, graph.add("ReduceSum", powers, last, keepdims=1))
+
+
+def add_quantiles(
+    graph: Graph,
+    predicted: str,
+    quantiles: Quantiles,
+    given: Mapping[str, str],
+    terms: Sequence[str] = (),
+) -> str:
+    """Add the quantiles of predicted numbers to a graph, and return them as (batch, quantiles).
+
+    Args:
+        graph: The graph.
+        predicted: The predicted numbers, of shape (batch, 1).
+        quantiles: How quantiles follow from them.
+        given: The values of the inputs by name.
+        terms: The terms of texts that are counted.
+    """
+
+    def constant(numbers: Any) -> str:
+        return graph.constant(np.asarray(numbers, dtype=np.float32))
+
+    low, high = quantiles.places[:-1], quantiles.places[1:]
+    size = constant(quantiles.sizes[:1])
+    if len(low):  # each piece adds its slope times the part of it that lies below the prediction
+        slopes = np.diff(quantiles.sizes) / (high - low)
+        part = graph.add("Min", graph.add("Max", predicted, constant(low)), constant(high))
+        part = graph.add("Sub", part, constant(low))
+        size = graph.add("Add", graph.add("MatMul", part, constant(slopes[:, None])), size)
+    if quantiles.trees is not None:
+        logarithm = add_member(graph, quantiles.trees, given, None, terms)
+        bound = np.log(quantiles.max_factor)
+        logarithm = graph.add("Clip", logarithm, constant(-bound), constant(bound))
+        size = graph.add("Mul", graph.add("Exp", logarithm), size)
+    return graph.add("Add", predicted, graph.add("Mul", size, constant(quantiles.steps)))
 
 
 def add_member(

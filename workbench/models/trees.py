@@ -151,6 +151,15 @@ def grow_boosted(
         yield _of_boosted(estimator, num_classes)
 
 
+def of_boosted_numbers(estimator: Any) -> TreeEnsemble:
+    """Return the trees of a fitted HistGradientBoostingRegressor, as the sum of their leaves.
+
+    Args:
+        estimator: The estimator. If its loss has a link, the sum is on the scale of the link.
+    """
+    return _of_boosted(estimator, None)
+
+
 def grow_forest(
     inputs: np.ndarray,
     targets: np.ndarray,

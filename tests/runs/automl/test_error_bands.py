@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import onnxruntime
+import pandas as pd
 import pytest
 
-from workbench.runs.automl.error_bands import learn_bands
+from workbench.data.encoders import learn_encoder
+from workbench.deploy.exported_model import Member, Quantiles, add_quantiles
+from workbench.deploy.graph import Graph
+from workbench.runs.automl.error_bands import MAX_FACTOR, ErrorBands, SizeRows, learn_bands
 
 
 def drawn(seed: int, num_rows: int, growth: float) -> tuple[np.ndarray, np.ndarray]:
@@ -54,3 +61,72 @@ def test_a_model_without_errors_has_ranges_without_width():
     predicted = np.arange(100.0)
     low, high = learn_bands(predicted, predicted).around(predicted, 0.9)
     np.testing.assert_array_equal(low, high)
+
+
+def uneven(num_rows: int, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Return rows whose errors are ten times as large for some values of their columns."""
+    random = np.random.default_rng(seed)
+    table = pd.DataFrame(
+        {"age": random.uniform(0, 10, num_rows), "kind": random.choice(["x", "z"], num_rows)}
+    )
+    deviation = 0.3 + 0.3 * table.age + np.where(table.kind == "z", 3.0, 0.0)
+    predicted = 5.0 * random.normal(size=num_rows)
+    return table, predicted, predicted + deviation.to_numpy() * random.normal(size=num_rows)
+
+
+def bands_of(num_rows: int) -> ErrorBands:
+    table, predicted, targets = uneven(num_rows, 0)
+    encoder = learn_encoder("table", table)
+    known = SizeRows(encoder, encoder.encode(table), np.arange(num_rows))
+    return learn_bands(predicted, targets, known)
+
+
+def test_ranges_follow_the_columns_where_errors_do():
+    bands = bands_of(1000)
+    table, predicted, targets = uneven(10_000, 1)
+    low, high = bands.around(predicted, 0.9, table)
+    held = (low <= targets) & (targets <= high)
+    assert held.mean() == pytest.approx(0.9, abs=0.02)
+    is_calm = (table.kind == "x") & (table.age < 3)
+    is_wild = (table.kind == "z") & (table.age > 7)
+    assert held[is_calm].mean() == pytest.approx(0.9, abs=0.06)
+    assert held[is_wild].mean() == pytest.approx(0.9, abs=0.06)
+    assert (high - low)[is_wild].mean() > 4 * (high - low)[is_calm].mean()
+
+
+def test_quantiles_of_a_row_never_cross_and_each_has_its_share_of_new_rows():
+    levels = [0.05, 0.1, 0.5, 0.9, 0.95]
+    bands = bands_of(1000)
+    table, predicted, targets = uneven(10_000, 1)
+    quantiles = bands.quantiles(predicted, levels, table)
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    shares = (targets[:, None] <= quantiles).mean(axis=0)
+    np.testing.assert_allclose(shares, levels, atol=0.025)
+
+
+def test_a_graph_computes_the_same_quantiles():
+    bands = replace(
+        bands_of(1000), places=np.array([-5.0, 0.0, 4.0]), sizes=np.array([1.0, 3.0, 0.5])
+    )
+    table, predicted, _ = uneven(500, 2)
+    levels = (0.1, 0.5, 0.9)
+    assert bands.encoder is not None and bands.trees is not None
+    sizes = Member(bands.trees, columns=bands.encoder.columns)
+    graph = Graph()
+    given = {
+        "age": graph.input("age", np.dtype("float64"), (1,)),
+        "kind": graph.input("kind", np.dtype(object), (1,)),
+    }
+    number = graph.input("predicted", np.dtype("float32"), (1,))
+    parts = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
+    answer = add_quantiles(graph, number, parts, given)
+    model = graph.model(answer, "values", np.dtype("float32"), (3,))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    feeds = {
+        "age": table[["age"]].to_numpy(),
+        "kind": table[["kind"]].to_numpy(dtype=object),
+        "predicted": predicted[:, None].astype(np.float32),
+    }
+    np.testing.assert_allclose(
+        session.run(None, feeds)[0], bands.quantiles(predicted, levels, table), rtol=1e-4, atol=1e-4
+    )

@@ -7,6 +7,7 @@ from sklearn.metrics import (
     f1_score,
     matthews_corrcoef,
     mean_absolute_percentage_error,
+    mean_pinball_loss,
     median_absolute_error,
     precision_score,
     recall_score,
@@ -18,6 +19,7 @@ from workbench.foundation.errors import ArgumentError
 from workbench.runs.automl.scores import (
     METRICS,
     check_metric,
+    check_quantiles,
     is_better,
     loss_of,
     score_intervals,
@@ -65,7 +67,7 @@ def test_what_is_optimised_comes_first_and_its_loss_falls_where_it_is_better():
 def test_errors_of_numbers_are_better_where_they_are_smaller():
     numbers = np.array([1.0, 2.0, 6.0])
     good, poor = (numbers + 0.5)[:, None], (numbers - 1.0)[:, None]
-    for metric in METRICS["regression"]:
+    for metric in METRICS["regression"].keys() - {"pinball"}:  # quantiles correct a constant error
         first, second = (
             scores_of(each, numbers, "regression", metric)[metric] for each in (good, poor)
         )
@@ -143,3 +145,38 @@ def test_six_positives_of_which_none_is_recognised_leave_a_wide_interval(name: s
             # Clopper and Pearson: with a probability of 5 %, none of 6 is seen at a share of 0.39.
             assert low == 0.0
             assert 0.25 < high < 0.45
+
+
+def test_the_pinball_loss_is_that_of_scikit_learn():
+    random = np.random.default_rng(0)
+    targets = random.normal(size=200)
+    quantiles = np.sort(random.normal(size=(200, 3)), axis=1)
+    levels = (0.1, 0.5, 0.8)
+    wanted = [
+        mean_pinball_loss(targets, quantiles[:, place], alpha=level)
+        for place, level in enumerate(levels)
+    ]
+    predicted = np.column_stack([quantiles[:, 1], quantiles])
+    found = scores_of(predicted, targets, "regression", "pinball", quantiles=levels)
+    assert found["pinball"] == pytest.approx(np.mean(wanted))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((0.1, 1.0), "quantiles: 1 is not a quantile"),
+        ((0.1, 0.1), "quantiles: a quantile is listed twice"),
+    ],
+)
+def test_wrong_quantiles_are_an_error(given, message):
+    with pytest.raises(ArgumentError) as raised:
+        check_quantiles(given, None, "regression")
+    assert str(raised.value).startswith(message)
+
+
+def test_the_pinball_loss_alone_predicts_every_tenth():
+    assert check_quantiles((), "pinball", "regression") == pytest.approx(np.arange(1, 10) / 10)
+    assert check_quantiles((0.9, 0.1), None, "regression") == (0.1, 0.9)
+    assert check_quantiles((), None, "regression") == ()
+    with pytest.raises(ArgumentError, match="classes have no quantiles"):
+        check_quantiles((0.5,), None, "classification")

@@ -2,19 +2,46 @@
 
 Conformal prediction: the errors of validation rows are a sample of the errors of new rows. Their
 quantiles around a prediction hold the true number with the wanted probability, whatever the model.
-Larger predictions often have larger errors, so the range follows the prediction if that makes it
-narrower.
+
+Some rows are harder to predict than others. So each error is divided by the size that is usual for
+its row. That size follows the prediction, and the columns of the row, if that makes ranges
+narrower. Quantiles of one row never cross, because all of them are multiples of one size.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.data.encoders import Encoder
+    from workbench.models.trees import TreeEnsemble
 
 _FEWEST_PER_BIN, _MAX_BINS = 30, 10
 _JUDGED_AT = 0.9
 _NUM_FOLDS = 5
+_LEAST_GAIN = 0.02
+# Trees need more rows than bins do. More rows than the most hardly change them.
+_FEWEST_FOR_TREES, _MOST_FOR_TREES = 200, 10_000
+MAX_FACTOR = 20.0
+
+
+@dataclass(frozen=True)
+class SizeRows:
+    """Validation rows as the trees read them that tell the usual size of an error.
+
+    Attributes:
+        encoder: Reads rows. It has learned from no target.
+        inputs: The encoded rows, fold after fold.
+        rows: The number of each row. A row of weight 2 occurs twice.
+    """
+
+    encoder: Encoder = field(repr=False)
+    inputs: np.ndarray = field(repr=False)
+    rows: np.ndarray = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -25,18 +52,26 @@ class ErrorBands:
         errors: True minus predicted number of validation rows, divided by their usual size, sorted.
         places: Predictions at which the usual size of an error is known.
         sizes: That size at each place.
+        encoder: Reads rows for the trees, or None if there are none.
+        trees: The logarithm of a factor of the usual size, or None if it follows the prediction
+            alone.
     """
 
     errors: np.ndarray = field(repr=False)
     places: np.ndarray
     sizes: np.ndarray
+    encoder: Encoder | None = field(default=None, repr=False)
+    trees: TreeEnsemble | None = field(default=None, repr=False)
 
-    def around(self, predicted: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    def around(
+        self, predicted: np.ndarray, level: float, samples: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the low and the high end of the range of each prediction.
 
         Args:
             predicted: Predicted numbers.
             level: The share of true numbers in their ranges, between 0 and 1.
+            samples: The rows that were predicted. Only needed if there are trees.
 
         Source: split conformal prediction, Lei et al. (2018), with a quantile for each side.
         """
@@ -44,52 +79,141 @@ class ErrorBands:
         outside = (1.0 - level) / 2
         # The ranks that hold a new error with this probability, whatever its distribution is.
         low = max(0, int(np.floor((num + 1) * outside)) - 1)
-        size = np.interp(predicted, self.places, self.sizes)
+        size = self._size(predicted, samples)
         return predicted + self.errors[low] * size, predicted + self.errors[num - 1 - low] * size
 
+    def quantiles(
+        self, predicted: np.ndarray, levels: Sequence[float], samples: Any = None
+    ) -> np.ndarray:
+        """Return the quantiles of each row as (rows, levels). They increase with the level.
 
-def learn_bands(predicted: np.ndarray, targets: np.ndarray, seed: int = 0) -> ErrorBands:
+        Args:
+            predicted: Predicted numbers.
+            levels: Which quantiles, between 0 and 1.
+            samples: As in `around`.
+        """
+        return predicted[:, None] + self._size(predicted, samples)[:, None] * self.steps(levels)
+
+    def steps(self, levels: Sequence[float]) -> np.ndarray:
+        """Return how many usual sizes each quantile is above the prediction.
+
+        A new error is below the quantile with the wanted probability, whatever its distribution is.
+        """
+        return np.quantile(self.errors, levels, method="weibull")
+
+    def _size(self, predicted: np.ndarray, samples: Any) -> np.ndarray:
+        size = np.interp(predicted, self.places, self.sizes)
+        if self.trees is None or self.encoder is None:
+            return size
+        return size * _factors(self.trees, self.encoder.encode(samples))
+
+
+def learn_bands(
+    predicted: np.ndarray, targets: np.ndarray, known: SizeRows | None = None, seed: int = 0
+) -> ErrorBands:
     """Learn how large errors are.
 
     Args:
         predicted: Predicted numbers of rows that the models did not learn from.
         targets: The true numbers.
-        seed: Seed of the folds that tell whether the size of errors follows the prediction.
+        known: These rows as trees read them, or None if the columns are not to be used.
+        seed: Seed of the folds that tell what the size of errors follows.
     """
-    constant = _bands(predicted, targets, 1)
-    num_bins = min(_MAX_BINS, len(targets) // _FEWEST_PER_BIN)
-    if num_bins < 2:
-        return constant
-    folds = np.random.default_rng(seed).permutation(len(targets)) % _NUM_FOLDS
-    costs = []
-    for bins in (1, num_bins):
-        cost = 0.0
-        for fold in range(_NUM_FOLDS):
-            held_out = folds == fold
-            bands = _bands(predicted[~held_out], targets[~held_out], bins)
-            cost += _cost(bands, predicted[held_out], targets[held_out])
-        costs.append(cost)
-    return _bands(predicted, targets, num_bins) if costs[1] < 0.98 * costs[0] else constant
-
-
-def _bands(predicted: np.ndarray, targets: np.ndarray, num_bins: int) -> ErrorBands:
     errors = targets - predicted
-    places, sizes = np.zeros(1), np.ones(1)
-    if num_bins > 1:
-        parts = np.array_split(np.argsort(predicted, kind="stable"), num_bins)
-        places = np.array([predicted[part].mean() for part in parts])
-        sizes = np.array([np.abs(errors[part]).mean() for part in parts])
-        sizes = np.maximum(sizes, 0.05 * sizes.mean())
-        if not sizes.mean() > 0:
-            sizes = np.ones(num_bins)
-    return ErrorBands(np.sort(errors / np.interp(predicted, places, sizes)), places, sizes)
+    num_bins = min(_MAX_BINS, len(targets) // _FEWEST_PER_BIN)
+    chosen, best = _constant(errors), errors
+    if num_bins < 2:
+        return replace(chosen, errors=np.sort(best))
+    folds = _folds_of(len(targets), known, seed)
+    cost = _cost(predicted, targets, best, np.ones(len(targets)))
+    binned = _binned(predicted, errors, num_bins)
+    of_bins = np.empty(len(errors))
+    for fold in range(_NUM_FOLDS):
+        held_out = folds == fold
+        bins = _binned(predicted[~held_out], errors[~held_out], num_bins)
+        of_bins[held_out] = np.interp(predicted[held_out], bins.places, bins.sizes)
+    sizes = np.ones(len(errors))
+    if (lower := _cost(predicted, targets, errors / of_bins, of_bins)) < (1 - _LEAST_GAIN) * cost:
+        chosen, best, cost, sizes = binned, errors / of_bins, lower, of_bins
+    if known is None or len(targets) < _FEWEST_FOR_TREES or not np.abs(best).mean() > 0:
+        return replace(chosen, errors=np.sort(best))
+    of_trees = np.empty(len(errors))
+    for fold in range(_NUM_FOLDS):
+        held_out = folds == fold
+        trees = _fit_trees(known.inputs[~held_out], np.abs(best[~held_out]), seed)
+        of_trees[held_out] = sizes[held_out] * _factors(trees, known.inputs[held_out])
+    if _cost(predicted, targets, errors / of_trees, of_trees) < (1 - _LEAST_GAIN) * cost:
+        # Sizes of rows that the trees have seen are too good, so errors are divided by the others.
+        best = errors / of_trees
+        trees = _fit_trees(known.inputs, np.abs(errors / sizes), seed)
+        chosen = replace(chosen, encoder=known.encoder, trees=trees)
+    return replace(chosen, errors=np.sort(best))
 
 
-def _cost(bands: ErrorBands, predicted: np.ndarray, targets: np.ndarray) -> float:
+def _folds_of(num: int, known: SizeRows | None, seed: int) -> np.ndarray:
+    """Return the fold of each row. Copies of a row are in one fold."""
+    rows = np.arange(num) if known is None else known.rows
+    order = np.random.default_rng(seed).permutation(int(rows.max()) + 1)
+    return order[rows] % _NUM_FOLDS
+
+
+def _constant(errors: np.ndarray) -> ErrorBands:
+    return ErrorBands(np.sort(errors), np.zeros(1), np.ones(1))
+
+
+def _binned(predicted: np.ndarray, errors: np.ndarray, num_bins: int) -> ErrorBands:
+    parts = np.array_split(np.argsort(predicted, kind="stable"), num_bins)
+    places = np.array([predicted[part].mean() for part in parts])
+    sizes = np.array([np.abs(errors[part]).mean() for part in parts])
+    sizes = np.maximum(sizes, 0.05 * sizes.mean())
+    if not sizes.mean() > 0:
+        sizes = np.ones(num_bins)
+    return ErrorBands(errors, places, sizes)
+
+
+def _fit_trees(inputs: np.ndarray, sizes: np.ndarray, seed: int) -> TreeEnsemble:
+    """Fit the logarithm of the mean size, by the deviance of the gamma distribution."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    from workbench.models.trees import of_boosted_numbers
+
+    if len(sizes) > _MOST_FOR_TREES:
+        rows = np.random.default_rng(seed).choice(len(sizes), _MOST_FOR_TREES, replace=False)
+        inputs, sizes = inputs[rows], sizes[rows]
+    sizes = np.maximum(sizes / sizes.mean(), 1e-3)
+    grown = HistGradientBoostingRegressor(
+        loss="gamma",
+        max_iter=50,
+        learning_rate=0.1,
+        max_leaf_nodes=8,
+        min_samples_leaf=max(20, len(sizes) // 50),
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=seed,
+    )
+    with threadpool_limits(limits=1):  # for so few rows, threads wait for each other
+        return of_boosted_numbers(grown.fit(inputs, sizes))
+
+
+def _factors(trees: TreeEnsemble, inputs: np.ndarray) -> np.ndarray:
+    import torch
+
+    with torch.inference_mode():
+        logarithms = trees(torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)))
+    bound = np.log(MAX_FACTOR)
+    return np.exp(np.clip(logarithms.numpy()[:, 0].astype(np.float64), -bound, bound))
+
+
+def _cost(
+    predicted: np.ndarray, targets: np.ndarray, errors: np.ndarray, sizes: np.ndarray
+) -> float:
     """Return the width of ranges and what lies outside of them, which honest ranges minimise.
 
     Source: the interval score of Gneiting and Raftery (2007).
     """
-    low, high = bands.around(predicted, _JUDGED_AT)
+    bands = ErrorBands(np.sort(errors), np.zeros(1), np.ones(1))
+    low, high = (ends * sizes for ends in bands.around(np.zeros(len(sizes)), _JUDGED_AT))
+    low, high = predicted + low, predicted + high
     outside = np.maximum(low - targets, 0.0) + np.maximum(targets - high, 0.0)
-    return float((high - low + 2.0 / (1.0 - _JUDGED_AT) * outside).sum())
+    return float((high - low + 2.0 / (1.0 - _JUDGED_AT) * outside).mean())

@@ -17,6 +17,7 @@ from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
+from workbench.runs.automl.error_bands import MAX_FACTOR, ErrorBands
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.model_selection import ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData
@@ -42,6 +43,7 @@ def write_ensemble(
     label: str,
     values: Mapping[str, float],
     force: bool,
+    bands: ErrorBands | None = None,
 ) -> None:
     """Write the chosen model as a bundle that predicts without the workbench.
 
@@ -54,6 +56,7 @@ def write_ensemble(
         label: The model, in words.
         values: Scores by name, such as test_accuracy.
         force: Write into a folder that is not empty.
+        bands: What the quantiles of each row are computed from, or None if none are wanted.
 
     Raises:
         RunError: If it cannot be exported, or the folder is not empty or cannot be written.
@@ -61,19 +64,33 @@ def write_ensemble(
     """
     with needs("onnx"):
         from workbench.deploy.exported_bundle import Exported, output_of, write
-        from workbench.deploy.exported_model import build
+        from workbench.deploy.exported_model import Member, Quantiles, build
     members, examples = _members(chosen, learning, held_out)
     samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
     interpreter = chosen.interpreter
+    sizes = None
     if interpreter.kind == "texts":
         inputs, columns = _text_inputs(interpreter.text_columns, samples)
     else:
-        inputs, columns = _inputs([member for member, _ in members], samples)
+        read_by = [member for member, _ in members]
+        if (
+            bands is not None
+            and bands.trees is not None
+            and isinstance(bands.encoder, TableEncoder)
+        ):
+            read_by.append(sizes := Member(bands.trees, columns=bands.encoder.columns))
+        inputs, columns = _inputs(read_by, samples)
     terms = _terms([member for member, _ in members])
     labels = tuple(map(str, interpreter.labels))
     output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
     if interpreter.target_name is not None:
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
+    quantiles = None
+    if bands is not None:
+        levels = held_out.quantiles
+        quantiles = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
+        names = tuple(f"{interpreter.target_name or 'prediction'} {level:g}" for level in levels)
+        output = output.model_copy(update={"shape": (len(levels),), "targets": names})
     inputs = tuple(
         taken.model_copy(update={"learned": held_out.ranges.get(taken.name)})
         if taken.kind == "number"
@@ -93,10 +110,14 @@ def write_ensemble(
         examples,
         terms=terms,
         temperature=chosen.decisions.temperature,
+        quantiles=quantiles,
     )
 
     def expected(places: np.ndarray) -> np.ndarray:
-        answers = chosen.outputs(take(samples, places))
+        rows = take(samples, places)
+        answers = chosen.outputs(rows)
+        if bands is not None:
+            return bands.quantiles(answers[:, 0], held_out.quantiles, rows)
         if output.kind == "classes":
             return answers
         return answers[:, 0]

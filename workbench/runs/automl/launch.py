@@ -42,6 +42,7 @@ def automl(
     weight_column: str | None = None,
     query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
+    quantiles: Sequence[float] = (),
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -68,8 +69,8 @@ def automl(
             and testing.
         task: classification or regression, or None to detect it from the target.
         metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc
-            or average_precision for classes, rmse, mae, r2, mape or median_absolute_error for
-            numbers. None for log_loss, or the squared error. For f1, mcc, macro_f1 and
+            or average_precision for classes, rmse, mae, r2, mape, median_absolute_error or pinball
+            for numbers. None for log_loss, or the squared error. For f1, mcc, macro_f1 and
             balanced_accuracy, the probability that is enough for a class is chosen as well.
         drop: Columns of a table that must not be used, such as those that are not known when a
             prediction is made.
@@ -88,6 +89,9 @@ def automl(
         class_weights: What a mistake in each class costs, such as {"yes": 5}, or "balanced" for
             classes that count the same however rare they are. Probabilities stay as they are, but
             the predicted class follows the costs.
+        quantiles: The quantiles to predict of each row, such as (0.1, 0.5, 0.9), optimised for the
+            pinball loss. `predict` then returns a column for each. With the metric pinball, the
+            default is every tenth.
         families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"]. "-mlp"
             leaves one out. Empty for all that suit the data and are installed.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
@@ -128,6 +132,7 @@ def automl(
         weight_column=weight_column,
         query=query,
         class_weights=class_weights,
+        quantiles=quantiles,
         families=families,
         preset=preset,
         seed=seed,
@@ -161,6 +166,7 @@ def create(
     weight_column: str | None = None,
     query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
+    quantiles: Sequence[float] = (),
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -181,7 +187,7 @@ def create(
     )
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
-    from workbench.runs.automl.scores import check_metric
+    from workbench.runs.automl.scores import PINBALL, check_metric, check_quantiles
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
     from workbench.search.samplers import training_seed
@@ -208,10 +214,14 @@ def create(
         weight_column=weight_column,
         query=query,
     )
+    levels = check_quantiles(quantiles, metric, problem.task)
+    metric = PINBALL if levels and metric is None else metric
     check_metric(metric, problem.task)
     chosen = check_families(problem.kind, families)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
-    learning, held_out = prepare(problem, seed, seeds, preset, class_weights=class_weights)
+    learning, held_out = prepare(
+        problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels
+    )
     if not chosen and (note := missing_note(problem.kind)):
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
     sha256, payload = pack(held_out)

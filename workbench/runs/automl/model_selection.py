@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,6 +142,7 @@ def choose(
     *,
     most: int = NUM_ENSEMBLED,
     until_s: float = math.inf,
+    quantiles: Sequence[float] = (),
 ) -> ChosenModel:
     """Choose among the configurations of a run by their predictions for the validation samples.
 
@@ -152,6 +153,7 @@ def choose(
         guess: Used where the run was too short for any model.
         most: How many configurations are compared, those that seemed the best to the run.
         until_s: The time at which no further one is judged, by `time.monotonic`. One always is.
+        quantiles: The quantiles that the user wants, for the pinball loss.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -177,19 +179,23 @@ def choose(
     targets = np.concatenate(
         [_targets(learning.folds[number], interpreter, number) for number in folds]
     )
+    loss = functools.partial(
+        loss_of,
+        targets=targets,
+        task=interpreter.task,
+        metric=metric_of(run.experiment),
+        quantiles=quantiles,
+    )
     pairs = []
     for by_fold in whole[:most]:
         if pairs and time.monotonic() > until_s:
             break
         candidate = _judge(
-            run, by_fold, folds, learning=learning, interpreter=interpreter, targets=targets
+            run, by_fold, folds, learning=learning, interpreter=interpreter, loss=loss
         )
         pairs.append((candidate, by_fold))
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
     predictions = [candidate.predicted for candidate, _ in pairs]
-    loss = functools.partial(
-        loss_of, targets=targets, task=interpreter.task, metric=metric_of(run.experiment)
-    )
     weights = []
     if predictions:
         preset = preset_of(run.experiment)
@@ -260,7 +266,7 @@ def _judge(
     *,
     learning: LearningData,
     interpreter: Interpreter,
-    targets: np.ndarray,
+    loss: Callable[[np.ndarray], float],
 ) -> Candidate:
     """Predict the validation samples with a configuration, one model in memory at a time.
 
@@ -280,9 +286,8 @@ def _judge(
         predictions.append(interpreter.readers[number].in_units(outputs))
     predicted = np.concatenate(predictions)
     first = trials[folds[0]]
-    loss = loss_of(predicted, targets, interpreter.task, metric_of(run.experiment))
     family = family_of(first.params, run.experiment)
-    return Candidate(first.number, family, dict(first.params), {}, predicted, loss)
+    return Candidate(first.number, family, dict(first.params), {}, predicted, loss(predicted))
 
 
 @contextlib.contextmanager

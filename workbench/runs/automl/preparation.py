@@ -23,6 +23,7 @@ from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.runs.automl.decisions import factors_of
+from workbench.runs.automl.error_bands import SizeRows
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.own_parts import LEARNING, TEST, VALIDATION
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
@@ -176,6 +177,8 @@ class HeldOut:
         ranges: The range of each column of numbers in the samples to learn from, and of the
             numbers to predict.
         all_rows: What the final model may learn from after the test, or None.
+        size_rows: The validation rows for trees that tell how far off a prediction may be, or None.
+        quantiles: The quantiles that the user wants of each row, or empty.
     """
 
     interpreter: Interpreter
@@ -191,6 +194,8 @@ class HeldOut:
     weight_column: str | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, repr=False)
     all_rows: AllRows | None = field(default=None, repr=False)
+    size_rows: SizeRows | None = field(default=None, repr=False)
+    quantiles: tuple[float, ...] = ()
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -263,6 +268,7 @@ def prepare(
     preset: PresetName = DEFAULT,
     *,
     class_weights: str | Mapping[str, float] | None = None,
+    quantiles: tuple[float, ...] = (),
 ) -> tuple[LearningData, HeldOut]:
     """Split and encode samples.
 
@@ -272,6 +278,7 @@ def prepare(
         training_seeds: Seeds of the repeats of a training, at least as many as there may be folds.
         preset: The preset of the run, which decides on the number of folds.
         class_weights: "balanced", what a mistake in each class costs, or None.
+        quantiles: The quantiles that the user wants of each row, or empty.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.
@@ -316,6 +323,8 @@ def prepare(
         problem.weight_column,
         _ranges(problem, learning),
         _all_rows(problem, learning, test),
+        _size_rows(problem, learning, len(folds), seed),
+        quantiles,
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
@@ -360,6 +369,27 @@ def _all_rows(problem: Problem, learning: np.ndarray, test: np.ndarray) -> AllRo
     if problem.weights is not None:
         rows = repeated(problem.weights[known])
     return AllRows(encoded.train_inputs[rows], encoded.train_targets[rows], reader)
+
+
+def _size_rows(
+    problem: Problem, learning: np.ndarray, num_folds: int, seed: int
+) -> SizeRows | None:
+    """Encode the validation rows of all folds for trees that tell how large their errors are."""
+    if problem.kind != "table" or problem.task != "regression":
+        return None
+    samples = take(problem.samples, learning)
+    encoder = learn_encoder(problem.kind, samples, text_forms=problem.text_forms)
+    parts = []
+    for _, validation in _folds(problem, learning, num_folds, seed):
+        rows = validation
+        if problem.weights is not None:
+            rows = validation[repeated(problem.weights[learning][validation])]
+        parts.append(rows)
+    rows = np.concatenate(parts)
+    inputs = encoder.encode(samples)
+    if inputs[0].size * len(rows) > _MAX_FOLDED_NUMBERS:
+        return None
+    return SizeRows(encoder, inputs[rows], rows)
 
 
 def _own_parts(problem: Problem) -> tuple[str, ...]:
@@ -442,14 +472,14 @@ def _encode(
     return encoded, Reader(encoder, mean, scale)
 
 
-def pack(held_out: HeldOut) -> tuple[str, bytes]:
-    """Serialize a test part. Return the SHA-256 of the bytes, and the bytes."""
-    payload = cloudpickle.dumps(held_out)
+def pack(part: Any) -> tuple[str, bytes]:
+    """Serialize a part of a run, such as its test part. Return the SHA-256 and the bytes."""
+    payload = cloudpickle.dumps(part)
     return hashlib.sha256(payload).hexdigest(), payload
 
 
-def unpack(sha256: str, payload: bytes) -> HeldOut:
-    """Return the test part that was packed.
+def unpack(sha256: str, payload: bytes) -> Any:
+    """Return the part that was packed, such as the test part.
 
     Args:
         sha256: The expected hash of the bytes, which can execute code when they are loaded.
@@ -460,7 +490,7 @@ def unpack(sha256: str, payload: bytes) -> HeldOut:
     """
     if hashlib.sha256(payload).hexdigest() != sha256:
         raise RunError(
-            "the test part of this run is not the one that was stored",
+            "a part of this run, such as its test part, is not the one that was stored",
             next_step="Start a new run from the data: wb.automl(data).",
         )
     return cloudpickle.loads(payload)

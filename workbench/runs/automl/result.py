@@ -43,7 +43,7 @@ from workbench.runs.automl.model_selection import (
     describe,
     metric_of,
 )
-from workbench.runs.automl.preparation import HeldOut, LearningData, repeated, unpack
+from workbench.runs.automl.preparation import HeldOut, LearningData, pack, repeated, unpack
 from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
@@ -57,7 +57,7 @@ from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
 from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
 from workbench.store.database import Store
-from workbench.store.database.run_files import read_objects
+from workbench.store.database.run_files import read_objects, write_objects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +97,7 @@ class AutoML:
         self._analysed: tuple[int, TestAnalysis] | None = None
         self._refitted: dict[str, str] = {}
         self._delivered: tuple[int, ChosenModel] | None = None
+        self._learned_bands: tuple[int, ErrorBands] | None = None
 
     @classmethod
     def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
@@ -257,6 +258,7 @@ class AutoML:
             metric_of(self.run.experiment),
             blocks=blocks,
             decisions=self._chosen.decisions,
+            quantiles=self._held_out.quantiles,
         )
 
     def _tested(self, data: Any, target: str | None) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
@@ -311,7 +313,7 @@ class AutoML:
         return self._analysed[1]
 
     @overload
-    def predict(self, samples: Any) -> np.ndarray: ...
+    def predict(self, samples: Any) -> Any: ...
 
     @overload
     def predict(self, samples: Any, *, interval: float) -> pd.DataFrame: ...
@@ -328,7 +330,7 @@ class AutoML:
 
         Returns:
             The predictions. With `interval`, a table with the columns `prediction`, `low` and
-            `high`.
+            `high`. If the run was asked for quantiles, a table with a column for each: its level.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -341,9 +343,11 @@ class AutoML:
         predicted = self._predicted(read)
         if values := self._unusual_values(read, predicted):
             warnings.warn(describe_unusual(values, len(predicted)), stacklevel=2)
+        levels = self._held_out.quantiles
         if self._task == "regression":
-            numbers = predicted[:, 0]
-            return numbers if interval is None else self._with_interval(numbers, interval)
+            if interval is not None:
+                return self._with_interval(read, predicted[:, 0], interval)
+            return self._as_quantiles(predicted[:, 1:]) if levels else predicted[:, 0]
         decided = self._chosen.decisions.weighed(predicted)
         return np.array(self._held_out.interpreter.labels)[decided.argmax(axis=1)]
 
@@ -359,16 +363,62 @@ class AutoML:
                 allowed="between 0 and 1, such as 0.9",
             )
 
-    def _with_interval(self, numbers: np.ndarray, interval: float) -> pd.DataFrame:
+    def _with_interval(self, samples: Any, numbers: np.ndarray, interval: float) -> pd.DataFrame:
         import pandas as pd
 
-        low, high = self._bands.around(numbers, interval)
+        low, high = self._bands.around(numbers, interval, samples)
         return pd.DataFrame({"prediction": numbers, "low": low, "high": high})
+
+    def _as_quantiles(self, numbers: np.ndarray) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame(numbers, columns=list(self._held_out.quantiles))
 
     @property
     def _bands(self) -> ErrorBands:
-        chosen = self._chosen
-        return learn_bands(chosen.predicted[:, 0], chosen.targets)
+        """How large errors are: learned once for each end of the run, and stored with it."""
+        seq = self.run.row.last_seq
+        if self._learned_bands is None or self._learned_bands[0] != seq:
+            stored: Any = (self.run.history.result or {}).get("bands")
+            bands = self._learn_bands() if stored is None else self._stored_bands(stored)
+            self._learned_bands = (seq, bands)
+        return self._learned_bands[1]
+
+    def _learn_bands(self) -> ErrorBands:
+        chosen, rows = self._chosen, self._held_out.size_rows
+        num = len(chosen.targets)
+        if rows is not None:  # a run that was stopped may know the errors of its first folds only
+            rows = replace(rows, inputs=rows.inputs[:num], rows=rows.rows[:num])
+        return learn_bands(chosen.predicted[:, 0], chosen.targets, rows)
+
+    def _stored_bands(self, sha256: str) -> ErrorBands:
+        payload = read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256]
+        return unpack(sha256, payload)
+
+    def _store_bands(self) -> str | None:
+        if self._task == "classification" or not self._chosen.used:
+            return None
+        sha256, payload = pack(self._bands)
+        write_objects(self.run.store.artifacts_of(self.run.run_id), {sha256: payload})
+        return sha256
+
+    def _with_quantiles(self, predicted: np.ndarray, samples: Any) -> np.ndarray:
+        """Return predictions with the quantiles that the user asked for, as (samples, 1 + levels).
+
+        The simplest guess has the quantiles of the targets, whatever the sample.
+        """
+        levels = self._held_out.quantiles
+        if not levels or not len(predicted):
+            return predicted
+        if not self._chosen.used:
+            return self._guess_with_quantiles(len(predicted))
+        return np.column_stack([predicted, self._bands.quantiles(predicted[:, 0], levels, samples)])
+
+    def _guess_with_quantiles(self, num: int) -> np.ndarray:
+        guess = self._held_out.guess
+        if levels := self._held_out.quantiles:
+            guess = np.append(guess, np.quantile(self._chosen.targets, levels))
+        return np.tile(guess, (num, 1))
 
     def unusual(self, samples: Any) -> pd.DataFrame:
         """Return the numbers that are far outside of what was learned, by row.
@@ -431,7 +481,10 @@ class AutoML:
 
         values = {**self._validated(self._chosen.predicted), **self._test}
         parts = (self.run, self._final, self._learning, self._held_out)
-        write_ensemble(*parts, Path(folder), label=self._label, values=values, force=force)
+        bands = self._bands if self._held_out.quantiles else None
+        write_ensemble(
+            *parts, Path(folder), label=self._label, values=values, force=force, bands=bands
+        )
         return linked(Path(folder))
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -493,6 +546,8 @@ class AutoML:
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
             "refit": self._refitted,
+            "bands": self._store_bands(),
+            "quantiles": self._tested_quantiles(),
         }
 
     def __repr__(self) -> str:
@@ -551,12 +606,24 @@ class AutoML:
         """Return how often the intervals of predictions hold the numbers of test samples."""
         if self._task == "classification" or not self._chosen.used:
             return None
-        low, high = self._bands.around(self._ending()[1][:, 0], LEVEL)
+        numbers = self._ending()[1][:, 0]
+        low, high = self._bands.around(numbers, LEVEL, self._held_out.samples)
         targets = self._held_out.targets
         return {
             "level": LEVEL,
             "held": float(((low <= targets) & (targets <= high)).mean()),
             "median_width": float(np.median(high - low)),
+        }
+
+    def _tested_quantiles(self) -> dict[str, float] | None:
+        """Return the share of test samples below each quantile that the user asked for."""
+        levels = self._held_out.quantiles
+        if not levels or not self._chosen.used:
+            return None
+        below = self._held_out.targets[:, None] <= self._ending()[1][:, 1:]
+        return {
+            f"{level:g}": float(share)
+            for level, share in zip(levels, below.mean(axis=0), strict=True)
         }
 
     @property
@@ -630,14 +697,18 @@ class AutoML:
                 self._held_out.guess,
                 most=most if isinstance(most, int) else NUM_ENSEMBLED,
                 until_s=judged_s,
+                quantiles=self._held_out.quantiles,
             )
             chosen = replace(chosen, decisions=self._decisions(chosen))
-            self._ended = (last_seq, chosen, chosen.outputs(self._held_out.samples))
+            samples = self._held_out.samples
+            # The quantiles of these predictions need the choice.
+            self._ended = (last_seq, chosen, predicted := chosen.outputs(samples))
+            self._ended = (last_seq, chosen, self._with_quantiles(predicted, samples))
         return self._ended[1], self._ended[2]
 
     @property
     def _guess_test(self) -> dict[str, float]:
-        guessed = np.tile(self._held_out.guess, (len(self._held_out.targets), 1))
+        guessed = self._guess_with_quantiles(len(self._held_out.targets))
         predicted, targets, _ = self._weighted(guessed)
         return _named("test", self._scores(predicted, targets))
 
@@ -647,7 +718,8 @@ class AutoML:
     def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         metric = metric_of(self.run.experiment)
         decisions = self._chosen.decisions
-        return scores_of(predicted, targets, self._task, metric, decisions)
+        quantiles = self._held_out.quantiles
+        return scores_of(predicted, targets, self._task, metric, decisions, quantiles=quantiles)
 
     def refit(self) -> None:
         """Fit the chosen trees to all rows, if there is time. The test score is taken before."""
@@ -667,7 +739,8 @@ class AutoML:
 
     def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
         try:
-            return self._final.outputs(self._read(samples, field))
+            read = self._read(samples, field)
+            return self._with_quantiles(self._final.outputs(read), read)
         except DataError as error:
             raise error.about(field) from error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment.actions import suggest
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import Suggestion
-from workbench.foundation.formatting import format_number
+from workbench.foundation.formatting import format_number, format_percent
 from workbench.runs.automl.candidate_results import (
     candidates_of,
     describe_counts,
@@ -85,6 +85,9 @@ def summary_lines(
         if decided := (result.get("decisions") or {}).get("text"):
             lines.append(decided)
         lines += _described_intervals(result)
+        if below := result.get("quantiles"):
+            parts = [f"{format_percent(share)} ({level})" for level, share in below.items()]
+            lines.append(f"test samples below their quantiles: {', '.join(parts)}")
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]

@@ -5,7 +5,8 @@ Pure functions of arrays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,6 +117,29 @@ def _mae(predicted: np.ndarray, targets: np.ndarray) -> float:
     return float(np.mean(np.abs(predicted[:, 0] - targets)))
 
 
+def pinball_of(levels: Sequence[float]) -> Score:
+    """Return the mean pinball loss of some quantiles.
+
+    Predictions are (samples, 1 + levels) numbers: the prediction, then its quantiles. If there are
+    only predictions, their quantiles are as far away as the errors of these samples are.
+
+    Args:
+        levels: Which quantiles, between 0 and 1.
+
+    Source: Koenker and Bassett (1978).
+    """
+
+    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+        quantiles = predicted[:, 1:]
+        if not quantiles.size:
+            steps = np.quantile(targets - predicted[:, 0], levels)
+            quantiles = predicted[:, :1] + steps
+        errors = targets[:, None] - quantiles
+        return float(np.maximum(errors * levels, errors * (np.asarray(levels) - 1.0)).mean())
+
+    return measure
+
+
 def _r2(predicted: np.ndarray, targets: np.ndarray) -> float:
     spread = float(np.var(targets))
     if spread <= 0:
@@ -164,6 +188,9 @@ class Measure:
         return value
 
 
+PINBALL = "pinball"
+QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""The quantiles that are predicted if the user asks for the pinball loss without any."""
 METRICS: dict[Task, dict[str, Measure]] = {
     "classification": {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
@@ -218,6 +245,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
         "median_absolute_error": Measure(
             _median_error, "minimize", "val_mean_absolute_error", "median error"
         ),
+        PINBALL: Measure(pinball_of(QUANTILES), "minimize", "val_mean_absolute_error", "error"),
     },
 }
 _ALSO_SHOWN = {
@@ -262,8 +290,46 @@ def check_metric(name: str | None, task: Task) -> None:
         )
 
 
+def check_quantiles(given: Sequence[float], metric: str | None, task: Task) -> tuple[float, ...]:
+    """Return the quantiles to predict of each row in rising order, or () for none.
+
+    Args:
+        given: The quantiles that the user asks for, or empty.
+        metric: The metric to optimise, or None.
+        task: Whether classes or numbers are predicted.
+
+    Raises:
+        ArgumentError: If classes are predicted, or a level is not between 0 and 1 or comes twice.
+    """
+    levels = tuple(float(level) for level in given)
+    if task != "regression":
+        if levels:
+            raise ArgumentError(
+                "classes have no quantiles",
+                field="quantiles",
+                next_step="Remove it, or set task to regression if the target is a number.",
+            )
+        return ()
+    for level in levels:
+        if not 0 < level < 1:
+            raise ArgumentError(
+                f"{level:g} is not a quantile",
+                field="quantiles",
+                allowed="numbers between 0 and 1, such as 0.1,0.5,0.9",
+            )
+    if len(set(levels)) < len(levels):
+        raise ArgumentError("a quantile is listed twice", field="quantiles")
+    if metric == PINBALL and not levels:
+        return QUANTILES
+    return tuple(sorted(levels))
+
+
 def loss_of(
-    predicted: np.ndarray, targets: np.ndarray, task: Task, metric: str | None = None
+    predicted: np.ndarray,
+    targets: np.ndarray,
+    task: Task,
+    metric: str | None = None,
+    quantiles: Sequence[float] = (),
 ) -> float:
     """Return the loss by which models are chosen.
 
@@ -274,22 +340,27 @@ def loss_of(
         metric: The optimised metric, or None for the mean negative log-likelihood in nats, or the
             squared error. If the decisions are tuned for a metric later, good probabilities are
             what matters until then.
+        quantiles: The quantiles that the user wants, for the pinball loss.
     """
     if metric is not None and not METRICS[task][metric].is_tuned:
-        return METRICS[task][metric].loss(predicted, targets)
+        return measure_of(metric, task, quantiles).loss(predicted, targets)
     if task == "regression":
         return _squared_error(predicted, targets)
     return _log_loss(predicted, targets)
 
 
-def measure_of(name: str, task: Task) -> Measure:
+def measure_of(name: str, task: Task, quantiles: Sequence[float] = ()) -> Measure:
     """Return how a score is measured.
 
     Args:
         name: A metric that can be optimised or is shown.
         task: Whether classes or numbers are predicted.
+        quantiles: The quantiles that the user wants, for the pinball loss.
     """
-    return METRICS[task].get(name) or _ALSO_SHOWN[name]
+    measure = METRICS[task].get(name) or _ALSO_SHOWN[name]
+    if name == PINBALL and quantiles:
+        return replace(measure, score=pinball_of(quantiles))
+    return measure
 
 
 def scores_of(
@@ -298,6 +369,8 @@ def scores_of(
     task: Task,
     metric: str | None = None,
     decisions: Decisions | None = None,
+    *,
+    quantiles: Sequence[float] = (),
 ) -> dict[str, float]:
     """Return the scores to show, the most important one first.
 
@@ -307,11 +380,12 @@ def scores_of(
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, which comes first, or None for the default.
         decisions: How the class follows from probabilities, if not the most probable one.
+        quantiles: The quantiles that follow each predicted number.
     """
     decided = predicted if decisions is None else decisions.weighed(predicted)
     scores = {}
     for name in _shown_names(task, metric):
-        measure = measure_of(name, task)
+        measure = measure_of(name, task, quantiles)
         scores[name] = measure.score(decided if measure.is_decided else predicted, targets)
     return scores
 
@@ -324,6 +398,7 @@ def score_intervals(
     *,
     blocks: RowBlocks,
     decisions: Decisions | None = None,
+    quantiles: Sequence[float] = (),
 ) -> dict[str, tuple[float, float]]:
     """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
 
@@ -334,12 +409,13 @@ def score_intervals(
         metric: The optimised metric, or None for the default.
         blocks: Which samples belong together, and their times.
         decisions: How the class follows from probabilities, if not the most probable one.
+        quantiles: The quantiles that follow each predicted number.
     """
     decided = predicted if decisions is None else decisions.weighed(predicted)
     parts = parts_of(len(targets), blocks)
     intervals = {}
     for name in _shown_names(task, metric):
-        measure = measure_of(name, task)
+        measure = measure_of(name, task, quantiles)
         num_decisive = None
         if measure.is_per_class:
             num_decisive = int(np.unique(targets, return_counts=True)[1].min())
