@@ -110,7 +110,8 @@ def test_a_graph_computes_the_same_quantiles():
     )
     table, predicted, _ = uneven(500, 2)
     levels = (0.1, 0.5, 0.9)
-    assert bands.encoder is not None and bands.trees is not None
+    assert bands.encoder is not None
+    assert bands.trees is not None
     sizes = Member(bands.trees, columns=bands.encoder.columns)
     graph = Graph()
     given = {

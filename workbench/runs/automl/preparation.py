@@ -286,12 +286,7 @@ def prepare(
     """
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
-    made = _encode_folds(problem, learning, 1, seed)
-    num_folds = num_folds_for(
-        len(learning), made[0][0].train_inputs[0].size * len(learning), preset
-    )
-    if num_folds > 1 and "validation" not in _own_parts(problem):
-        made = _encode_folds(problem, learning, num_folds, seed)
+    made = _encode_folds(problem, learning, preset, seed)
     interpreter = Interpreter(
         problem.kind,
         problem.task,
@@ -400,26 +395,18 @@ def _own_parts(problem: Problem) -> tuple[str, ...]:
 
 
 def _encode_folds(
-    problem: Problem, learning: np.ndarray, num_folds: int, seed: int
+    problem: Problem, learning: np.ndarray, preset: PresetName, seed: int
 ) -> list[tuple[Fold, Reader]]:
     samples, targets = take(problem.samples, learning), problem.targets[learning]
-    classes = targets if problem.task == "classification" else None
-    if "validation" in _own_parts(problem):
-        assert problem.parts is not None
-        of_user = problem.parts[learning] == VALIDATION
-        folds = [(np.flatnonzero(~of_user), np.flatnonzero(of_user))]
-    else:
-        folds = folds_of(
-            len(targets),
-            num_folds,
-            seed,
-            fraction=VALIDATION_FRACTION,
-            classes=classes,
-            blocks=problem.roles.blocks.take(learning),
-        )
-    if classes is not None and any(len(np.unique(classes[train])) < 2 for train, _ in folds):
-        raise _too_uniform(problem, "in the train part of a fold")
-    made = [_encode(problem, samples, targets, train, validation) for train, validation in folds]
+    num_folds = num_folds_for(len(learning), 0, preset)
+    folds = _folds(problem, learning, num_folds, seed)
+    made = [_encode(problem, samples, targets, *folds[0])]
+    # Only an encoded sample tells how many numbers it has.
+    num_numbers = made[0][0].train_inputs[0].size * len(learning)
+    if len(folds) > 1 and num_folds_for(len(learning), num_numbers, preset) == 1:
+        folds = _folds(problem, learning, 1, seed)
+        made = [_encode(problem, samples, targets, *folds[0])]
+    made += [_encode(problem, samples, targets, *parts) for parts in folds[1:]]
     if problem.weights is None:
         return made
     weights = problem.weights[learning]
@@ -428,6 +415,29 @@ def _encode_folds(
         (_weighted(fold, *(weights[part] for part in parts)), reader)
         for (fold, reader), parts in pairs
     ]
+
+
+def _folds(
+    problem: Problem, learning: np.ndarray, num_folds: int, seed: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the train and the validation part of each fold, as places among learning samples."""
+    if "validation" in _own_parts(problem):
+        assert problem.parts is not None
+        of_user = problem.parts[learning] == VALIDATION
+        return [(np.flatnonzero(~of_user), np.flatnonzero(of_user))]
+    targets = problem.targets[learning]
+    classes = targets if problem.task == "classification" else None
+    folds = folds_of(
+        len(targets),
+        num_folds,
+        seed,
+        fraction=VALIDATION_FRACTION,
+        classes=classes,
+        blocks=problem.roles.blocks.take(learning),
+    )
+    if classes is not None and any(len(np.unique(classes[train])) < 2 for train, _ in folds):
+        raise _too_uniform(problem, "in the train part of a fold")
+    return folds
 
 
 def _weighted(fold: Fold, of_train: np.ndarray, of_validation: np.ndarray) -> Fold:
