@@ -112,6 +112,7 @@ def build(
     *,
     terms: Sequence[str] = (),
     temperature: float = 1.0,
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     quantiles: Quantiles | None = None,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
@@ -124,6 +125,8 @@ def build(
         terms: The terms of texts whose counts are the input of the graph, or empty for other
             inputs.
         temperature: Probabilities are raised to the power of its inverse.
+        curves: Instead of a temperature, a curve for each class, or for the second of two:
+            predicted log-odds, and those that replace them.
         quantiles: How quantiles follow from a predicted number, if they are the output.
 
     Raises:
@@ -148,7 +151,9 @@ def build(
             for part, (_, weight) in zip(parts, members, strict=True)
         ]
         total = graph.add("Sum", *weighted)
-    if temperature != 1.0:
+    if curves:
+        total = along_curves(graph, total, curves)
+    elif temperature != 1.0:
         total = _calibrated(graph, total, temperature)
     if quantiles is not None:
         total = add_quantiles(graph, total, quantiles, given, terms)
@@ -162,6 +167,67 @@ def _calibrated(graph: Graph, probabilities: str, temperature: float) -> str:
     powers = graph.add("Pow", graph.add("Max", probabilities, least), inverse)
     last = graph.constant(np.array([-1], dtype=np.int64))
     return graph.add("Div", powers, graph.add("ReduceSum", powers, last, keepdims=1))
+
+
+def along_curves(
+    graph: Graph,
+    probabilities: str,
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> str:
+    """Add the calibration of probabilities by a curve for each class, and return them.
+
+    Args:
+        graph: The graph.
+        probabilities: Probabilities of shape (batch, classes).
+        curves: For each class, or for the second of two: predicted log-odds, and those that replace
+            them.
+    """
+
+    def number(value: float) -> str:
+        return graph.constant(np.float32(value))
+
+    def column(place: int) -> str:
+        bounds = (np.array([end], dtype=np.int64) for end in (place, place + 1, 1))
+        start, stop, axis = map(graph.constant, bounds)
+        given = graph.add("Slice", probabilities, start, stop, axis)
+        return graph.add("Clip", given, number(_LEAST_CALIBRATED), number(1 - _LEAST_CALIBRATED))
+
+    def calibrated(place: int, other: str, places: Any, values: Any) -> str:
+        odds = graph.add("Sub", graph.add("Log", column(place)), graph.add("Log", other))
+        before = graph.add("Min", graph.add("Sub", odds, number(places[0])), number(0.0))
+        after = graph.add("Max", graph.add("Sub", odds, number(places[-1])), number(0.0))
+        inside = _interpolated(graph, odds, np.asarray(places), np.asarray(values))
+        return graph.add("Sigmoid", graph.add("Sum", inside, before, after))
+
+    if len(curves) == 1:  # the probability of the first class is more exact than 1 minus another
+        second = calibrated(1, column(0), *curves[0])
+        return graph.add("Concat", graph.add("Sub", number(1.0), second), second, axis=1)
+    parts = [
+        calibrated(place, graph.add("Sub", number(1.0), column(place)), *curve)
+        for place, curve in enumerate(curves)
+    ]
+    joined = graph.add("Concat", *parts, axis=1)
+    last = graph.constant(np.array([-1], dtype=np.int64))
+    return graph.add("Div", joined, graph.add("ReduceSum", joined, last, keepdims=1))
+
+
+def _interpolated(graph: Graph, given: str, places: np.ndarray, values: np.ndarray) -> str:
+    """Add the linear interpolation of numbers of shape (batch, 1), constant outside of the places.
+
+    Each piece adds its slope times the part of it that lies below the number.
+    """
+
+    def constant(numbers: Any) -> str:
+        return graph.constant(np.asarray(numbers, dtype=np.float32))
+
+    first = constant(values[:1])
+    low, high = places[:-1], places[1:]
+    if not len(low):
+        return first
+    part = graph.add("Min", graph.add("Max", given, constant(low)), constant(high))
+    part = graph.add("Sub", part, constant(low))
+    slopes = np.diff(values) / (high - low)
+    return graph.add("Add", graph.add("MatMul", part, constant(slopes[:, None])), first)
 
 
 def add_quantiles(
@@ -184,13 +250,7 @@ def add_quantiles(
     def constant(numbers: Any) -> str:
         return graph.constant(np.asarray(numbers, dtype=np.float32))
 
-    low, high = quantiles.places[:-1], quantiles.places[1:]
-    size = constant(quantiles.sizes[:1])
-    if len(low):  # each piece adds its slope times the part of it that lies below the prediction
-        slopes = np.diff(quantiles.sizes) / (high - low)
-        part = graph.add("Min", graph.add("Max", predicted, constant(low)), constant(high))
-        part = graph.add("Sub", part, constant(low))
-        size = graph.add("Add", graph.add("MatMul", part, constant(slopes[:, None])), size)
+    size = _interpolated(graph, predicted, quantiles.places, quantiles.sizes)
     if quantiles.trees is not None:
         logarithm = add_member(graph, quantiles.trees, given, None, terms)
         bound = np.log(quantiles.max_factor)

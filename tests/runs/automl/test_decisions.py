@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
+from sklearn.metrics import f1_score, log_loss
 
+from workbench.deploy.exported_model import along_curves
+from workbench.deploy.graph import Graph
 from workbench.foundation.errors import ArgumentError
 from workbench.runs.automl.decisions import Decisions, factors_of, learn_decisions
 from workbench.runs.automl.scores import METRICS
@@ -46,7 +50,7 @@ def test_good_probabilities_stay_as_they_are():
 def test_a_threshold_is_chosen_for_the_metric(metric, least):
     score = CLASSIFICATION[metric].score
     predicted, classes = drawn(800, power=1.0)
-    decisions = learn_decisions(predicted, classes, score=score)
+    decisions = learn_decisions(predicted, classes, score=CLASSIFICATION[metric].tuned)
     assert decisions.temperature == 1.0
     new, new_classes = drawn(4000, power=1.0, seed=1)
     assert score(decisions.weighed(new), new_classes) > score(new, new_classes) + least
@@ -58,7 +62,8 @@ def test_three_classes_get_factors():
     logits = 1.2 * np.eye(3)[classes] + random.normal(size=(600, 3)) + np.log([0.85, 0.1, 0.05])
     predicted = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     score = CLASSIFICATION["balanced_accuracy"].score
-    decisions = learn_decisions(predicted, classes, score=score)
+    tuned = CLASSIFICATION["balanced_accuracy"].tuned
+    decisions = learn_decisions(predicted, classes, score=tuned)
     assert len(decisions.factors) == 3
     assert score(decisions.weighed(predicted), classes) > score(predicted, classes) + 0.05
 
@@ -67,13 +72,13 @@ def test_a_threshold_that_does_not_help_is_not_used():
     random = np.random.default_rng(3)
     classes = random.integers(0, 2, 100)
     predicted = np.where(np.eye(2)[classes] > 0, 0.95, 0.05)
-    score = CLASSIFICATION["f1"].score
+    score = CLASSIFICATION["f1"].tuned
     assert learn_decisions(predicted, classes, score=score).factors == ()
 
 
 def test_few_samples_teach_nothing():
     predicted, classes = drawn(30, power=3.0)
-    assert learn_decisions(predicted, classes, score=CLASSIFICATION["f1"].score) == Decisions()
+    assert learn_decisions(predicted, classes, score=CLASSIFICATION["f1"].tuned) == Decisions()
 
 
 def test_weights_of_classes():
@@ -98,3 +103,68 @@ def test_a_threshold_is_described_as_a_probability():
         Decisions(factors=(1.0, 4.0)).describe(("no", "yes"))
         == "yes is predicted from a probability of 0.2 on"
     )
+
+
+def rare(num_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the true probabilities of a class that 28 in 1,000 samples have, and the classes."""
+    random = np.random.default_rng(seed)
+    classes = (random.random(num_rows) < 0.028).astype(int)
+    evidence = random.normal(size=num_rows) + 1.5 * classes
+    odds = 0.028 / 0.972 * np.exp(1.5 * evidence - 1.125)
+    return np.stack([1 / (1 + odds), odds / (1 + odds)], axis=1), classes
+
+
+def test_a_threshold_of_few_positives_is_nearly_the_best_of_all():
+    new, new_classes = rare(100_000, 99)
+    falling = np.argsort(-new[:, 1])
+    num_right = np.cumsum(new_classes[falling])
+    best = (2 * num_right / (np.arange(1, len(new) + 1) + new_classes.sum())).max()
+    scores = []
+    for seed in range(10):
+        decisions = learn_decisions(*rare(1000, seed), score=CLASSIFICATION["f1"].tuned)
+        chosen = decisions.weighed(decisions.calibrated(new)).argmax(axis=1)
+        scores.append(f1_score(new_classes, chosen))
+    assert best > 2 * f1_score(new_classes, new.argmax(axis=1))
+    assert np.mean(scores) > 0.96 * best
+    assert min(scores) > 0.85 * best
+
+
+def bent(num_rows: int, seed: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities that no temperature corrects, and the classes."""
+    random = np.random.default_rng(seed)
+    odds = random.normal(0.0, 1.5, (num_rows, num_classes))
+    true = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
+    classes = (true.cumsum(axis=1) < random.random((num_rows, 1))).sum(axis=1)
+    said = true**0.5 * np.linspace(1.0, 6.0, num_classes)
+    return said / said.sum(axis=1, keepdims=True), classes
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_curves_correct_what_a_temperature_cannot(num_classes):
+    predicted, classes = bent(1500, 0, num_classes)
+    decisions = learn_decisions(predicted, classes, score=None)
+    assert len(decisions.curves) == (1 if num_classes == 2 else 3)
+    new, new_classes = bent(20_000, 1, num_classes)
+    calibrated = decisions.calibrated(new)
+    np.testing.assert_allclose(calibrated.sum(axis=1), 1.0)
+    assert log_loss(new_classes, calibrated) < log_loss(new_classes, new) - 0.05
+    # Of the samples with a probability of about 30 %, 30 % are of the class.
+    some = np.abs(calibrated[:, 1] - 0.3) < 0.05
+    assert (new_classes[some] == 1).mean() == pytest.approx(0.3, abs=0.05)
+    order = np.argsort(new[:, 1])
+    if num_classes == 2:
+        assert (np.diff(calibrated[order, 1]) >= 0).all()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_a_graph_calibrates_along_the_same_curves(num_classes):
+    decisions = learn_decisions(*bent(1500, 0, num_classes), score=None)
+    new, _ = bent(2000, 1, num_classes)
+    new[:2] = np.eye(num_classes)[:2]
+    graph = Graph()
+    given = graph.input("given", np.dtype("float32"), (num_classes,))
+    answer = along_curves(graph, given, decisions.curves)
+    model = graph.model(answer, "answers", np.dtype("float32"), (num_classes,))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    found = session.run(None, {"given": new.astype(np.float32)})[0]
+    np.testing.assert_allclose(found, decisions.calibrated(new), atol=1e-5)

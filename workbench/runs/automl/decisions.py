@@ -3,13 +3,18 @@
 A model that minimises log loss rarely predicts a rare class. Which probability is enough for it
 follows from the metric, or from what mistakes cost. Both are learnt on validation samples, and
 are used only if they help on validation samples that they were not learnt from.
+
+With few samples of a class, the best threshold on these samples is luck. Calibrated probabilities
+tell how many samples of each class to expect above a threshold, without any luck. So both kinds of
+counts are mixed: the fewer samples a class has, the more the probabilities count.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +29,17 @@ _TEMPERATURES = (0.25, 4.0)
 _NUM_HALVINGS = 30
 # A smaller change is not worth another step in each prediction.
 _LEAST_CHANGE = 0.05
-_NUM_THRESHOLDS, _SMOOTHED = 99, 5
+_NUM_THRESHOLDS, _SMOOTHED = 200, 5
+# With this many samples of the rarest class, they count as much as the probabilities.
+_EQUAL_COUNT = 100
+# Knots of a curve of calibration: few enough to be sure of each, and apart in log-odds.
+_FEWEST_PER_KNOT, _MAX_KNOTS, _LEAST_STEP = 20, 20, 0.1
+_FEWEST_FOR_CURVES = 200
 _FACTORS = np.exp(np.linspace(math.log(0.1), math.log(10.0), 15))
 _NUM_PASSES, _MAX_CLASSES = 2, 20
 
-Score = Callable[[np.ndarray, np.ndarray], float]
+CountScore = Callable[[np.ndarray], float]
+"""Of (3, classes) counts: how often each class is right, predicted, and wanted."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +51,14 @@ class Decisions:
             sure.
         factors: The class with the largest probability times its factor is predicted. Empty if
             all are 1.
+        curves: For each class, the log-odds at which it was predicted, and the log-odds at which it
+            then occurred. They replace the temperature. Empty if there are none. Of two classes,
+            only the second has a curve.
     """
 
     temperature: float = 1.0
     factors: tuple[float, ...] = ()
+    curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
 
     def calibrated(self, predicted: np.ndarray) -> np.ndarray:
         """Return corrected probabilities.
@@ -51,6 +66,8 @@ class Decisions:
         Args:
             predicted: (samples, classes) probabilities, or other predictions, which do not change.
         """
+        if self.curves:
+            return _along_curves(predicted, self.curves)
         if self.temperature == 1.0:
             return predicted
         powers = np.maximum(predicted, MIN_PROBABILITY) ** (1.0 / self.temperature)
@@ -82,7 +99,7 @@ def learn_decisions(
     predicted: np.ndarray,
     targets: np.ndarray,
     *,
-    score: Score | None,
+    score: CountScore | None,
     class_factors: tuple[float, ...] = (),
     seed: int = 0,
 ) -> Decisions:
@@ -95,17 +112,18 @@ def learn_decisions(
         class_factors: The factors that the user gave, or empty.
         seed: Seed of the folds that tell whether both help.
 
-    Source: temperature scaling of Guo et al. (2017).
+    Source: temperature scaling of Guo et al. (2017), isotonic regression as in Zadrozny and Elkan
+        (2002), and thresholds from expected counts as in Ye et al. (2012).
     """
     decisions = Decisions(factors=class_factors)
     if len(targets) < _FEWEST_SAMPLES or predicted.shape[1] > _MAX_CLASSES:
         return decisions
     folds = np.random.default_rng(seed).permutation(len(targets)) % _NUM_FOLDS
-    decisions = Decisions(_temperature(predicted, targets, folds), class_factors)
+    decisions = replace(_calibration(predicted, targets, folds), factors=class_factors)
     if score is None or class_factors:
         return decisions
     factors = _helpful_factors(decisions.calibrated(predicted), targets, score, folds)
-    return Decisions(decisions.temperature, factors)
+    return replace(decisions, factors=factors)
 
 
 def factors_of(
@@ -149,22 +167,87 @@ def factors_of(
     return tuple(given.get(name, 1.0) for name in names)
 
 
-def _temperature(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> float:
-    """Return the temperature with the least log loss, or 1 if it does not help elsewhere."""
+def _calibration(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> Decisions:
+    """Return the calibration with the least log loss on samples that it was not learnt from."""
+    best, losses = Decisions(), _log_losses(predicted, targets)
+    learners = [_by_temperature]
+    if len(targets) >= _FEWEST_FOR_CURVES:
+        learners.append(_by_curves)
+    for learn in learners:
+        learnt = learn(predicted, targets)
+        if learnt == Decisions():
+            continue
+        others = np.empty(len(targets))
+        for fold in range(_NUM_FOLDS):
+            held_out = folds == fold
+            decisions = learn(predicted[~held_out], targets[~held_out])
+            calibrated = decisions.calibrated(predicted[held_out])
+            others[held_out] = _log_losses(calibrated, targets[held_out])
+        gains = losses - others
+        if gains.mean() > gains.std() / len(gains) ** 0.5:
+            best, losses = learnt, others
+    return best
+
+
+def _by_temperature(predicted: np.ndarray, targets: np.ndarray) -> Decisions:
     temperature = _best_temperature(predicted, targets)
-    if abs(math.log(temperature)) < _LEAST_CHANGE:
-        return 1.0
-    gains = np.empty(len(targets))
-    for fold in range(_NUM_FOLDS):
-        held_out = folds == fold
-        learnt = _best_temperature(predicted[~held_out], targets[~held_out])
-        before, after = (
-            _log_losses(Decisions(value).calibrated(predicted[held_out]), targets[held_out])
-            for value in (1.0, learnt)
-        )
-        gains[held_out] = before - after
-    is_helpful = gains.mean() > gains.std() / len(gains) ** 0.5
-    return temperature if is_helpful else 1.0
+    return Decisions(1.0 if abs(math.log(temperature)) < _LEAST_CHANGE else temperature)
+
+
+def _by_curves(predicted: np.ndarray, targets: np.ndarray) -> Decisions:
+    num_classes = predicted.shape[1]
+    classes = [1] if num_classes == 2 else range(num_classes)
+    return Decisions(
+        curves=tuple(_curve(predicted[:, number], targets == number) for number in classes)
+    )
+
+
+def _curve(
+    probabilities: np.ndarray, is_class: np.ndarray
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the log-odds of neighbouring samples, and of how often they are of the class.
+
+    Samples are put into bins of equal size. The isotonic regression of the bins joins those that
+    are not in order. A class that never occurs in a bin may occur once in twice as many samples.
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    order = np.argsort(probabilities, kind="stable")
+    num_bins = max(1, min(_MAX_KNOTS, len(order) // _FEWEST_PER_KNOT))
+    parts = np.array_split(order, num_bins)
+    sizes = np.array([len(part) for part in parts], dtype=float)
+    means = np.array([probabilities[part].mean() for part in parts])
+    overall = is_class.mean()
+    shares = np.array([(is_class[part].sum() + overall) / (len(part) + 1.0) for part in parts])
+    fitted = IsotonicRegression().fit_transform(np.arange(num_bins), shares, sample_weight=sizes)
+    _, starts = np.unique(fitted, return_index=True)
+    weights = np.add.reduceat(sizes, starts)
+    places = _log_odds(np.add.reduceat(means * sizes, starts) / weights)
+    values = _log_odds(np.add.reduceat(fitted * sizes, starts) / weights)
+    kept = [0]
+    for number in range(1, len(places)):
+        if places[number] - places[kept[-1]] >= _LEAST_STEP:
+            kept.append(number)
+    return tuple(places[kept].tolist()), tuple(values[kept].tolist())
+
+
+def _log_odds(probabilities: np.ndarray) -> np.ndarray:
+    bounded = np.clip(probabilities, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
+    return np.log(bounded) - np.log1p(-bounded)
+
+
+def _along_curves(predicted: np.ndarray, curves: Sequence[Any]) -> np.ndarray:
+    """Return probabilities whose log-odds follow the curves, and on both sides a line."""
+    classes = [1] if predicted.shape[1] == 2 else range(predicted.shape[1])
+    columns = []
+    for number, (places, values) in zip(classes, curves, strict=True):
+        odds = _log_odds(predicted[:, number])
+        beyond = np.minimum(odds - places[0], 0.0) + np.maximum(odds - places[-1], 0.0)
+        columns.append(1.0 / (1.0 + np.exp(-(np.interp(odds, places, values) + beyond))))
+    if predicted.shape[1] == 2:
+        return np.column_stack([1.0 - columns[0], columns[0]])
+    joined = np.column_stack(columns)
+    return joined / joined.sum(axis=1, keepdims=True)
 
 
 def _log_losses(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -195,48 +278,89 @@ def _best_temperature(predicted: np.ndarray, targets: np.ndarray) -> float:
 
 
 def _helpful_factors(
-    predicted: np.ndarray, targets: np.ndarray, score: Score, folds: np.ndarray
+    predicted: np.ndarray, targets: np.ndarray, score: CountScore, folds: np.ndarray
 ) -> tuple[float, ...]:
     """Return the best factors, or () if they do not help on samples they were not learnt from."""
-    decided = np.empty_like(predicted)
+    wanted = _mixed(predicted, targets)
+    chosen = np.empty(len(targets), dtype=np.int64)
     for fold in range(_NUM_FOLDS):
         held_out = folds == fold
-        factors = _best_factors(predicted[~held_out], targets[~held_out], score)
-        decided[held_out] = predicted[held_out] * factors
-    if not score(decided, targets) > score(predicted, targets):
+        factors = _best_factors(predicted[~held_out], wanted[~held_out], score)
+        chosen[held_out] = (predicted[held_out] * factors).argmax(axis=1)
+    if not score(_counts(chosen, wanted)) > score(_counts(predicted.argmax(axis=1), wanted)):
         return ()
-    return tuple(float(factor) for factor in _best_factors(predicted, targets, score))
+    return tuple(float(factor) for factor in _best_factors(predicted, wanted, score))
 
 
-def _best_factors(predicted: np.ndarray, targets: np.ndarray, score: Score) -> np.ndarray:
+def _mixed(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the share of each sample that is of each class, from its class and probabilities."""
+    true = np.eye(predicted.shape[1])[targets]
+    fewest = true.sum(axis=0).min()
+    part = _EQUAL_COUNT / (_EQUAL_COUNT + fewest)
+    return part * predicted + (1.0 - part) * true
+
+
+def _counts(chosen: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return how often each class is right, predicted, and wanted."""
+    num_classes = wanted.shape[1]
+    right = np.bincount(
+        chosen, weights=wanted[np.arange(len(chosen)), chosen], minlength=num_classes
+    )
+    return np.stack([right, np.bincount(chosen, minlength=num_classes), wanted.sum(axis=0)])
+
+
+def _best_factors(predicted: np.ndarray, wanted: np.ndarray, score: CountScore) -> np.ndarray:
     if predicted.shape[1] == 2:
-        return _best_threshold(predicted, targets, score)
+        return _best_threshold(predicted, wanted, score)
     factors = np.ones(predicted.shape[1])
-    best = score(predicted, targets)
+    best = score(_counts(predicted.argmax(axis=1), wanted))
     for _ in range(_NUM_PASSES):
         for number in range(len(factors)):
             for factor in _FACTORS:
                 tried = factors.copy()
                 tried[number] = factor
-                value = score(predicted * tried, targets)
+                value = score(_counts((predicted * tried).argmax(axis=1), wanted))
                 if value > best + 1e-12:
                     best, factors = value, tried
     return factors / factors.min()
 
 
-def _best_threshold(predicted: np.ndarray, targets: np.ndarray, score: Score) -> np.ndarray:
+def _best_threshold(predicted: np.ndarray, wanted: np.ndarray, score: CountScore) -> np.ndarray:
     """Return the factors of the best threshold of two classes.
 
-    Scores of neighbouring thresholds are averaged, because a single one may be the best by chance.
+    Thresholds lie between neighbouring probabilities. Half of them are spread over the samples that
+    are of the second class, which may be few. Scores of neighbouring thresholds are averaged,
+    because a single one may be the best by chance.
     """
-    shares = np.linspace(0.0, 1.0, _NUM_THRESHOLDS + 2)[1:-1]
-    thresholds = np.unique(np.append(np.quantile(predicted[:, 1], shares), 0.5))
-    thresholds = thresholds[(thresholds > MIN_PROBABILITY) & (thresholds < 1 - MIN_PROBABILITY)]
+    order = np.argsort(-predicted[:, 1], kind="stable")
+    falling = predicted[order, 1]
+    num_all = np.arange(1, len(order) + 1, dtype=float)
+    num_second = np.cumsum(wanted[order, 1])
+    total = wanted.sum(axis=0)
+    shares = np.linspace(0.0, 1.0, _NUM_THRESHOLDS // 2 + 2)[1:-1]
+    at = np.concatenate([num_all[-1] * shares, np.interp(shares * total[1], num_second, num_all)])
+    places = np.unique(np.clip(at.astype(int), 1, len(order) - 1))
+    # Equal probabilities are on one side of any threshold.
+    places = places[falling[places - 1] > falling[places]]
+    thresholds = (falling[places - 1] + falling[places]) / 2
+    usual = int((falling > 0.5).sum())
+    if not np.isin(usual, places):
+        places, thresholds = np.append(places, usual), np.append(thresholds, 0.5)
+    rising = np.argsort(thresholds, kind="stable")
+    places, thresholds = places[rising], thresholds[rising]
+    kept = (thresholds > MIN_PROBABILITY) & (thresholds < 1 - MIN_PROBABILITY)
+    places, thresholds = places[kept], thresholds[kept]
     if not len(thresholds):
         return np.ones(2)
-    factors = np.stack([thresholds, 1.0 - thresholds], axis=1)
-    scores = np.array([score(predicted * pair, targets) for pair in factors])
+    scores = []
+    for number in places:
+        second = num_second[number - 1] if number else 0.0
+        num_first = len(order) - number
+        right = (total[0] - (number - second), second)
+        scores.append(score(np.array([right, (num_first, number), total])))
     half = _SMOOTHED // 2
-    smooth = [scores[max(0, at - half) : at + half + 1].mean() for at in range(len(scores))]
+    smooth = [
+        np.mean(scores[max(0, place - half) : place + half + 1]) for place in range(len(scores))
+    ]
     threshold = float(thresholds[int(np.argmax(smooth))])
     return np.array([1.0, (1.0 - threshold) / threshold])

@@ -110,6 +110,7 @@ def write_ensemble(
         examples,
         terms=terms,
         temperature=chosen.decisions.temperature,
+        curves=chosen.decisions.curves,
         quantiles=quantiles,
     )
 

@@ -533,6 +533,7 @@ class AutoML:
             "decisions": {
                 "temperature": chosen.decisions.temperature,
                 "factors": list(chosen.decisions.factors),
+                "curves": chosen.decisions.curves,
                 "text": chosen.decisions.describe(self._held_out.interpreter.labels),
             },
             "num_compared": len(chosen.candidates),
@@ -675,7 +676,7 @@ class AutoML:
         return learn_decisions(
             chosen.predicted,
             chosen.targets,
-            score=measure.score if measure is not None and measure.is_tuned else None,
+            score=None if measure is None else measure.tuned,
             class_factors=self._held_out.class_factors,
         )
 

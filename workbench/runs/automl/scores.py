@@ -5,6 +5,7 @@ Pure functions of arrays.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from workbench.experiment.metric_declarations import goal_of
 from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
-from workbench.runs.automl.decisions import MIN_PROBABILITY, Decisions
+from workbench.runs.automl.decisions import MIN_PROBABILITY, CountScore, Decisions
 from workbench.runs.automl.score_intervals import Scale, Score, interval_of, parts_of
 from workbench.runs.automl.targets import Task
 
@@ -37,18 +38,14 @@ def _counts(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(classes, minlength=predicted.shape[1]) for classes in counted])
 
 
-def _of_classes(score: ClassScore) -> Score:
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
-        return mean_score(score, _counts(predicted, targets))
-
-    return measure
+def _of_classes(score: ClassScore) -> CountScore:
+    return functools.partial(mean_score, score)
 
 
-def _of_positives(score: ClassScore) -> Score:
+def _of_positives(score: ClassScore) -> CountScore:
     """Return the score of the second of two classes. For more classes, it is the mean."""
 
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
-        counts = _counts(predicted, targets)
+    def measure(counts: np.ndarray) -> float:
         if len(counts[0]) != 2:
             return mean_score(score, counts)
         with np.errstate(invalid="ignore"):
@@ -57,17 +54,24 @@ def _of_positives(score: ClassScore) -> Score:
     return measure
 
 
+def _of_counts(score: CountScore) -> Score:
+    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+        return score(_counts(predicted, targets))
+
+    return measure
+
+
 def _precision(right: np.ndarray, predicted: np.ndarray, _wanted: np.ndarray) -> np.ndarray:
     return np.divide(right, predicted, out=np.zeros(len(right)), where=predicted > 0)
 
 
-def _mcc(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _mcc(counts: np.ndarray) -> float:
     """Return the correlation of predicted and true classes, 0 if one of them is constant.
 
     Source: Matthews (1975); for several classes Gorodkin (2004).
     """
-    right, chosen, wanted = _counts(predicted, targets).astype(float)
-    num = len(targets)
+    right, chosen, wanted = counts.astype(float)
+    num = chosen.sum()
     product = (num**2 - (chosen**2).sum()) * (num**2 - (wanted**2).sum())
     if product <= 0:
         return 0.0
@@ -157,7 +161,8 @@ class Measure:
         objective: The metric that trials report of it, to compare them.
         scale: Between which values it lies, as `interval_of` reads it.
         is_decided: Whether it reads only which class is predicted.
-        is_tuned: Whether the probability that is enough for a class is chosen to maximise it.
+        tuned: The score of counts that is maximised by choosing the probability that is enough for
+            a class, or None if the most probable class is predicted.
         is_per_class: Whether a rare class counts as much as a frequent one, so that the score rests
             on the samples of the rarest.
     """
@@ -167,8 +172,13 @@ class Measure:
     objective: str
     scale: Scale
     is_decided: bool = False
-    is_tuned: bool = False
+    tuned: CountScore | None = None
     is_per_class: bool = False
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the probability that is enough for a class is chosen to maximise it."""
+        return self.tuned is not None
 
     @property
     def objective_goal(self) -> Goal:
@@ -196,21 +206,21 @@ METRICS: dict[Task, dict[str, Measure]] = {
         "log_loss": Measure(_log_loss, "minimize", "val_loss", "error"),
         "accuracy": Measure(_accuracy, "maximize", "val_accuracy", "share", is_decided=True),
         "balanced_accuracy": Measure(
-            _of_classes(recall),
+            _of_counts(_of_classes(recall)),
             "maximize",
             "val_balanced_accuracy",
             "share",
             is_decided=True,
-            is_tuned=True,
+            tuned=_of_classes(recall),
             is_per_class=True,
         ),
         "macro_f1": Measure(
-            _of_classes(f1),
+            _of_counts(_of_classes(f1)),
             "maximize",
             "val_macro_f1",
             "share",
             is_decided=True,
-            is_tuned=True,
+            tuned=_of_classes(f1),
             is_per_class=True,
         ),
         "roc_auc": Measure(macro_roc_auc, "maximize", "val_roc_auc", "share", is_per_class=True),
@@ -218,21 +228,21 @@ METRICS: dict[Task, dict[str, Measure]] = {
             _average_precision, "maximize", "val_loss", "share", is_per_class=True
         ),
         "f1": Measure(
-            _of_positives(f1),
+            _of_counts(_of_positives(f1)),
             "maximize",
             "val_loss",
             "share",
             is_decided=True,
-            is_tuned=True,
+            tuned=_of_positives(f1),
             is_per_class=True,
         ),
         "mcc": Measure(
-            _mcc,
+            _of_counts(_mcc),
             "maximize",
             "val_loss",
             "correlation",
             is_decided=True,
-            is_tuned=True,
+            tuned=_mcc,
             is_per_class=True,
         ),
     },
@@ -250,7 +260,7 @@ METRICS: dict[Task, dict[str, Measure]] = {
 }
 _ALSO_SHOWN = {
     "precision": Measure(
-        _of_positives(_precision),
+        _of_counts(_of_positives(_precision)),
         "maximize",
         "val_loss",
         "share",
@@ -258,7 +268,12 @@ _ALSO_SHOWN = {
         is_per_class=True,
     ),
     "recall": Measure(
-        _of_positives(recall), "maximize", "val_loss", "share", is_decided=True, is_per_class=True
+        _of_counts(_of_positives(recall)),
+        "maximize",
+        "val_loss",
+        "share",
+        is_decided=True,
+        is_per_class=True,
     ),
 }
 """Nobody optimises these alone: predicting every row, or a single one, would be the best."""
