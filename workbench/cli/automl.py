@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -13,6 +13,7 @@ from workbench.cli.options import command_line, example, open_store, write_for_s
 from workbench.cli.output import echo, print_json, print_note
 from workbench.cli.parameters import (
     ADDRESS,
+    CLASS_ORDER,
     CLASS_WEIGHTS,
     DETACH,
     DROP,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     QUERY,
     WEIGHT_COLUMN,
     CLASS_WEIGHTS,
+    CLASS_ORDER,
     QUANTILES,
     FAMILIES,
     PRESET(default="good"),
@@ -80,7 +82,7 @@ def automl(
     table: str,
     target: str | None,
     time: str,
-    task: Task | None,
+    task: Task | Literal["ordinal"] | None,
     metric: str | None,
     drop: tuple[str, ...],
     group_column: str | None,
@@ -90,6 +92,7 @@ def automl(
     query: str | None,
     weight_column: str | None,
     class_weights: str | None,
+    class_order: str | None,
     quantiles: str | None,
     families: str | None,
     preset: PresetName,
@@ -107,8 +110,8 @@ def automl(
     set. Write book.xlsx#SHEET or shop.sqlite#TABLE if the file has several.
 
     METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc or
-    average_precision for classes, and rmse (the default), mae, r2, mape, median_absolute_error or
-    pinball for numbers.
+    average_precision for classes, also quadratic_kappa or class_distance for ordered ones, and rmse
+    (the default), mae, r2, mape, median_absolute_error or pinball for numbers.
     """
     from workbench.cli.automl_result import CandidatesView
     from workbench.cli.following import (
@@ -136,6 +139,7 @@ def automl(
         query=query,
         weight_column=weight_column,
         class_weights=_read_weights(class_weights),
+        class_order=[name.strip() for name in (class_order or "").split(",") if name.strip()],
         quantiles=_read_quantiles(quantiles),
         families=families or (),
         preset=preset,

@@ -240,8 +240,8 @@ TARGET = _option("--target", "Predict this column.", _TEXT, "COLUMN")
 TASK = _option(
     "--task",
     "Predict this kind of target. By default it is detected.",
-    OneOf(("classification", "regression")),
-    "classification|regression",
+    OneOf(("classification", "regression", "ordinal")),
+    "classification|regression|ordinal",
 )
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
 FAMILIES = _option(
@@ -294,6 +294,12 @@ CLASS_WEIGHTS = _option(
     "Predict classes by what a mistake costs: balanced, or weights such as yes=5,no=1.",
     _TEXT,
     "balanced|CLASS=N,...",
+)
+CLASS_ORDER = _option(
+    "--class-order",
+    "These are the ordered classes, from the lowest to the highest, such as low,medium,high.",
+    _TEXT,
+    "CLASS,CLASS,...",
 )
 QUANTILES = _option(
     "--quantiles",

@@ -125,6 +125,8 @@ class Output(_Part):
         classes: The names of the classes.
         class_factors: The class with the largest probability times its factor is predicted. Empty
             if all are 1.
+        class_costs: What it costs to predict a class (column) if another one (row) is true. The
+            class with the least expected cost is predicted. Empty if all mistakes cost the same.
         targets: The names of what is predicted.
         unit: The unit of predicted numbers, or None for the unit of the target.
         learned: The least and the largest number to predict in the training data, if known.
@@ -135,6 +137,7 @@ class Output(_Part):
     shape: tuple[NonNegativeInt, ...] = ()
     classes: tuple[str, ...] = ()
     class_factors: tuple[float, ...] = ()
+    class_costs: tuple[tuple[float, ...], ...] = ()
     targets: tuple[str, ...] = ()
     unit: str | None = None
     learned: tuple[float, float] | None = None

@@ -93,6 +93,8 @@ _NUMBERS = "json.dumps(answer.tolist())"
 _ONE_CLASS = 'f"{classes[answer.argmax()]},{answer.max():.6f}"'
 _DECIDED = 'f"{classes[(answer * factors).argmax()]},{answer[(answer * factors).argmax()]:.6f}"'
 _FACTORS = '    factors = np.array(CARD["outputs"][0]["class_factors"])\n'
+_CHEAPEST = 'f"{classes[(answer @ costs).argmin()]},{answer[(answer @ costs).argmin()]:.6f}"'
+_COSTS = '    costs = np.array(CARD["outputs"][0]["class_costs"])\n'
 _CLASSES = "json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)])"
 
 
@@ -107,9 +109,9 @@ def script(taken: Input, output: Output) -> str:
     if output.kind == "boxes":
         parts.append(_source(overlap, boxes))
     end = _END
-    if output.class_factors:
+    if output.class_factors or output.class_costs:
         place = '    classes = CARD["outputs"][0]["classes"]\n'
-        end = end.replace(place, place + _FACTORS)
+        end = end.replace(place, place + (_COSTS if output.class_costs else _FACTORS))
     text = "".join([*parts, end])
     packages = "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime"
     values = {
@@ -154,6 +156,8 @@ def _answer(output: Output) -> str:
         return _NUMBERS
     if len(output.shape) > 1:
         return _CLASSES
+    if output.class_costs:
+        return _CHEAPEST
     return _DECIDED if output.class_factors else _ONE_CLASS
 
 

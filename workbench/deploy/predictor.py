@@ -144,7 +144,11 @@ class Predictor:
         if output.kind != "classes":
             return Answers(values=outputs, notes=given)
         names = np.array(output.classes, dtype=object)
-        weighed = outputs * np.array(output.class_factors) if output.class_factors else outputs
+        weighed = outputs
+        if output.class_costs:
+            weighed = -outputs @ np.array(output.class_costs)
+        elif output.class_factors:
+            weighed = outputs * np.array(output.class_factors)
         classes = names[weighed.argmax(axis=-1)]
         first = self.card.inputs[0]
         if feeds is not None and first.tokens is not None and len(output.shape) == 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from sklearn.metrics import f1_score, log_loss
+from sklearn.metrics import cohen_kappa_score, f1_score, log_loss
 
 from workbench.deploy.exported_model import along_curves
 from workbench.deploy.graph import Graph
@@ -168,3 +168,40 @@ def test_a_graph_calibrates_along_the_same_curves(num_classes):
     session = onnxruntime.InferenceSession(model.SerializeToString())
     found = session.run(None, {"given": new.astype(np.float32)})[0]
     np.testing.assert_allclose(found, decisions.calibrated(new), atol=1e-5)
+
+
+def graded(num_rows: int, seed: int, shares: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the true probabilities of ordered classes, and the classes."""
+    random = np.random.default_rng(seed)
+    places = np.arange(len(shares))
+    classes = random.choice(places, num_rows, p=shares)
+    seen = classes + random.normal(0.0, 1.2, num_rows)
+    likely = np.array(shares) * np.exp(-((seen[:, None] - places) ** 2) / (2 * 1.2**2))
+    return likely / likely.sum(axis=1, keepdims=True), classes
+
+
+@pytest.mark.parametrize("shares", [[0.7, 0.15, 0.1, 0.05], [0.2, 0.2, 0.2, 0.2, 0.2]])
+def test_ordered_classes_are_chosen_for_the_quadratic_kappa(shares):
+    decisions = learn_decisions(*graded(1500, 0, shares), score=None, distance_power=2)
+    new, new_classes = graded(50_000, 1, shares)
+
+    def kappa(chosen: np.ndarray) -> float:
+        return cohen_kappa_score(new_classes, chosen, weights="quadratic")
+
+    found = kappa(decisions.weighed(new).argmax(axis=1))
+    nearest = kappa(np.round(new @ np.arange(len(shares))).astype(int))
+    assert found > max(kappa(new.argmax(axis=1)), nearest) - 0.005
+    # No threshold on the mean class, in steps, is much better.
+    stretched = [
+        kappa(np.clip(np.round(factor * (new @ np.arange(len(shares))) + shift), 0, 4).astype(int))
+        for factor in np.linspace(0.8, 2.0, 13)
+        for shift in np.linspace(-1.5, 0.5, 9)
+    ]
+    assert found > max(stretched) - 0.01
+
+
+def test_ordered_classes_are_chosen_for_their_distance():
+    predicted, classes = graded(1500, 0, [0.6, 0.1, 0.1, 0.2])
+    decisions = learn_decisions(predicted, classes, score=None, distance_power=1)
+    median = (predicted.cumsum(axis=1) < 0.5).sum(axis=1)
+    np.testing.assert_array_equal(decisions.weighed(predicted).argmax(axis=1), median)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import (
     average_precision_score,
+    cohen_kappa_score,
     f1_score,
     matthews_corrcoef,
     mean_absolute_percentage_error,
@@ -180,3 +181,15 @@ def test_the_pinball_loss_alone_predicts_every_tenth():
     assert check_quantiles((), None, "regression") == ()
     with pytest.raises(ArgumentError, match="classes have no quantiles"):
         check_quantiles((0.5,), None, "classification")
+
+
+def test_scores_of_ordered_classes_are_those_of_scikit_learn():
+    random = np.random.default_rng(0)
+    targets, chosen = random.integers(0, 4, (2, 200))
+    found = scores_of(np.eye(4)[chosen], targets, "classification", "quadratic_kappa")
+    wanted = cohen_kappa_score(targets, chosen, weights="quadratic")
+    assert found["quadratic_kappa"] == pytest.approx(wanted)
+    assert found["class_distance"] == pytest.approx(np.abs(targets - chosen).mean())
+    check_metric("class_distance", "classification", is_ordered=True)
+    with pytest.raises(ArgumentError, match="needs classes with an order"):
+        check_metric("class_distance", "classification")

@@ -36,6 +36,7 @@ _EQUAL_COUNT = 100
 _FEWEST_PER_KNOT, _MAX_KNOTS, _LEAST_STEP = 20, 20, 0.1
 _FEWEST_FOR_CURVES = 200
 _FACTORS = np.exp(np.linspace(math.log(0.1), math.log(10.0), 15))
+_NUM_STEPS = 10
 _NUM_PASSES, _MAX_CLASSES = 2, 20
 
 CountScore = Callable[[np.ndarray], float]
@@ -54,11 +55,14 @@ class Decisions:
         curves: For each class, the log-odds at which it was predicted, and the log-odds at which it
             then occurred. They replace the temperature. Empty if there are none. Of two classes,
             only the second has a curve.
+        costs: What it costs to predict a class (column) if another one (row) is true. The class
+            with the least expected cost is predicted. Empty if all mistakes cost the same.
     """
 
     temperature: float = 1.0
     factors: tuple[float, ...] = ()
     curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
+    costs: tuple[tuple[float, ...], ...] = ()
 
     def calibrated(self, predicted: np.ndarray) -> np.ndarray:
         """Return corrected probabilities.
@@ -74,17 +78,23 @@ class Decisions:
         return powers / powers.sum(axis=1, keepdims=True)
 
     def weighed(self, predicted: np.ndarray) -> np.ndarray:
-        """Return probabilities times the factors, the largest of which is the decision.
+        """Return what is largest for the class that is predicted: probabilities times factors.
+
+        With costs, it is minus the expected cost.
 
         Args:
             predicted: (samples, classes) probabilities, or other predictions, which do not change.
         """
+        if self.costs:
+            return -predicted @ np.array(self.costs)
         if not self.factors:
             return predicted
         return predicted * np.array(self.factors)
 
     def describe(self, labels: tuple[object, ...]) -> str | None:
         """Return which probability is enough for a class, in words, or None if none differs."""
+        if self.costs:
+            return "the class is predicted whose expected distance from the true one costs least"
         if not self.factors:
             return None
         if len(self.factors) == 2:
@@ -101,25 +111,31 @@ def learn_decisions(
     *,
     score: CountScore | None,
     class_factors: tuple[float, ...] = (),
+    distance_power: int = 0,
     seed: int = 0,
 ) -> Decisions:
-    """Learn the temperature and the factors from validation samples.
+    """Learn the calibration, and which class follows from it, from validation samples.
 
     Args:
         predicted: (samples, classes) probabilities, by models that did not learn from the samples.
         targets: The class of each sample.
         score: What the factors maximise, or None if the most probable class is predicted.
         class_factors: The factors that the user gave, or empty.
+        distance_power: For ordered classes, the power of distances that a metric measures, or 0.
         seed: Seed of the folds that tell whether both help.
 
     Source: temperature scaling of Guo et al. (2017), isotonic regression as in Zadrozny and Elkan
         (2002), and thresholds from expected counts as in Ye et al. (2012).
     """
     decisions = Decisions(factors=class_factors)
-    if len(targets) < _FEWEST_SAMPLES or predicted.shape[1] > _MAX_CLASSES:
-        return decisions
     folds = np.random.default_rng(seed).permutation(len(targets)) % _NUM_FOLDS
-    decisions = replace(_calibration(predicted, targets, folds), factors=class_factors)
+    if len(targets) >= _FEWEST_SAMPLES and predicted.shape[1] <= _MAX_CLASSES:
+        decisions = replace(_calibration(predicted, targets, folds), factors=class_factors)
+    elif not distance_power:
+        return decisions
+    if distance_power and not class_factors:
+        costs = _distance_costs(decisions.calibrated(predicted), targets, distance_power)
+        return replace(decisions, costs=tuple(map(tuple, costs.tolist())))
     if score is None or class_factors:
         return decisions
     factors = _helpful_factors(decisions.calibrated(predicted), targets, score, folds)
@@ -290,6 +306,34 @@ def _helpful_factors(
     if not score(_counts(chosen, wanted)) > score(_counts(predicted.argmax(axis=1), wanted)):
         return ()
     return tuple(float(factor) for factor in _best_factors(predicted, wanted, score))
+
+
+def _distance_costs(predicted: np.ndarray, targets: np.ndarray, power: int) -> np.ndarray:
+    """Return the costs of mistakes by which a metric of ordered classes is the best.
+
+    The quadratic kappa is 1 minus the squared distance divided by the one by chance. The latter is
+    larger for predictions far from the mean class, so these cost less. How much less depends on the
+    kappa itself, which is found in a few steps.
+
+    Source: the method of Dinkelbach (1967) for ratios.
+    """
+    places = np.arange(predicted.shape[1], dtype=float)
+    distances = np.abs(places[:, None] - places) ** power
+    if power < 2:
+        return distances
+    wanted = _mixed(predicted, targets)
+    shares = wanted.mean(axis=0)
+    mean = shares @ places
+    spread = (places - mean) ** 2
+    costs = distances
+    for _ in range(_NUM_STEPS):
+        chosen = (predicted @ costs).argmin(axis=1)
+        observed = (wanted * distances[:, chosen].T).sum() / len(chosen)
+        by_chance = spread[chosen].mean() + shares @ spread
+        if not by_chance > 0:
+            break
+        costs = distances - observed / by_chance * spread
+    return costs
 
 
 def _mixed(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:

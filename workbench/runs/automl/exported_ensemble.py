@@ -101,7 +101,11 @@ def write_ensemble(
     if interpreter.task == "classification":
         learned = None
     output = output.model_copy(
-        update={"class_factors": chosen.decisions.factors, "learned": learned}
+        update={
+            "class_factors": chosen.decisions.factors,
+            "class_costs": chosen.decisions.costs,
+            "learned": learned,
+        }
     )
     made = build(
         members,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
@@ -32,7 +32,7 @@ def automl(
     target: str | None = None,
     *,
     time: float | str = "10m",
-    task: Task | None = None,
+    task: Task | Literal["ordinal"] | None = None,
     metric: str | None = None,
     drop: Sequence[str] = (),
     group_column: str | None = None,
@@ -43,6 +43,7 @@ def automl(
     query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
+    class_order: Sequence[str] = (),
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -67,9 +68,11 @@ def automl(
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
             least 8 s are left for trials. A tenth of it, from 2 s to 1 min, is kept for choosing
             and testing.
-        task: classification or regression, or None to detect it from the target.
+        task: classification, regression or ordinal, or None to detect it from the target. Ordinal
+            means classes with an order, such as grades. So does an ordered Categorical of pandas.
         metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc
-            or average_precision for classes, rmse, mae, r2, mape, median_absolute_error or pinball
+            or average_precision for classes, also quadratic_kappa or class_distance for ordered
+            ones, rmse, mae, r2, mape, median_absolute_error or pinball
             for numbers. None for log_loss, or the squared error. For f1, mcc, macro_f1 and
             balanced_accuracy, the probability that is enough for a class is chosen as well.
         drop: Columns of a table that must not be used, such as those that are not known when a
@@ -92,6 +95,8 @@ def automl(
         quantiles: The quantiles to predict of each row, such as (0.1, 0.5, 0.9), optimised for the
             pinball loss. `predict` then returns a column for each. With the metric pinball, the
             default is every tenth.
+        class_order: Ordered classes from the lowest to the highest, such as ("low", "medium",
+            "high"). Numbers and an ordered Categorical have their own order.
         families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"]. "-mlp"
             leaves one out. Empty for all that suit the data and are installed.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
@@ -133,6 +138,7 @@ def automl(
         query=query,
         class_weights=class_weights,
         quantiles=quantiles,
+        class_order=class_order,
         families=families,
         preset=preset,
         seed=seed,
@@ -156,7 +162,7 @@ def create(
     target: str | None = None,
     *,
     time: float | str = "10m",
-    task: Task | None = None,
+    task: Task | Literal["ordinal"] | None = None,
     metric: str | None = None,
     drop: Sequence[str] = (),
     group_column: str | None = None,
@@ -167,6 +173,7 @@ def create(
     query: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
+    class_order: Sequence[str] = (),
     families: str | Sequence[str] = (),
     preset: PresetName = DEFAULT,
     seed: int = 0,
@@ -187,16 +194,21 @@ def create(
     )
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
-    from workbench.runs.automl.scores import PINBALL, check_metric, check_quantiles
+    from workbench.runs.automl.scores import (
+        PINBALL,
+        QUADRATIC_KAPPA,
+        check_metric,
+        check_quantiles,
+    )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
     from workbench.search.samplers import training_seed
     from workbench.store.database.run_files import write_objects
 
     time_s = _check_time(time)
-    if task not in (None, "classification", "regression"):
+    if task not in (None, "classification", "regression", "ordinal"):
         raise ArgumentError(
-            f"{task!r} is not a task", field="task", allowed="classification, regression"
+            f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
         )
     if preset not in PRESETS:
         raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
@@ -213,10 +225,12 @@ def create(
         validation=validation,
         weight_column=weight_column,
         query=query,
+        class_order=class_order,
     )
     levels = check_quantiles(quantiles, metric, problem.task)
     metric = PINBALL if levels and metric is None else metric
-    check_metric(metric, problem.task)
+    metric = QUADRATIC_KAPPA if problem.is_ordered and metric is None else metric
+    check_metric(metric, problem.task, is_ordered=problem.is_ordered)
     chosen = check_families(problem.kind, families)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(

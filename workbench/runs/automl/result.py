@@ -534,6 +534,7 @@ class AutoML:
                 "temperature": chosen.decisions.temperature,
                 "factors": list(chosen.decisions.factors),
                 "curves": chosen.decisions.curves,
+                "costs": chosen.decisions.costs,
                 "text": chosen.decisions.describe(self._held_out.interpreter.labels),
             },
             "num_compared": len(chosen.candidates),
@@ -678,6 +679,7 @@ class AutoML:
             chosen.targets,
             score=None if measure is None else measure.tuned,
             class_factors=self._held_out.class_factors,
+            distance_power=0 if measure is None else measure.distance_power,
         )
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:

@@ -78,6 +78,27 @@ def _mcc(counts: np.ndarray) -> float:
     return float((right.sum() * num - (chosen * wanted).sum()) / product**0.5)
 
 
+def _distances(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    return np.abs(predicted.argmax(axis=1) - targets).astype(float)
+
+
+def _class_distance(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """Return by how many classes predictions are off on average."""
+    return float(_distances(predicted, targets).mean())
+
+
+def _quadratic_kappa(predicted: np.ndarray, targets: np.ndarray) -> float:
+    """Return the agreement of ordered classes beyond chance, NaN if all are of one class.
+
+    Source: Cohen (1968), with squared distances.
+    """
+    chosen = predicted.argmax(axis=1)
+    by_chance = chosen.var() + targets.var() + (chosen.mean() - targets.mean()) ** 2
+    if not by_chance > 0:
+        return float("nan")
+    return float(1.0 - (_distances(predicted, targets) ** 2).mean() / by_chance)
+
+
 def _average_precision(predicted: np.ndarray, targets: np.ndarray) -> float:
     """Return the mean precision over the places of the positives, by falling probability.
 
@@ -163,6 +184,8 @@ class Measure:
         is_decided: Whether it reads only which class is predicted.
         tuned: The score of counts that is maximised by choosing the probability that is enough for
             a class, or None if the most probable class is predicted.
+        distance_power: The power of the distance between ordered classes that it measures. 0 if it
+            is not for ordered classes.
         is_per_class: Whether a rare class counts as much as a frequent one, so that the score rests
             on the samples of the rarest.
     """
@@ -174,11 +197,12 @@ class Measure:
     is_decided: bool = False
     tuned: CountScore | None = None
     is_per_class: bool = False
+    distance_power: int = 0
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the probability that is enough for a class is chosen to maximise it."""
-        return self.tuned is not None
+        """Whether the class that is predicted is chosen to be good in it."""
+        return self.tuned is not None or self.distance_power > 0
 
     @property
     def objective_goal(self) -> Goal:
@@ -198,6 +222,7 @@ class Measure:
         return value
 
 
+QUADRATIC_KAPPA = "quadratic_kappa"
 PINBALL = "pinball"
 QUANTILES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """The quantiles that are predicted if the user asks for the pinball loss without any."""
@@ -245,6 +270,17 @@ METRICS: dict[Task, dict[str, Measure]] = {
             tuned=_mcc,
             is_per_class=True,
         ),
+        QUADRATIC_KAPPA: Measure(
+            _quadratic_kappa,
+            "maximize",
+            "val_loss",
+            "correlation",
+            is_decided=True,
+            distance_power=2,
+        ),
+        "class_distance": Measure(
+            _class_distance, "minimize", "val_loss", "error", is_decided=True, distance_power=1
+        ),
     },
     "regression": {
         "rmse": Measure(_rmse, "minimize", "val_root_mean_squared_error", "error"),
@@ -277,24 +313,35 @@ _ALSO_SHOWN = {
     ),
 }
 """Nobody optimises these alone: predicting every row, or a single one, would be the best."""
-_SHOWN_WITH = {"f1": ("precision", "recall")}
+_SHOWN_WITH = {
+    "f1": ("precision", "recall"),
+    QUADRATIC_KAPPA: ("class_distance",),
+    "class_distance": (QUADRATIC_KAPPA,),
+}
 _SHOWN: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy", "balanced_accuracy", "log_loss"),
     "regression": ("r2", "rmse", "mae"),
 }
 
 
-def check_metric(name: str | None, task: Task) -> None:
+def check_metric(name: str | None, task: Task, *, is_ordered: bool = False) -> None:
     """Refuse a metric that cannot be optimised for a task.
 
     Args:
         name: The metric, or None for the default.
         task: Whether classes or numbers are predicted.
+        is_ordered: Whether the classes have an order.
 
     Raises:
         ArgumentError: If it cannot, with the metrics that can.
     """
-    known = list(METRICS[task])
+    known = [metric for metric, of in METRICS[task].items() if is_ordered or not of.distance_power]
+    if name in METRICS[task] and name not in known:
+        raise ArgumentError(
+            f"{name} needs classes with an order",
+            field="metric",
+            next_step="Set task to ordinal.",
+        )
     if name is not None and name not in known:
         allowed, meant = closest(name, known)
         raise ArgumentError(

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from workbench.data.table_files import TABLE_ENDINGS, check_columns, column_of, 
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
+from workbench.runs.automl.class_orders import in_order, order_of
 from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
 from workbench.runs.automl.given_data import samples_of, take, take_apart
 from workbench.runs.automl.own_parts import (
@@ -70,6 +71,7 @@ class Problem:
         parts: LEARNING, VALIDATION or TEST for each sample if the user divided them, or None.
         weights: The weight of each sample, all above 0, or None if all are equal.
         weight_column: The column with the weights, or None.
+        is_ordered: Whether the classes have an order, in which they are numbered.
     """
 
     kind: SampleKind
@@ -87,6 +89,7 @@ class Problem:
     parts: np.ndarray | None = field(default=None, repr=False)
     weights: np.ndarray | None = field(default=None, repr=False)
     weight_column: str | None = None
+    is_ordered: bool = False
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -96,7 +99,7 @@ def read_problem(
     data: Any,
     target: str | None = None,
     *,
-    task: Task | None = None,
+    task: Task | Literal["ordinal"] | None = None,
     drop: Sequence[str] = (),
     group_column: str | None = None,
     time_column: str | None = None,
@@ -104,6 +107,7 @@ def read_problem(
     validation: Any = None,
     weight_column: str | None = None,
     query: str | None = None,
+    class_order: Sequence[str] = (),
 ) -> Problem:
     """Read data and detect its task.
 
@@ -112,7 +116,8 @@ def read_problem(
             height, width[, channels]), or texts. A data frame, the path of a table or the address
             of a database, with `target`. Or the name of a bundled data set.
         target: The column to predict, if data is a table.
-        task: Whether to predict classes or numbers, or None to detect it from the target.
+        task: Whether to predict classes, ordered classes or numbers, or None to detect it from the
+            target. An ordered Categorical of pandas holds ordered classes.
         drop: Columns of a table that must not be used.
         group_column: The column that says which rows belong together, "none" if rows are
             independent, or None to look for one.
@@ -123,6 +128,8 @@ def read_problem(
         weight_column: The column with the weight of each sample, or None if all are equal. A sample
             of weight 0 is not used.
         query: What to select from the database whose address `data` is.
+        class_order: The classes from the lowest to the highest, if they are ordered and are neither
+            numbers nor an ordered Categorical.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
@@ -130,6 +137,11 @@ def read_problem(
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
     samples, targets, name, converted = take_apart(data, target, query)
+    order = order_of(targets, task, class_order)
+    if task == "ordinal" or order is not None:
+        task = "classification"
+    if order:
+        targets = targets.astype(object)  # the order is known, and gaps may be joined
     kind, samples = samples_of(samples)
     if len(samples) != len(targets):
         raise DataError(
@@ -174,7 +186,7 @@ def read_problem(
     wanted = task or (
         "classification" if detect_task(targets) == "classification" else "regression"
     )
-    if task is None and wanted == "classification":
+    if task is None and order is None and wanted == "classification":
         notes += _notes_of_counts(targets, name)
     problem = Problem(
         kind,
@@ -194,7 +206,7 @@ def read_problem(
     )
     if wanted == "regression":
         return _of_numbers(problem, targets, written, usable)
-    return _of_classes(problem, targets, usable)
+    return _of_classes(problem, targets, usable, order)
 
 
 def _check_enough(num_learning: int, num_dropped: int) -> None:
@@ -239,9 +251,13 @@ def _notes_of_counts(targets: pd.Series, name: str | None) -> list[str]:
     ]
 
 
-def _of_classes(problem: Problem, targets: pd.Series, usable: UsableColumns) -> Problem:
+def _of_classes(
+    problem: Problem, targets: pd.Series, usable: UsableColumns, order: Sequence[str] | None
+) -> Problem:
     """Return the problem with the classes to predict, without those that are too rare."""
     class_names, classes = number_classes(targets)
+    if order:
+        class_names, classes = in_order(class_names, classes, order)
     given = dict(zip(targets.astype(str), targets, strict=True))
     kept, classes, class_names, left_out = drop_rare(classes, class_names)
     if len(kept) < len(targets):
@@ -262,6 +278,7 @@ def _of_classes(problem: Problem, targets: pd.Series, usable: UsableColumns) -> 
         class_names=tuple(class_names),
         labels=tuple(given[class_name] for class_name in class_names),
         notes=tuple(notes),
+        is_ordered=order is not None,
     )
 
 
