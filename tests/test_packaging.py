@@ -258,7 +258,10 @@ def imported_modules(libraries: set[str]) -> set[str]:
     """Return the modules of some libraries that the code of the workbench imports anywhere."""
     found: set[str] = set()
     for path in (ROOT / "workbench").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        if not any(library in text for library in libraries):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
