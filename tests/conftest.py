@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -75,6 +76,9 @@ _MAX_SLOW_S = 1200
 On a machine with other work, one may take ten times as long as on its own.
 """
 
+_MANY = 20
+"""So many tests of a file run one after another in one process."""
+
 _FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
 _OF_WORKERS = ("exchanges", "probes", "strategies", "training")
 """Their tests use processes that have loaded torch, and stay, see `process_group` and
@@ -91,8 +95,10 @@ def pytest_collection_modifyitems(
     A busy machine may start a process late. Where the suite runs on several processes, those with
     Ray share one, and so do those with a browser, and those with processes of workers; slow ones of
     the faces, which are many, have a Ray head of their own, beside either. What the tests of a
-    module share is made once where they run in one process.
+    module share is made once where they run in one process. Nor is a file of many tests divided: to
+    hand out thousands of tests one by one takes as much time as to run most of them.
     """
+    num_tests = Counter(item.path for item in items)
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(_MAX_SLOW_S))
@@ -112,7 +118,7 @@ def pytest_collection_modifyitems(
             item.add_marker(pytest.mark.xdist_group(group))
         elif item.path.parent.name in _OF_WORKERS:
             item.add_marker(pytest.mark.xdist_group("workers"))
-        elif any(
+        elif num_tests[item.path] >= _MANY or any(
             made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
@@ -171,6 +177,19 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
             local_head.shutdown()
+
+
+@pytest.fixture(scope="module")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Let the tests of a module work in an empty folder.
+
+    A run that is started in the folder of this repository keeps its 1,500 files, which takes longer
+    than most trials of tests.
+    """
+    folder = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
 
 
 @pytest.fixture

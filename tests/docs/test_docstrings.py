@@ -125,20 +125,27 @@ def run(usual_store: None) -> wb.Run:
 
 
 @pytest.fixture(scope="module")
-def running(usual_store: None) -> Iterator[wb.Run]:
-    """A run under way, until an example stops it; its trials leave the cores to others."""
-    run = wb.sweep(
-        wb.Experiment(
-            train=_wait,
-            objectives=EXPERIMENT.objectives,
-            search=EXPERIMENT.search,
-            budget={"trials": 1000},
-            resources={"concurrency": 1},
-        )
+def running(usual_store: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[wb.Run]:
+    """A run under way, until an example stops it; its trials leave the cores to others.
+
+    It is in a store and a folder of its own. How far it is and what examples write there depend on
+    the speed of the machine, and the last run of the usual store is part of their output.
+    """
+    folder = tmp_path_factory.mktemp("running")
+    experiment = wb.Experiment(
+        train=_wait,
+        objectives=EXPERIMENT.objectives,
+        search=EXPERIMENT.search,
+        budget={"trials": 1000},
+        resources={"concurrency": 1},
     )
-    yield run
-    if not run.finished:
-        run.stop()
+    with wb.Store.open(str(folder / "store.sqlite")) as store:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            run = wb.sweep(experiment, store=store)
+        yield run
+        if not run.finished:
+            run.stop()
 
 
 @pytest.mark.parametrize("test", _parameters(with_run=False))

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compressed_data import larger_of_two, two_values
 
 import workbench as wb
-from workbench.data import Datasets
-from workbench.data.splits import ArraySplit
 from workbench.deploy.card import read_card
 from workbench.deploy.compression.search import measure_on_test
 from workbench.deploy.compression.trained_base import measure
@@ -27,23 +26,10 @@ from workbench.store.history.compression import compressed, describe_way
 pytestmark = pytest.mark.ray
 
 
-def two_values(config: dict[str, float], report: object) -> dict[str, float]:
-    return {"val_loss": config["lr"]}
-
-
-def larger_of_two(options: dict[str, object]) -> Datasets:
-    """Return data with a test part."""
-    inputs = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
-    targets = (inputs[:, 0] > inputs[:, 1]).astype(np.int64)
-    train, validation, test = (
-        ArraySplit(inputs[part], targets[part])
-        for part in (slice(0, 200), slice(200, 250), slice(250, 300))
-    )
-    return Datasets("larger", "classification", train, validation, (2,), 2, test=test)
-
-
 @pytest.fixture(scope="module")
-def original(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def original(
+    ray_head: Path, empty_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("original")
     experiment = wb.Experiment(
         model={"name": "mlp", "hidden_width": 48, "num_layers": 2},

@@ -12,6 +12,14 @@ from tests.services.waiting import wait_until
 from workbench.store.database import Store
 
 
+@pytest.fixture(autouse=True)
+def _empty_folder(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work where there is no code: each run would keep the files of this repository."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(str(tmp_path / "store.sqlite")) as store:

@@ -39,7 +39,7 @@ class OwnNet(nn.Module):
 
 @pytest.fixture(scope="module")
 def exported(
-    ray_head: Path, tmp_path_factory: pytest.TempPathFactory
+    ray_head: Path, empty_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[wb.Run, Path]]:
     folder = tmp_path_factory.mktemp("loading")
     with wb.Store.open(str(folder / "store.sqlite")) as store:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from overlapping_classes import noisy_classes
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
 from tests.services.shell import Shell
-from workbench.data import Datasets
-from workbench.data.splits import ArraySplit
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs import Run
 from workbench.store.database import Store
@@ -22,20 +21,10 @@ from workbench.store.database import Store
 NUM_TRIALS = 4
 
 
-def noisy_classes(options: dict[str, object]) -> Datasets:
-    """Return data of three classes that overlap, with a test part."""
-    random = np.random.default_rng(0)
-    inputs = random.standard_normal((400, 4)).astype(np.float32)
-    targets = (inputs[:, :3] + random.standard_normal((400, 3))).argmax(axis=1)
-    train, validation, test = (
-        ArraySplit(inputs[part], targets[part])
-        for part in (slice(0, 200), slice(200, 300), slice(300, 400))
-    )
-    return Datasets("classes", "classification", train, validation, (4,), 3, test=test)
-
-
 @pytest.fixture(scope="module")
-def run(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(
+    ray_head: Path, empty_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("sweep")
     experiment = wb.Experiment(
         name="classes",

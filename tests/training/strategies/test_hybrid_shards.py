@@ -111,11 +111,17 @@ def measure(worker: Worker, strategy: Strategy) -> list[float]:
     return norms
 
 
-def everything(rank: int, num_workers: int, meeting: str, saved: bytes) -> Any:
+def train_all_of(rank: int, num_workers: int, meeting: str) -> list[Any]:
+    group = Group(rank, num_workers, None, meeting)
+    trained = train_all(rank, group)
+    group.close()
+    return trained
+
+
+def continue_and_measure(rank: int, num_workers: int, meeting: str, saved: bytes) -> Any:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)
     found = (
-        train_all(rank, group),
         hand_over(rank, group, saved),
         [measure(worker, divided(name, worker, "sgd")) for name in NAMES if name in OF_REPLICAS],
         measure(worker, make("ddp", worker)),
@@ -125,15 +131,20 @@ def everything(rank: int, num_workers: int, meeting: str, saved: bytes) -> Any:
 
 
 @pytest.fixture(scope="module")
+def trained() -> list[Any]:
+    return run_together(train_all_of, NUM_WORKERS)[0]
+
+
+@pytest.fixture(scope="module")
 def together() -> Any:
     alone = make("single", Worker(), optimizer="adamw")
     train(alone, Worker(), GLOBAL_BATCH, range(2))
-    return run_together(everything, NUM_WORKERS, written(alone.state()))[0]
+    return run_together(continue_and_measure, NUM_WORKERS, written(alone.state()))[0]
 
 
 @pytest.mark.slow
-def test_workers_that_hold_two_copies_train_like_one(together: Any) -> None:
-    for case, (losses, part, model) in zip(CASES, together[0], strict=True):
+def test_workers_that_hold_two_copies_train_like_one(trained: list[Any]) -> None:
+    for case, (losses, part, model) in zip(CASES, trained, strict=True):
         _, _, optimizer, clip_norm = case
         alone = make("single", Worker(), optimizer=optimizer, clip_norm=clip_norm)
         assert losses == pytest.approx(train(alone, Worker(), GLOBAL_BATCH), rel=2e-5), case
@@ -145,7 +156,7 @@ def test_workers_that_hold_two_copies_train_like_one(together: Any) -> None:
 def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any) -> None:
     alone = make("single", Worker(), optimizer="adamw")
     train(alone, Worker(), GLOBAL_BATCH)
-    expected, found = alone.state()["model"], together[1]
+    expected, found = alone.state()["model"], together[0]
     assert set(found) == {f"{name} {other}" for name in NAMES for other in OTHERS[name]}
     for way, saved in found.items():
         for name, values in torch.load(io.BytesIO(saved)).items():
@@ -155,7 +166,7 @@ def test_a_state_of_one_worker_continues_and_then_in_any_strategy(together: Any)
 
 
 def test_the_gradient_noise_is_that_of_whole_copies(together: Any) -> None:
-    _, _, divided_norms, whole = together
+    _, divided_norms, whole = together
     for norms in divided_norms:
         assert norms == pytest.approx(whole, rel=1e-4)
 
