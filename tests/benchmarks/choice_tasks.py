@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from workbench.advisor.bench import Report
+    from workbench.advisor.measuring import Report
     from workbench.experiment import Experiment
     from workbench.experiment.plan import Plan
     from workbench.store.database import Store
@@ -181,7 +181,7 @@ class Trainer:
 
     def __init__(self, task: Task, store: Store) -> None:
         """Prepare to train on the cluster that this process is attached to."""
-        from workbench.advisor.bench import Bench
+        from workbench.advisor.measuring import Bench
         from workbench.cluster.remote.code_origin import Origin
         from workbench.cluster.workers.capacity import capacity_of
         from workbench.experiment import Experiment

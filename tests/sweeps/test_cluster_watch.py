@@ -14,7 +14,7 @@ import pytest
 from tests.services.clusters import ROOT, Cluster, Node
 from tests.services.sweeps import Driving, Sweep, start_on
 from tests.services.waiting import wait_until
-from workbench.advisor import bench
+from workbench.advisor import measuring
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.cluster.workers.admission import Request
 from workbench.cluster.workers.gang import Gang
@@ -224,7 +224,7 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
 def test_advice_waits_for_workers_on_nobodys_time_and_says_so(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "NOTE_AFTER_S", 0.2)
+    monkeypatch.setattr(measuring, "NOTE_AFTER_S", 0.2)
     experiment = Experiment(
         model="mlp",
         data="breast_cancer",

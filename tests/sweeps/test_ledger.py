@@ -23,10 +23,10 @@ from workbench.foundation.events import (
     continue_from,
     steady_unix_s,
 )
-from workbench.runs.figures import data_of
 from workbench.runs.plots import run_data
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.progress import progress_of
+from workbench.runs.run_figures import data_of
 from workbench.runs.stored_run import StoredRun
 from workbench.store.database import RunWriter, Store
 from workbench.store.database.blocks import last_block_seq, read_block

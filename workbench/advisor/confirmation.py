@@ -1,7 +1,7 @@
 """Trainings that answer what no model predicts: a range test of rates, then a race of candidates.
 
 The range test finds the rates at which the loss falls. The race finds the plan and rate that reach
-the target first. It starts with the plans that the models prefer. `bench` trains, and `race`
+the target first. It starts with the plans that the models prefer. `measuring` trains, and `race`
 decides which candidates end early.
 """
 
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from workbench.advisor.advice import Goal
-from workbench.advisor.bench import Bench, Report
 from workbench.advisor.choices import Choices, believed_rate, rate_factor
+from workbench.advisor.measuring import Bench, Report
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import Proposer, RatedPlan
 from workbench.advisor.race import Race

@@ -19,7 +19,6 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
-from workbench.advisor.bench import Bench
 from workbench.advisor.choices import (
     Choices,
     choices_of,
@@ -29,6 +28,7 @@ from workbench.advisor.choices import (
 )
 from workbench.advisor.exchange_forecast import waits_for_links, worth_timing
 from workbench.advisor.loaders import loader_numbers
+from workbench.advisor.measuring import Bench
 from workbench.advisor.plans import (
     SAME,
     Knowledge,

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from workbench.advisor.advice import Advice, Goal
-from workbench.advisor.bench import Bench
 from workbench.advisor.choices import base_params, check_advisable
 from workbench.advisor.confirmation import Confirmation
+from workbench.advisor.measuring import Bench
 from workbench.advisor.memory import memory_limit_bytes
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.retiming import time_closest_again

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.foundation.errors import DataError
-from workbench.foundation.table_columns import check_separator
+from workbench.foundation.text_tables import check_separator
 
 _Made = TypeVar("_Made")
 # The similarity from which an unknown column counts as a misspelling of a missing one.

@@ -143,7 +143,7 @@ def _run_on_cluster(
 
 
 def _check_report(place: Path) -> None:
-    from workbench.runs.figures import check_folder_of
+    from workbench.runs.run_figures import check_folder_of
 
     if place.is_dir():
         raise ArgumentError(

@@ -51,8 +51,8 @@ from workbench.runs.descriptions import (
     format_numbers,
     log_file,
 )
-from workbench.runs.figures import importance_of
 from workbench.runs.progress import elapsed_s
+from workbench.runs.run_figures import importance_of
 from workbench.runs.space_suggestions import how_to_freeze, how_to_widen
 from workbench.store.history import reasons_of_pruning
 from workbench.store.history.certainty import certainty_lines

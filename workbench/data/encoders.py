@@ -24,7 +24,7 @@ from workbench.data.splits import divisor
 from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
 from workbench.foundation.errors import DataError
-from workbench.foundation.table_columns import absent_columns
+from workbench.foundation.text_tables import absent_columns
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.data.dates import is_text
 from workbench.data.distinct_values import MISSING, distinct_values
-from workbench.foundation.table_columns import GROUPED_DIGITS
+from workbench.foundation.text_tables import GROUPED_DIGITS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from workbench.data.table_formats import FORMATS, is_known, read, split_part
 from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
 from workbench.foundation.files import encoding_in_words
 from workbench.foundation.refusals import closest
-from workbench.foundation.table_columns import (
+from workbench.foundation.text_tables import (
     PARQUET_ENDINGS,
     SIGNS,
     check_repeated,

@@ -19,7 +19,7 @@ from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.data.table_files import TABLE_ENDINGS, read_noted_table
 from workbench.data.table_formats import split_part
 from workbench.foundation.errors import ArgumentError, DataError
-from workbench.foundation.table_columns import check_repeated
+from workbench.foundation.text_tables import check_repeated
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,7 +31,7 @@ from workbench.data.table_files import (
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, WorkbenchError
-from workbench.foundation.table_columns import PARQUET_ENDINGS
+from workbench.foundation.text_tables import PARQUET_ENDINGS
 
 if TYPE_CHECKING:
     import pandas as pd

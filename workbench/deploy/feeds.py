@@ -18,7 +18,7 @@ from workbench.data.unusual_rows import PREDICTION, describe_unusual, unusual_va
 from workbench.deploy.card import Card, Input
 from workbench.foundation.errors import DataError
 from workbench.foundation.formatting import counted_noun
-from workbench.foundation.table_columns import absent_columns
+from workbench.foundation.text_tables import absent_columns
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 _NUM_NAMED = 5

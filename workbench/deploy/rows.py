@@ -23,7 +23,7 @@ from workbench.data.table_formats import FORMATS
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
-from workbench.foundation.table_columns import (
+from workbench.foundation.text_tables import (
     PARQUET_ENDINGS,
     SIGNS,
     absent_columns,

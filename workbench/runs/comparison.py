@@ -27,9 +27,9 @@ from workbench.foundation.formatting import (
     format_value,
 )
 from workbench.runs.descriptions import format_counts
-from workbench.runs.figures import data_of
 from workbench.runs.progress import elapsed_s
 from workbench.runs.run import Run, attach, open_existing_store
+from workbench.runs.run_figures import data_of
 from workbench.store.database import RunRow, Store
 from workbench.store.history import History, Trial
 from workbench.store.history.run_clock import NAME as RUN_TIME

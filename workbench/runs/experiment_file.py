@@ -15,7 +15,7 @@ from workbench.experiment.dotted import set_at
 from workbench.experiment.yaml_file import read_yaml_file
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.files import write_atomically
-from workbench.foundation.table_columns import PARQUET_ENDINGS, SIGNS
+from workbench.foundation.text_tables import PARQUET_ENDINGS, SIGNS
 
 OBJECTS_FOLDER = "objects"
 

@@ -20,7 +20,7 @@ from workbench.advisor.advice_card import html_of
 from workbench.experiment.actions import suggest
 from workbench.foundation.formatting import format_count, format_number, format_value
 from workbench.runs.descriptions import format_counts, leaders
-from workbench.runs.figures import data_of
+from workbench.runs.run_figures import data_of
 from workbench.store.history.history import chosen_by_hand, describe_choice
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A run as an object: everything that can be read of it and done with it.
 
 Each method says what it does and leaves the doing to others: reading to `stored_run`, waiting to
-`waiting`, commands for its driver to `control`, files to `bundles` and `figures`.
+`waiting`, commands for its driver to `control`, files to `bundles` and `run_figures`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from workbench.runs import control
 from workbench.runs.bundles.bundle import write_bundle
 from workbench.runs.bundles.bundle_formats import check_result_format
 from workbench.runs.energy import RunEnergy
-from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
 from workbench.runs.result_exporters import result_exporter
+from workbench.runs.run_figures import draw, write_report, write_trace
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import await_end, follow, is_shown_in_this_cell
 from workbench.store.database import RunRow, Store, labels

@@ -12,9 +12,9 @@ import math
 import time
 from collections.abc import Callable
 
-from workbench.advisor.bench import Bench
 from workbench.advisor.choices import drawn_params
 from workbench.advisor.gpu_sharing import MAX_PER_GPU, Copies, Sharing, find_sharing
+from workbench.advisor.measuring import Bench
 from workbench.advisor.recommend import bench_for, measurement_context_of
 from workbench.cluster.workers.capacity import capacity_of
 from workbench.experiment import Experiment

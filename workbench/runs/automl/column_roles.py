@@ -25,7 +25,7 @@ from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.table_files import column_of
 from workbench.foundation.errors import DataError
-from workbench.foundation.table_columns import absent_columns
+from workbench.foundation.text_tables import absent_columns
 
 if TYPE_CHECKING:
     import pandas as pd

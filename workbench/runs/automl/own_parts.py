@@ -13,7 +13,7 @@ import numpy as np
 from workbench.data.encoders import SampleKind
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
-from workbench.foundation.table_columns import absent_columns
+from workbench.foundation.text_tables import absent_columns
 from workbench.runs.automl.given_data import as_frame, samples_of, take_apart
 from workbench.runs.automl.row_roles import RowRoles
 

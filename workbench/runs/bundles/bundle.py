@@ -58,7 +58,7 @@ from workbench.runs.bundles.bundle_files import (
 from workbench.runs.bundles.bundle_formats import add_format, check_format
 from workbench.runs.descriptions import format_numbers
 from workbench.runs.experiment_file import write_experiment
-from workbench.runs.figures import write_report
+from workbench.runs.run_figures import write_report
 from workbench.store.database.run_files import find_moved
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import (

@@ -26,8 +26,8 @@ from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.bundles.bundle import fetched_checkpoint, narrow
 from workbench.runs.bundles.bundle_files import new_bundle
 from workbench.runs.descriptions import format_numbers
-from workbench.runs.figures import write_report
 from workbench.runs.notebook_output import linked
+from workbench.runs.run_figures import write_report
 from workbench.runs.stored_run import StoredRun
 from workbench.store.history import History, Trial
 from workbench.store.history.history import no_such_trial

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.foundation.table_columns import GROUPED_DIGITS
+from workbench.foundation.text_tables import GROUPED_DIGITS
 
 NUMBER = (
     r"[-+]?(?:\d+(?:_\d+)*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"

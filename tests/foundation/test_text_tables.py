@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.foundation.table_columns import absent_columns
+from workbench.foundation.text_tables import absent_columns
 
 
 @pytest.mark.parametrize(

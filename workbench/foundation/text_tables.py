@@ -30,7 +30,7 @@ def separator_in(heads: Mapping[str, Sequence[str]]) -> str:
         heads: The names of the columns for each possible sign, with the usual sign first.
 
     Example:
-        >>> from workbench.foundation.table_columns import separator_in
+        >>> from workbench.foundation.text_tables import separator_in
         >>> separator_in({",": ["size;price", " CHF;town"], ";": ["size", "price, CHF", "town"]})
         ';'
     """
