@@ -136,6 +136,7 @@ def assemble(
 def _with_own_models(stage_s: np.ndarray) -> np.ndarray:
     """Return the times if the first tier has only the first model, and the last only the last."""
     own_s = np.full(stage_s.shape, np.inf)
+    # The last model starts from the inputs, so it needs none of the stages before it.
     own_s[0, 0], own_s[-1, :-1], own_s[-1, -1] = stage_s[0, 0], 0.0, stage_s[-1, -1]
     return own_s
 

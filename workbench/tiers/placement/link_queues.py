@@ -21,6 +21,7 @@ _NEGLIGIBLE_LOAD = 1e-3
 
 def num_links(system: System) -> list[int]:
     """Return how many links between each tier and the next one are used."""
+    # One device uses one edge only, however many there are. The links of the others stay idle.
     return np.minimum.accumulate(system.counts[:-1]).tolist()
 
 
@@ -85,6 +86,7 @@ def link_waits(
         slowest[number] = max(link_s, slowest.get(number, 0.0))
     waits = []
     for number, link_s in slowest.items():
+        # A device that computes longer than its link sends never finds the link occupied.
         if link_s > 0 and not (number == system.counts[0] and link_s <= before_s):
             wait = wait_of(sent_per_s / number, link_s)
             waits.append(Wait(wait.probability, wait.mean_s, constant_s=link_s))
@@ -105,6 +107,7 @@ def bounded_waits(
         longest_s: The wait from which a request is not sent.
     """
     rate, first_s = system.total_per_s * share, float(system.stage_s[0, 0])
+    # The 0 keeps `argmax` valid for a system of one tier, which has no links.
     loads = np.append(_request_loads(system, system.links_s, rate), 0.0)
     slowest, mean_s = int(np.argmax(loads)), float(there_s.mean())
     if loads[slowest] <= rate * mean_s / system.counts[-1]:
@@ -115,6 +118,7 @@ def bounded_waits(
     number = num_links(system)[slowest]
     queue = bounded_wait(rate / number, float(system.links_s[slowest]), 1, longest_s)
     rate *= 1.0 - queue.blocked
+    # Links in a row with the slowest make nobody wait a second time: see `link_waits`.
     others_s = np.where(np.array(num_links(system)) == number, 0.0, system.links_s)
     others = link_waits(system, others_s, rate, before_s=first_s)
     return queue, wait_of_times(rate, there_s, system.counts[-1]), *others
@@ -149,6 +153,7 @@ def played_link_waits_s(
     for number, link_s in zip(num_links(system), links_s.tolist(), strict=False):
         if sent_per_s * link_s / number < _NEGLIGIBLE_LOAD:
             continue
+        # Requests of different devices may overtake each other on the way.
         order = np.argsort(at_s, kind="stable")
         sent = Requests(at_s[order], device[order] % number, order)
         ends = np.empty(len(order))
@@ -199,7 +204,7 @@ class PlayedLinks:
         at_s = ready_s
         for number, link_s, free_s in self._links:
             at_s = max(at_s, free_s[device % number]) + link_s
-            ready_s += link_s
+            ready_s += link_s  # what it takes without waiting, which `send_s` has already
         return at_s - ready_s
 
     def send(self, device: int, ready_s: float) -> None:

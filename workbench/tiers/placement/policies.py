@@ -167,6 +167,8 @@ class Threshold:
     def balance(self, system: System) -> tuple[float, ...]:
         """Return the thresholds at which the last tier is not more than `busy`."""
         system = system.sending()
+        # The more requests leave early, the less accurate the answers are. So the first level that
+        # relieves the last tier enough is taken.
         for thresholds in _opened(system):
             exits = exits_at(system.evidence, thresholds)
             mean_s = float(system.rest_s[-1][exits].mean())
@@ -190,9 +192,10 @@ class Threshold:
             exits[first:end] = levels[level][requests.sample[first:end]]
             elapsed_s = max(1e-12, requests.arrival_s[end - 1] - requests.arrival_s[first])
             load = float(system.rest_s[-1][exits[first:end]].sum()) / elapsed_s / system.counts[-1]
+            # One window holds few requests, so their load alone would change the level by chance.
             mean_load = load if mean_load is None else 0.5 * (mean_load + load)
             if mean_load > system.busy and level < len(levels) - 1:
-                level, mean_load = level + 1, None
+                level, mean_load = level + 1, None  # loads of another level say nothing about this
             elif mean_load is not None and mean_load < _HYSTERESIS * system.busy and level > 0:
                 level, mean_load = level - 1, None
         return _play_sent(system, requests, exits)
@@ -229,6 +232,7 @@ class Mapping:
             np.inf,
         ]
         charges_s += [-advantage_s * part for part in _CREDITS if advantage_s > 0]
+        # The first of equally good charges is returned, and that is the one nearest to 0.
         charges_s.sort(key=abs)
         outcomes = [self._expect(system, float(charge_s)) for charge_s in charges_s]
         times_s = np.array([outcome.quantile_s(0.95) for outcome in outcomes])
@@ -260,6 +264,8 @@ class Mapping:
         here_s, there_s, advantage_s = self._rest_s(system)
         away_s = float(system.send_s[last] + system.back_s[last] + system.mates_s[last])
         first_s, share = system.stage_s[0, 0], float(goes_on.mean())
+        # A request stays once it would wait longer than the other tier saves. For those that are
+        # sent, this is a queue with a limited length, and the blocked ones are those that stay.
         queues = bounded_waits(system, there_s, share, advantage_s + charge_s)
         blocked = queues[0].blocked
         sent, kept = (1.0 - blocked) * share, blocked * share
@@ -363,6 +369,8 @@ def _map(
     ends, where = np.empty(num_requests), np.zeros(num_requests, dtype=np.int64)
     devices = requests.device.tolist()
     leaves_here, leaves_there = exits_here.tolist(), exits_there.tolist()
+    # Every simulated request passes this loop, where lists and local names are faster than arrays
+    # and attributes.
     replace = heapq.heapreplace
     for request, done in first_stages(requests, first_s, device_free):
         device, leaves = devices[request], leaves_here[request]
@@ -376,6 +384,7 @@ def _map(
             if finish + back < best:
                 best, chosen, line, busy_until = finish + back, tier, free_s, finish
         if line is None:
+            # `best` includes the charge, which only decides: nobody waits for it.
             best = device_free[device] = done + here_s[leaves]
         else:
             replace(line, busy_until)
@@ -391,6 +400,7 @@ def _opened(system: System) -> list[tuple[float, ...]]:
     below = confidence[confidence < first]
     if not len(below):
         return [system.thresholds]
+    # Quantiles, so that each step moves equally many requests.
     lower = np.quantile(below, np.linspace(1.0, 0.0, _STEPS + 1)[1:])
     return [system.thresholds, *((float(level), *others) for level in lower)]
 

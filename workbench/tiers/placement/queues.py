@@ -52,10 +52,12 @@ class Wait:
             return random.choice(self.states[0], number, p=self.states[1])
         if self.constant_s > 0 and self.probability < _HEAVY:
             ahead = random.geometric(1.0 - self.probability, number) - 1
+            # All uniform draws are made at once. Differences of their running sum are the sums.
             ends = np.cumsum(ahead)
             sums = np.concatenate([[0.0], np.cumsum(random.random(int(ends[-1])))])
             return self.constant_s * (sums[ends] - sums[ends - ahead])
         drawn = random.exponential(1.0, number) * (random.random(number) < self.probability)
+        # Without a steady state the mean is infinite, and infinity times 0 is not a number.
         with np.errstate(invalid="ignore"):
             return np.where(drawn > 0, drawn * (self.mean_s / self.probability), 0.0)
 
@@ -83,7 +85,7 @@ def erlang_c(num_servers: int, offered: float) -> float:
     inverse = 1.0
     for number in range(1, num_servers + 1):
         inverse = 1.0 + inverse * number / offered
-        if math.isinf(inverse):
+        if math.isinf(inverse):  # so many servers that nobody ever waits
             return 0.0
     blocked = 1.0 / inverse
     rho = offered / num_servers
@@ -170,11 +172,14 @@ def bounded_wait(
     places = num_servers + int(min(2.0 * longest_s * num_servers / service_s, 1_000_000))
     offered = arrivals_per_s * service_s
     numbers = np.arange(1, places + 1)
+    # Logarithms, because the shares of a million states leave the range of floats.
     logs = np.concatenate(
         [[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(numbers, num_servers)))]
     )
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
+    # Arrivals at random times find the queue as it is on average, so the share of time in which
+    # it is full is the share of requests that are sent elsewhere.
     blocked = float(shares[-1])
     admitted = shares[:-1] / max(1.0 - blocked, 1e-12)
     ahead = np.arange(places) - num_servers + 1

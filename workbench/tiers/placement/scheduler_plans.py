@@ -117,6 +117,8 @@ def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Pl
         blocks = [
             np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)
         ]
+        # Successive requests share a queue, so their times are not independent. Quantiles of
+        # long parts nearly are.
         half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
         p95_s = outcome.quantile_s(0.95)
         by_group = (
@@ -139,6 +141,7 @@ def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
     if isinstance(objective.accuracy, float):
         kept = [plan for plan in kept if plan.outcome.accuracy >= objective.accuracy]
     elif kept:
+        # Smaller differences are noise of the validation split, for which nobody should wait.
         best = max(plan.outcome.accuracy for plan in kept)
         kept = [plan for plan in kept if plan.outcome.accuracy >= best - _EQUAL_ACCURACY]
     if not kept:
@@ -179,6 +182,7 @@ def exit_curve(system: System) -> list[ExitPoint]:
     levels = np.quantile(system.evidence.confidence[:, 0], np.linspace(0, 1, _NUM_THRESHOLDS))
     schedulers = policies_for(system)
     points = []
+    # Probabilities may exceed 1 by rounding, and thresholds may not.
     for threshold in sorted({0.0, *np.clip(levels, 0, 1).tolist(), first, 1.0}):
         changed = replace(system, thresholds=(threshold, *others))
         outcomes = {name: scheduler.expect(changed) for name, scheduler in schedulers.items()}
@@ -380,8 +384,10 @@ def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tu
     quantiles_s = []
     for _ in range(_NUM_RESAMPLES):
         drawn = random.integers(len(system.exits), size=len(system.exits))
+        # One factor for all stages of a tier: what makes a machine slow slows all of them.
         factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
         varied = system.of_samples(drawn).with_times(factors)
         quantiles_s.append(policy.expect(varied).quantile_s(0.95))
+    # "nearest" does not interpolate, which gives nan between a finite time and infinity.
     low, high = np.quantile(quantiles_s, [0.025, 0.975], method="nearest")
     return float(low), float(high)

@@ -138,6 +138,7 @@ class System:
             for evidence in (self.evidence, self.raw_evidence)
         ]
         assert last[0] is not None
+        # `mates_s` is the time of the other requests of a batch, so it follows the time of one.
         finite_s = np.where(np.isfinite(self.stage_s), self.stage_s, 0.0).sum(axis=1)
         return (
             replace(
@@ -152,6 +153,7 @@ class System:
                 evidence=last[0],
                 raw_evidence=last[1],
                 sent_evidence=cut.sent_evidence,
+                # No probability reaches 2, so nothing leaves before the last part.
                 thresholds=(2.0,) * (num_parts - 1) + (0.0,),
                 cut=None,
             ),

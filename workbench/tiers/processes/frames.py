@@ -172,6 +172,7 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
         raise FrameError(f"the frame has version {version}, and this tier speaks version {VERSION}")
     if kind not in Kind.__members__.values() or code >= len(_DTYPES) or num_dims > MAX_DIMS:
         raise FrameError(f"an unknown frame: kind {kind}, type {code}, {num_dims} dimensions")
+    # Lengths of dimensions that there are not must be 0, so that a frame has one form only.
     if any(dims[num_dims:]) or not (math.isfinite(scale) and math.isfinite(zero)):
         raise FrameError("the header contradicts itself")
     if num_bytes > max_bytes:
@@ -179,6 +180,7 @@ def decode_header(content: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Head
             f"the tensor has {num_bytes} bytes, but the limit is {max_bytes}", "too_large"
         )
     dtype, shape = _DTYPES[code], tuple(dims[:num_dims])
+    # Before anything is allocated: the header comes from the network.
     if math.prod(shape) * dtype.itemsize != num_bytes:
         raise FrameError(f"{num_bytes} bytes for a tensor of shape {shape} and type {dtype}")
     return Header(Kind(kind), request, sender, stage, dtype, shape, scale, zero, num_bytes)

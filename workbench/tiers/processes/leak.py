@@ -115,12 +115,15 @@ def measure_leak(
     first = StageModel(_settings(bundle, stages)[0], threads=1)
     rest = StageModels(_settings(bundle, stages)[1:], threads=1)
     known, held_out = known.first(_MAX_KNOWN), held_out.first(_MAX_HELD_OUT)
+    # Decoders learn from one split and are judged on another. On the same samples, a network
+    # would recover what it has memorised.
     _, known_features = _first_stage(first, known.inputs)
     answers, features = _first_stage(first, held_out.inputs)
     leaves = answers.max(axis=1) >= stages.stages[0].threshold
     leaks = []
     for kind in ("float32", "uint8"):
         for amount in sorted({*COMPARED_NOISE, noise}):
+            # The same seed for each way, so that ways differ by the way and not by the draws.
             outgoing = Outgoing(kind, amount, np.random.default_rng(seed))
             sent = received(features, outgoing, stage=1)
             decoder, share, low, high = _recovered(
@@ -189,6 +192,7 @@ def sentences(leaks: Sequence[Leak], *, features: str, noise: float, first_tier:
         f"What {first_tier} sends now lets a decoder recover {now.recovered:.0%} of the variance of"
         " the inputs, or more: encryption protects it on the way, not from those who receive it."
     ]
+    # A way within the interval of today's may recover as much.
     fewer = [leak for leak in leaks if leak.recovered < now.low]
     if fewer:
         best = max(fewer, key=lambda leak: (leak.accuracy, -leak.bytes_per_sample))

@@ -103,6 +103,7 @@ def write_cascade(bundles: Sequence[Path], folder: Path) -> Stages:
         _check(card, cards[-1])
     inputs, targets = bundle_samples(bundles[-1])
     outputs = [
+        # A temperature divides logits, and logarithms of probabilities are logits up to a constant.
         np.log(np.maximum(_answers(bundle / MODEL, inputs), _LEAST)).astype(np.float64)
         for bundle in bundles
     ]

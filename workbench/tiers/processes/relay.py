@@ -144,6 +144,7 @@ class Relay:
                 while piece := await reader.read(_PIECE_BYTES):
                     now_s = loop.time() - self._began_s
                     await under_way.put((direction.arrival_s(now_s, len(piece)), piece))
+            # The end of the stream also takes half a round trip, and must not overtake the bytes.
             await under_way.put((direction.arrival_s(loop.time() - self._began_s, 0), b""))
             await delivering
         finally:

@@ -93,6 +93,7 @@ async def send_requests(
         async def ask(number: int) -> Reply:
             sample = number % len(samples)
             await asyncio.sleep(began_s + moments_s[number] - loop.time())
+            # Not the planned moment: a late timer of this process is no delay of the tiers.
             sent_s = loop.time()
             if is_scene:
                 requests = [
@@ -152,6 +153,7 @@ async def _first(requests: Sequence[Coroutine[Any, Any, Frame]], patience_s: flo
             for answer in answers:
                 if answer.kind is Kind.ANSWER:
                     return answer
+            # Another device may still reach the next tier, whose answer is better.
             if fallback is None and answers:
                 fallback, until_s = answers[0], loop.time() + patience_s
     finally:

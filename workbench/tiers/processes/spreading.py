@@ -167,6 +167,7 @@ def route_to(
     """
     sent = stages.stages[0 if sends_all or len(stages.stages) == 1 else 1]
     dtype = np.dtype(sent.wire_dtype)
+    # Tokens are never quantised: a neighbouring number is another word.
     item_bytes = 1 if file.privacy.features == "uint8" and dtype.kind == "f" else dtype.itemsize
     num_bytes = int(np.prod(sent.input_shape, dtype=np.int64)) * item_bytes + HEADER_BYTES
     away_s = 0.0
