@@ -68,14 +68,12 @@ def play(house: House, number: int) -> tuple[list[str], str]:
     path = write_experiment(house, make_fields(name))
     match way:
         case "sweep":
-            code, said = finish(house.begin("sweep", str(path), cwd=path.parent), PATIENCE_S)
+            code, said = finish(house.begin("sweep", str(path)), PATIENCE_S)
         case "automl":
             words = ("automl", "breast_cancer", "--time", "20s", "--name", name)
-            code, said = finish(house.begin(*words, cwd=path.parent), PATIENCE_S)
+            code, said = finish(house.begin(*words), PATIENCE_S)
         case "follow":
-            code, said = finish(
-                house.begin("sweep", str(path), "--detach", cwd=path.parent), PATIENCE_S
-            )
+            code, said = finish(house.begin("sweep", str(path), "--detach"), PATIENCE_S)
             if code == 0:
                 code, more = finish(house.begin("follow", said.split()[-1]), PATIENCE_S)
                 said += more

@@ -259,7 +259,7 @@ class Campaign:
 
     def _start(self, sweep: str, num_workers: int) -> tuple[subprocess.Popen[str], str]:
         """Start a sweep and return as soon as the store knows it."""
-        path = self._house.folder / "experiment.yaml"
+        path = self._house.work / "experiment.yaml"
         fields = make_fields(sweep, num_workers, self._house.more_resources)
         path.write_text(Experiment(**fields).to_yaml())
         known = {run.run_id for run in self._house.store.runs()}

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from tests.faults.house import House, finish
-from workbench.experiment import Experiment
+from tests.faults.house import House, finish, write_experiment
 
 MAX_BYTES_PER_TRIAL = 16_000
 MAX_GROWTH = 1.1
@@ -38,16 +37,15 @@ def try_trials(house: House, num_trials: int) -> list[str]:
 
     Print what its driver takes, and return what is wrong with it.
     """
-    path = house.folder / "quick.yaml"
     fields = {
         "name": "quick",
-        "train": {"name": "tests.faults.trained_function:descend", "steps": 1, "pause_s": 0.0},
+        "train": {"name": "trained_function:descend", "steps": 1, "pause_s": 0.0},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
         "sampler": "random",
         "budget": {"trials": num_trials},
     }
-    path.write_text(Experiment.model_validate(fields).to_yaml())
+    path = write_experiment(house, fields)
     code, said = finish(house.begin("sweep", str(path), "--detach"))
     if code != 0:
         return [f"sweep --detach: {code}: {said.strip()[-500:]}"]

@@ -141,7 +141,7 @@ def _start(house: House, name: str, *, pause_s: float) -> Run:
     """Start a run and leave it."""
     path = write_experiment(house, make_fields(name, pause_s))
     known = {row.run_id for row in house.store.runs()}
-    code, said = finish(house.begin("sweep", str(path), "--detach", cwd=path.parent))
+    code, said = finish(house.begin("sweep", str(path), "--detach"))
     if code != 0:
         raise RuntimeError(f"the run did not start: {said}")
     return Run(
@@ -152,7 +152,7 @@ def _start(house: House, name: str, *, pause_s: float) -> Run:
 def _sweep(house: House, name: str) -> tuple[int, str]:
     """Follow a sweep to its end; return its exit code and all that it printed."""
     path = write_experiment(house, make_fields(name, 0.05))
-    return finish(house.begin("sweep", str(path), cwd=path.parent))
+    return finish(house.begin("sweep", str(path)))
 
 
 def _expect(is_right: bool, what: str, code: int, said: str) -> list[str]:

@@ -82,17 +82,21 @@ class House:
             "WORKBENCH_STORE": store or f"sqlite:///{folder / 'store.sqlite'}",
             "WORKBENCH_ARTIFACTS": str(self.artifacts),
         }
-        folder.mkdir(parents=True, exist_ok=True)
+        # With the function alone. A run that is started in the folder of this repository, or whose
+        # function is in a package of it, keeps all of its files, which takes seconds.
+        self.work = folder / "work"
+        self.work.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(__file__).with_name(FUNCTION), self.work)
         self.store = Store.open(self.environment["WORKBENCH_STORE"])
         self.seen: set[psutil.Process] = set()
         self._folders: dict[str, str] = {}  # by the address of each head that there was
 
-    def begin(self, *words: str, cwd: Path = ROOT) -> subprocess.Popen[str]:
-        """Start a command of the workbench, as a person would, in a folder."""
+    def begin(self, *words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+        """Start a command of the workbench, as a person would, in `work` or another folder."""
         return subprocess.Popen(
             [sys.executable, "-m", "workbench", *words],
             env=self.environment,
-            cwd=cwd,
+            cwd=cwd or self.work,
             text=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -205,14 +209,8 @@ class House:
 
 
 def write_experiment(house: House, fields: dict[str, Any]) -> Path:
-    """Write an experiment of `trained_function:descend` beside that file, in a folder with nothing
-    else.
-    """
-    folder = house.folder / "work"
-    folder.mkdir(exist_ok=True)
-    if not (folder / FUNCTION).exists():
-        shutil.copy(Path(__file__).with_name(FUNCTION), folder)
-    path = folder / f"{fields['name']}.yaml"
+    """Write an experiment of `trained_function:descend` beside that file."""
+    path = house.work / f"{fields['name']}.yaml"
     path.write_text(Experiment(**fields).to_yaml())
     return path
 

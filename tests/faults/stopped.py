@@ -101,7 +101,7 @@ def _house_for(house: House, victim: str, number: int) -> Iterator[tuple[House, 
 def _play(house: House, victim: str, server: Server | None) -> list[str]:
     path = write_experiment(house, make_fields(victim))
     known = {row.run_id for row in house.store.runs()}
-    began = house.begin("sweep", str(path), cwd=path.parent)
+    began = house.begin("sweep", str(path))
 
     def new_run() -> Run | None:
         run_ids = [row.run_id for row in house.store.runs() if row.run_id not in known]

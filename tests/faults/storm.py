@@ -16,10 +16,9 @@ import time
 from typing import Any
 
 from tests.faults.evidence import Record, check_order
-from tests.faults.house import DEADLINE_S, House, finish
+from tests.faults.house import DEADLINE_S, House, finish, write_experiment
 from tests.faults.rounds import play_rounds
 from tests.services.waiting import try_until
-from workbench.experiment import Experiment
 
 NUM_PROCESSES = 5
 NUM_TRIALS = 4
@@ -32,7 +31,7 @@ def make_fields() -> dict[str, Any]:
     """The experiment of every run."""
     return {
         "name": "storm",
-        "train": {"name": "tests.faults.trained_function:descend", "steps": 5, "pause_s": 0.2},
+        "train": {"name": "trained_function:descend", "steps": 5, "pause_s": 0.2},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
         "sampler": "random",
@@ -45,8 +44,7 @@ def play(
     house: House, num_runs: int, chance: random.Random, *, shuts_down: bool
 ) -> tuple[list[str], int]:
     """Play one round; return what is wrong, and how many commands were sent."""
-    path = house.folder / "storm.yaml"
-    path.write_text(Experiment(**make_fields()).to_yaml())
+    path = write_experiment(house, make_fields())
     known = {run.run_id for run in house.store.runs()}
     starting = [house.begin("sweep", str(path), "--detach") for _ in range(num_runs)]
     wrong: list[str] = []

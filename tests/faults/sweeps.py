@@ -13,7 +13,7 @@ from typing import Any
 NUM_CPUS = 2
 SHORT = "function, short"
 _FUNCTION = {
-    "train": {"name": "tests.faults.trained_function:descend", "steps": 8, "pause_s": 0.1},
+    "train": {"name": "trained_function:descend", "steps": 8, "pause_s": 0.1},
     "objectives": [{"metric": "loss", "goal": "minimize"}],
     "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
 }
