@@ -12,6 +12,7 @@ from workbench.foundation.errors import DataError, ExperimentError, ResourcesErr
 from workbench.hardware.resources import inventory, processor_counters
 from workbench.sweeps.preflight import check, find_problems
 
+SEARCH_SPACES = Path(__file__).parents[2] / "search_spaces"
 GOOD: dict[str, Any] = {
     "model": "convnet",
     "data": "digits",
@@ -471,7 +472,9 @@ def test_what_only_a_custom_model_can_be_trained_with_is_left_to_its_first_step(
 def test_good_experiments_pass() -> None:
     check(Experiment(**GOOD))
     check(Experiment(**OWN))
-    for path in Path("search_spaces").glob("*.yaml"):
+    examples = list(SEARCH_SPACES.glob("*.yaml"))
+    assert examples
+    for path in examples:
         check(Experiment.from_file(path))
 
 
@@ -490,7 +493,7 @@ def test_the_persons_code_is_looked_at_but_not_run(
 def test_checking_loads_neither_torch_nor_ray_nor_optuna() -> None:
     program = (
         "import sys; from workbench.experiment import Experiment\nfrom workbench.sweeps.preflight"
-        " import check\ncheck(Experiment.from_file('search_spaces/digits.yaml'))\nassert not"
+        f" import check\ncheck(Experiment.from_file('{SEARCH_SPACES}/digits.yaml'))\nassert not"
         " {'torch', 'ray', 'optuna', 'plotly', 'pandas'} & set(sys.modules), set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
