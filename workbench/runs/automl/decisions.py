@@ -226,7 +226,7 @@ def _curve(
     Samples are put into bins of equal size. The isotonic regression of the bins joins those that
     are not in order. A class that never occurs in a bin may occur once in twice as many samples.
     """
-    from sklearn.isotonic import IsotonicRegression
+    from scipy.optimize import isotonic_regression
 
     order = np.argsort(probabilities, kind="stable")
     num_bins = max(1, min(_MAX_KNOTS, len(order) // _FEWEST_PER_KNOT))
@@ -235,7 +235,7 @@ def _curve(
     means = np.array([probabilities[part].mean() for part in parts])
     overall = is_class.mean()
     shares = np.array([(is_class[part].sum() + overall) / (len(part) + 1.0) for part in parts])
-    fitted = IsotonicRegression().fit_transform(np.arange(num_bins), shares, sample_weight=sizes)
+    fitted = isotonic_regression(shares, weights=sizes).x
     _, starts = np.unique(fitted, return_index=True)
     weights = np.add.reduceat(sizes, starts)
     places = _log_odds(np.add.reduceat(means * sizes, starts) / weights)

@@ -24,9 +24,8 @@ _FEWEST_PER_BIN, _MAX_BINS = 30, 10
 _JUDGED_AT = 0.9
 _NUM_FOLDS = 5
 _LEAST_GAIN = 0.02
-# Trees need more rows than bins do. More rows than the most hardly change them.
-_FEWEST_FOR_TREES, _MOST_FOR_TREES = 200, 10_000
-MAX_FACTOR = 20.0
+# Trees need more rows than bins do.
+_FEWEST_FOR_TREES = 200
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,9 @@ class ErrorBands:
         size = np.interp(predicted, self.places, self.sizes)
         if self.trees is None or self.encoder is None:
             return size
-        return size * _factors(self.trees, self.encoder.encode(samples))
+        from workbench.models.size_trees import size_factors
+
+        return size * size_factors(self.trees, self.encoder.encode(samples))
 
 
 def learn_bands(
@@ -137,15 +138,17 @@ def learn_bands(
         chosen, best, cost, sizes = binned, errors / of_bins, lower, of_bins
     if known is None or len(targets) < _FEWEST_FOR_TREES or not np.abs(best).mean() > 0:
         return replace(chosen, errors=np.sort(best))
+    from workbench.models.size_trees import fit_sizes, size_factors
+
     of_trees = np.empty(len(errors))
     for fold in range(_NUM_FOLDS):
         held_out = folds == fold
-        trees = _fit_trees(known.inputs[~held_out], np.abs(best[~held_out]), seed)
-        of_trees[held_out] = sizes[held_out] * _factors(trees, known.inputs[held_out])
+        trees = fit_sizes(known.inputs[~held_out], np.abs(best[~held_out]), seed)
+        of_trees[held_out] = sizes[held_out] * size_factors(trees, known.inputs[held_out])
     if _cost(predicted, targets, errors / of_trees, of_trees) < (1 - _LEAST_GAIN) * cost:
         # Sizes of rows that the trees have seen are too good, so errors are divided by the others.
         best = errors / of_trees
-        trees = _fit_trees(known.inputs, np.abs(errors / sizes), seed)
+        trees = fit_sizes(known.inputs, np.abs(errors / sizes), seed)
         chosen = replace(chosen, encoder=known.encoder, trees=trees)
     return replace(chosen, errors=np.sort(best))
 
@@ -169,40 +172,6 @@ def _binned(predicted: np.ndarray, errors: np.ndarray, num_bins: int) -> ErrorBa
     if not sizes.mean() > 0:
         sizes = np.ones(num_bins)
     return ErrorBands(errors, places, sizes)
-
-
-def _fit_trees(inputs: np.ndarray, sizes: np.ndarray, seed: int) -> TreeEnsemble:
-    """Fit the logarithm of the mean size, by the deviance of the gamma distribution."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from threadpoolctl import threadpool_limits
-
-    from workbench.models.trees import of_boosted_numbers
-
-    if len(sizes) > _MOST_FOR_TREES:
-        rows = np.random.default_rng(seed).choice(len(sizes), _MOST_FOR_TREES, replace=False)
-        inputs, sizes = inputs[rows], sizes[rows]
-    sizes = np.maximum(sizes / sizes.mean(), 1e-3)
-    grown = HistGradientBoostingRegressor(
-        loss="gamma",
-        max_iter=50,
-        learning_rate=0.1,
-        max_leaf_nodes=8,
-        min_samples_leaf=max(20, len(sizes) // 50),
-        l2_regularization=1.0,
-        early_stopping=False,
-        random_state=seed,
-    )
-    with threadpool_limits(limits=1):  # for so few rows, threads wait for each other
-        return of_boosted_numbers(grown.fit(inputs, sizes))
-
-
-def _factors(trees: TreeEnsemble, inputs: np.ndarray) -> np.ndarray:
-    import torch
-
-    with torch.inference_mode():
-        logarithms = trees(torch.from_numpy(np.ascontiguousarray(inputs, dtype=np.float32)))
-    bound = np.log(MAX_FACTOR)
-    return np.exp(np.clip(logarithms.numpy()[:, 0].astype(np.float64), -bound, bound))
 
 
 def _cost(

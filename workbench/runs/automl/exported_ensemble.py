@@ -17,7 +17,7 @@ from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
-from workbench.runs.automl.error_bands import MAX_FACTOR, ErrorBands
+from workbench.runs.automl.error_bands import ErrorBands
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.model_selection import ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData
@@ -87,6 +87,8 @@ def write_ensemble(
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
     quantiles = None
     if bands is not None:
+        from workbench.models.size_trees import MAX_FACTOR
+
         levels = held_out.quantiles
         quantiles = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
         names = tuple(f"{interpreter.target_name or 'prediction'} {level:g}" for level in levels)
