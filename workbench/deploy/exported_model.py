@@ -53,6 +53,8 @@ class Member:
         image_shape: The shape of an image as users have it, (height, width) or (height, width,
             channels), or None if samples have the shape that the model takes.
         pairing: How scores of classes are read from outputs, or None for classes that come last.
+        trend: The place of an encoded input, and what is added to a predicted number for each unit
+            of it, or None.
     """
 
     model: nn.Module
@@ -64,6 +66,7 @@ class Member:
     target_scale: Any = 1.0
     image_shape: tuple[int, ...] | None = None
     pairing: Pairing | None = None
+    trend: tuple[int, float] | None = None
 
     @classmethod
     def of(
@@ -275,6 +278,18 @@ def add_member(
         RunError: If the model cannot be exported.
     """
     values = encode_inputs(graph, member, given, terms)
+    outputs = _outputs_of(graph, member, values, example)
+    if member.trend is None:
+        return outputs
+    place, slope = member.trend
+    time = graph.add("Gather", values[0], graph.constant(np.array([place], np.int64)), axis=1)
+    # What a model predicts is scaled later.
+    factor = graph.constant(np.float32(slope / member.target_scale))
+    return graph.add("Add", outputs, graph.add("Mul", time, factor))
+
+
+def _outputs_of(graph: Graph, member: Member, values: Sequence[str], example: Any) -> str:
+    """Add the model alone."""
     if isinstance(member.model, TreeEnsemble):
         flat = graph.add("Flatten", values[0], axis=1)
         return add_trees(graph, member.model, flat)

@@ -58,7 +58,7 @@ def predictions(learning: LearningData, held_out: HeldOut, samples: Any) -> np.n
             answers.append(model.predict_proba(inputs))
         else:
             numbers = Ridge(3.0).fit(fold.train_inputs, fold.train_targets).predict(inputs)
-            answers.append(reader.in_units(numbers[:, None]))
+            answers.append(reader.in_units(numbers[:, None], inputs))
     return np.mean(answers, axis=0)
 
 

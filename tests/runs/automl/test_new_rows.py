@@ -50,8 +50,8 @@ def ended(data: pd.DataFrame, target: str, decisions: Decisions | None = None) -
         outputs = outputs_of(models[number], fold.validation_inputs, classes=is_classification)
         targets = fold.validation_targets
         if not is_classification:
-            targets = reader.in_units(targets)
-        parts.append((reader.in_units(outputs), targets))
+            targets = reader.in_units(targets, fold.validation_inputs)
+        parts.append((reader.in_units(outputs, fold.validation_inputs), targets))
     predicted, targets = (np.concatenate(each) for each in zip(*parts, strict=True))
     made = ChosenModel(
         (Candidate(0, "forest", {}, models, predicted, 0.0),),

@@ -156,7 +156,7 @@ def test_scales_and_vocabularies_are_those_of_the_train_part(name):
         assert np.isfinite(encoded.train_inputs).all()
         if problem.task == "regression":
             np.testing.assert_allclose(encoded.train_targets.std(), 1, atol=1e-5)
-            said = reader.in_units(encoded.train_targets.astype(float))
+            said = reader.in_units(encoded.train_targets.astype(float), encoded.train_inputs)
             np.testing.assert_allclose(said, problem.targets[train], atol=1e-5)
 
 
@@ -232,7 +232,7 @@ def test_trials_of_a_regression_report_their_errors_in_the_unit_of_the_target() 
     for seed, reader in zip(SEEDS, held_out.interpreter.readers, strict=True):
         datasets = load(learning, {"held_out": "0"}, training_seed=seed)
         _, scaled = datasets.validation.batch(np.arange(len(datasets.validation)))
-        wrong_by = reader.in_units(scaled.astype(np.float64)) - reader.target_mean
+        wrong_by = reader.in_units(scaled.astype(np.float64), scaled) - reader.target_mean
         metrics = load_metrics(None, "regression", target_scale=datasets.target_scale)
         guess, targets = torch.zeros(len(scaled), 1), torch.tensor(scaled)[:, None]
         found = {name: metric.measure(guess, targets) for name, metric in metrics.items()}

@@ -188,7 +188,12 @@ def _members(
     for candidate, weight in chosen.used:
         for number, model in candidate.models.items():
             reader = chosen.interpreter.readers[number]
-            member = Member(model, target_mean=reader.target_mean, target_scale=reader.target_scale)
+            member = Member(
+                model,
+                target_mean=reader.target_mean,
+                target_scale=reader.target_scale,
+                trend=reader.trend,
+            )
             encoder = reader.encoder
             if isinstance(encoder, TableEncoder):
                 member = replace(member, columns=encoder.columns)

@@ -120,7 +120,9 @@ class ChosenModel:
         predictions = [
             np.mean(
                 [
-                    readers[number].in_units(outputs_of(model, inputs[number], classes=classes))
+                    readers[number].in_units(
+                        outputs_of(model, inputs[number], classes=classes), inputs[number]
+                    )
                     for number, model in candidate.models.items()
                 ],
                 axis=0,
@@ -256,7 +258,8 @@ def _without_gaps(trials: dict[int, Trial]) -> dict[int, Trial]:
 def _targets(fold: Fold, interpreter: Interpreter, number: int) -> np.ndarray:
     if interpreter.task == "classification":
         return fold.validation_targets
-    return interpreter.readers[number].in_units(fold.validation_targets.astype(np.float64))
+    targets = fold.validation_targets.astype(np.float64)
+    return interpreter.readers[number].in_units(targets, fold.validation_inputs)
 
 
 def _judge(
@@ -283,7 +286,7 @@ def _judge(
         if outputs is None:
             model = _model(run, trials[number], learning, number)
             outputs = outputs_of(model, inputs, classes=classes)
-        predictions.append(interpreter.readers[number].in_units(outputs))
+        predictions.append(interpreter.readers[number].in_units(outputs, inputs))
     predicted = np.concatenate(predictions)
     first = trials[folds[0]]
     family = family_of(first.params, run.experiment)

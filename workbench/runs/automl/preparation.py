@@ -31,6 +31,7 @@ from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
 from workbench.runs.automl.scores import simplest_guess
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem
+from workbench.runs.automl.trends import continues, slope_of
 
 VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5
@@ -109,15 +110,28 @@ class Reader:
         encoder: Learnt from the train part of the fold.
         target_mean: Added to a predicted number after scaling.
         target_scale: Factor of a predicted number.
+        trend: The place of the time among the encoded inputs, and how much is added for each unit
+            of it. None without a trend over time.
     """
 
     encoder: Encoder = field(repr=False)
     target_mean: float = 0.0
     target_scale: float = 1.0
+    trend: tuple[int, float] | None = None
 
-    def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """Return numbers in the unit of the target. Probabilities are unchanged."""
-        return outputs * self.target_scale + self.target_mean
+    def in_units(self, outputs: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Return numbers in the unit of the target. Probabilities are unchanged.
+
+        Args:
+            outputs: What a model returned, or standardised targets.
+            inputs: The encoded samples.
+        """
+        numbers = outputs * self.target_scale + self.target_mean
+        if self.trend is None:
+            return numbers
+        place, slope = self.trend
+        times = inputs[:, place].astype(np.float64)
+        return numbers + slope * times.reshape(-1, *[1] * (numbers.ndim - 1))
 
 
 @dataclass(frozen=True)
@@ -287,6 +301,16 @@ def prepare(
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
     made = _encode_folds(problem, learning, preset, seed)
+    all_rows = _all_rows(problem, learning, test)
+    notes = problem.notes
+    if _has_trend(problem, made, seed):
+        made = [_without_trend(*pair, str(problem.roles.time)) for pair in made]
+        notes += (
+            f"the target has a trend over `{problem.roles.time}`: it is continued by a straight"
+            " line, because that is better on later rows",
+        )
+        if all_rows is not None:
+            all_rows = _all_without_trend(all_rows, str(problem.roles.time))
     interpreter = Interpreter(
         problem.kind,
         problem.task,
@@ -310,19 +334,75 @@ def prepare(
         problem.targets[test],
         guess,
         (len(learning), len(test)),
-        problem.notes,
+        notes,
         replace(problem.roles, blocks=problem.roles.blocks.take(test)),
         _own_parts(problem),
         factors_of(class_weights, problem.labels, guess),
         None if problem.weights is None else problem.weights[test],
         problem.weight_column,
         _ranges(problem, learning),
-        _all_rows(problem, learning, test),
+        all_rows,
         _size_rows(problem, learning, len(folds), seed),
         quantiles,
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
+
+
+def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int) -> bool:
+    """Return whether models should learn what is left without a trend over time."""
+    if problem.task != "regression" or problem.roles.time is None:
+        return False
+    places = [_place_of(reader, problem.roles.time) for _, reader in made]
+    if None in places or len(set(places)) > 1:
+        return False
+    folds = [
+        (fold.train_inputs, fold.train_targets, fold.validation_inputs, fold.validation_targets)
+        for fold, _ in made
+    ]
+    return continues(folds, int(places[0] or 0), seed)
+
+
+def _place_of(reader: Reader, name: str) -> int | None:
+    """Return the place of a column of times or numbers among the encoded inputs."""
+    place = 0
+    for column in getattr(reader.encoder, "columns", ()):
+        if column.name == name and column.kind in ("time", "number"):
+            return place
+        place += column.width
+    return None
+
+
+def _without_trend(fold: Fold, reader: Reader, time: str) -> tuple[Fold, Reader]:
+    """Return a fold whose targets have no trend, and a reader that adds it again."""
+    place = _place_of(reader, time)
+    assert place is not None
+    slope = slope_of(fold.train_inputs, fold.train_targets, place)
+    left = fold.train_targets - slope * fold.train_inputs[:, place]
+    later = fold.validation_targets - slope * fold.validation_inputs[:, place]
+    mean = float(left.mean())
+    scale = float(divisor(np.asarray(mean), left.std()))
+    fold = replace(
+        fold,
+        train_targets=((left - mean) / scale).astype(np.float32),
+        validation_targets=((later - mean) / scale).astype(np.float32),
+        target_scale=fold.target_scale * scale,
+    )
+    reader = replace(
+        reader,
+        target_mean=reader.target_mean + mean * reader.target_scale,
+        target_scale=reader.target_scale * scale,
+        trend=(place, slope * reader.target_scale),
+    )
+    return fold, reader
+
+
+def _all_without_trend(rows: AllRows, time: str) -> AllRows:
+    nothing = rows.inputs[:1], rows.targets[:1]
+    if _place_of(rows.reader, time) is None:
+        return rows
+    fold, reader = _without_trend(Fold(rows.inputs, rows.targets, *nothing), rows.reader, time)
+    return replace(rows, targets=fold.train_targets, reader=reader)
 
 
 def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, float]]:

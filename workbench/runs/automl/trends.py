@@ -1,0 +1,68 @@
+"""A trend over time, which trees do not continue: beyond the last time they repeat the last level.
+
+The trend is a straight line over the time column. Models learn what is left without it, and it is
+added to what they predict. It is only used if that is better on later rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+# The squared error on later rows must be at most this part of the one without a trend.
+_MOST_ERROR_LEFT = 0.9
+_MAX_ROWS = 20_000
+
+FoldArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Train inputs and targets, and validation inputs and targets."""
+
+
+def slope_of(inputs: np.ndarray, targets: np.ndarray, place: int) -> float:
+    """Return how much a target grows with an input if all other inputs stay the same.
+
+    Args:
+        inputs: Encoded train rows.
+        targets: Their targets.
+        place: The place of the input.
+    """
+    from sklearn.linear_model import Ridge
+
+    fitted = Ridge(alpha=1.0).fit(inputs.astype(np.float64), targets.astype(np.float64))
+    return float(np.ravel(fitted.coef_)[place])
+
+
+def continues(folds: Sequence[FoldArrays], place: int, seed: int = 0) -> bool:
+    """Return whether a straight line over time makes trees better on later rows.
+
+    Args:
+        folds: Encoded folds, of which the validation rows are later than the train rows.
+        place: The place of the time among the inputs.
+        seed: Seed of the trees.
+    """
+    errors = np.zeros(2)
+    wins = 0
+    for train_inputs, train_targets, inputs, targets in folds:
+        rows = slice(max(0, len(train_targets) - _MAX_ROWS), None)
+        known, wanted = train_inputs[rows], train_targets[rows].astype(np.float64)
+        slope = slope_of(known, wanted, place)
+        plain = _predicted(known, wanted, inputs, seed)
+        rest = _predicted(known, wanted - slope * known[:, place], inputs, seed)
+        both = [
+            float(((targets - predicted) ** 2).sum())
+            for predicted in (plain, rest + slope * inputs[:, place])
+        ]
+        errors += both
+        wins += both[1] < both[0]
+    return bool(errors[1] < _MOST_ERROR_LEFT * errors[0]) and wins > len(folds) / 2
+
+
+def _predicted(known: np.ndarray, targets: np.ndarray, inputs: np.ndarray, seed: int) -> np.ndarray:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    trees = HistGradientBoostingRegressor(
+        max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=seed
+    )
+    with threadpool_limits(limits=1):
+        return trees.fit(known, targets).predict(inputs)
