@@ -84,7 +84,7 @@ class Column:
             DataError: If a number is infinite, or a value is not a number or date as in training.
                 Rows are numbered by the index of the column.
         """
-        numbers = self._numbers(values)
+        numbers = self.numbers(values)
         if self.kind == "category":
             return (numbers[:, None] == np.arange(len(self.ranks))).astype(np.float64)
         if self.table is not None:
@@ -109,14 +109,21 @@ class Column:
         """
         encoded = self.encode(values)
         if self.target_scales and targets is not None:
-            categories = self._numbers(values).astype(int)
+            categories = self.numbers(values).astype(int)
             means = cross_fitted_means(categories, targets, len(self.ranks))
             mean, scale = np.array(self.target_scales).T
             encoded[:, -len(self.target_scales) :] = (means - mean) / scale
         return encoded
 
-    def _numbers(self, values: pd.Series) -> np.ndarray:
-        """Return the numbers, or the rank of each category with NaN for unknown ones."""
+    def numbers(self, values: pd.Series) -> np.ndarray:
+        """Return the numbers, or the rank of each category with NaN for unknown ones.
+
+        Args:
+            values: The column in any table that has it.
+
+        Raises:
+            DataError: As `encode`.
+        """
         if self.kind == "time":
             return as_times(values, self.date_format)
         if self.kind == "number":
@@ -162,7 +169,7 @@ def learn_column(values: pd.Series, *, max_categories: int, form: TextForm | Non
     learnt = _learn_ranks(values)
     if len(learnt.ranks) <= max_categories:
         return learnt
-    return _standardised(name, "frequency", learnt._numbers(values), learnt.ranks)
+    return _standardised(name, "frequency", learnt.numbers(values), learnt.ranks)
 
 
 def _learn_ranks(values: pd.Series) -> Column:
@@ -194,7 +201,7 @@ def learn_categories(values: pd.Series, targets: np.ndarray, *, max_categories: 
     num_categories = len(plain.ranks)
     if num_categories < _MIN_CATEGORIES_FOR_TARGETS:
         return replace(plain, kind="category")
-    categories = plain._numbers(values).astype(int)
+    categories = plain.numbers(values).astype(int)
     means = target_means(categories, targets, num_categories)
     fitted = cross_fitted_means(categories, targets, num_categories)
     mean = fitted.mean(axis=0)

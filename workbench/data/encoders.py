@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from workbench.data.category_pairs import MANY_CATEGORIES, CategoryPair, learn_pairs
 from workbench.data.columns import (
     Column,
     TextForm,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 SampleKind = Literal["table", "images", "texts"]
 
-MAX_CATEGORIES = 32
+MAX_CATEGORIES = MANY_CATEGORIES
 MAX_WORDS, MAX_WORD_PARTS = 3000, 3000
 
 
@@ -52,17 +53,25 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """A table: numbers and times are standardised, categories get columns, gaps are marked."""
+    """A table: numbers and times are standardised, categories get columns, gaps are marked.
+
+    Attributes:
+        columns: How each column is encoded, in the order of the features.
+        pairs: Columns that are also encoded together. Their features come last.
+    """
 
     columns: tuple[Column, ...] = field(repr=False)
+    pairs: tuple[CategoryPair, ...] = field(default=(), repr=False)
 
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
-        known = {str(name): name for name in samples.columns}
+        known = {str(name) for name in samples.columns}
         missing = [column.name for column in self.columns if column.name not in known]
         if missing:
             raise absent_columns(missing, [column.name for column in self.columns])
-        parts = [column.encode(column_of(samples, known[column.name])) for column in self.columns]
+        values = self._values(samples)
+        parts = [column.encode(values[column.name]) for column in self.columns]
+        parts += [pair.encode(values) for pair in self.pairs]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def encode_train(self, samples: pd.DataFrame, targets: np.ndarray | None) -> np.ndarray:
@@ -72,12 +81,14 @@ class TableEncoder:
             samples: The rows.
             targets: Their targets, as they were given to `learn_encoder`.
         """
-        known = {str(name): name for name in samples.columns}
-        parts = [
-            column.encode_train(column_of(samples, known[column.name]), targets)
-            for column in self.columns
-        ]
+        values = self._values(samples)
+        parts = [column.encode_train(values[column.name], targets) for column in self.columns]
+        parts += [pair.encode_train(values, targets) for pair in self.pairs]
         return np.concatenate(parts, axis=1).astype(np.float32)
+
+    def _values(self, samples: pd.DataFrame) -> dict[str, pd.Series]:
+        known = {str(name): name for name in samples.columns}
+        return {column.name: column_of(samples, known[column.name]) for column in self.columns}
 
 
 @dataclass(frozen=True)
@@ -164,7 +175,11 @@ def learn_encoder(
             raise DataError(
                 "every column is constant or empty", next_step="Add columns that differ."
             )
-        return TableEncoder(kept)
+        pairs = ()
+        if targets is not None:
+            values = {column.name: column_of(train, column.name) for column in kept}
+            pairs = learn_pairs(kept, values, targets)
+        return TableEncoder(kept, pairs)
     if kind == "images":
         pixels = _channels_first(train)
         mean = pixels.mean(axis=(0, 2, 3), dtype=np.float64)

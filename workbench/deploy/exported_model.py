@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from workbench.data.category_pairs import CategoryPair
 from workbench.data.columns import Column
 from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
@@ -45,6 +46,7 @@ class Member:
     Attributes:
         model: The model, on the CPU.
         columns: How the columns of a table are encoded, or empty if a sample is an array or a text.
+        pairs: Columns of a table that are also encoded together.
         texts: How the terms of texts are weighted, or None if samples are not texts.
         mean: Subtracted from an array. A number, or a number for each channel.
         scale: Divides an array after that.
@@ -59,6 +61,7 @@ class Member:
 
     model: nn.Module
     columns: tuple[Column, ...] = ()
+    pairs: tuple[CategoryPair, ...] = ()
     texts: TextEncoder | None = None
     mean: Any = 0.0
     scale: Any = 1.0
@@ -320,7 +323,7 @@ def encode_inputs(
         terms: The terms of texts that are counted.
     """
     if member.columns:
-        values = [table_graph.encode(graph, member.columns, dict(given))]
+        values = [table_graph.encode(graph, member.columns, dict(given), member.pairs)]
     elif member.texts is not None:
         values = [table_graph.encode_texts(graph, member.texts, terms, given[COUNTS])]
     else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.data.category_pairs import CategoryPair, PairSide
 from workbench.data.columns import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
 from workbench.data.encoders import TextEncoder
@@ -22,7 +23,7 @@ from workbench.deploy.graph import ML, Graph
 
 _NUMBERS = ("number", "time")
 _NS_PER_S = 1e9
-_DOUBLE, _FLOAT = 11, 1
+_DOUBLE, _FLOAT, _INT = 11, 1, 7
 _SMALLEST = np.float64(1e-300)
 """Divides the features of a text without any known term, which are all 0."""
 
@@ -75,7 +76,12 @@ def add_inputs(graph: Graph, columns: Sequence[Column]) -> dict[str, str]:
     return {name: graph.input(name, dtype, (1,)) for name, dtype in kinds.items()}
 
 
-def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> str:
+def encode(
+    graph: Graph,
+    columns: Sequence[Column],
+    given: dict[str, str],
+    pairs: Sequence[CategoryPair] = (),
+) -> str:
     """Add the encoding of columns.
 
     Return the value that a model takes, (batch, features) as float32.
@@ -84,6 +90,7 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
         graph: The graph.
         columns: The columns, in the order of the features.
         given: The values of the inputs, by column.
+        pairs: Columns that are also encoded together, after all others.
     """
     parts: list[_Part] = []
     numbers = [column for column in columns if column.kind in _NUMBERS]
@@ -101,7 +108,10 @@ def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> st
     places = np.array([features.index(feature) for feature in order], dtype=np.int64)
     if not np.array_equal(places, np.arange(len(places))):
         joined = graph.add("Gather", joined, graph.constant(places), axis=1)
-    return graph.add("Cast", joined, to=1)  # float32
+    if pairs:
+        together = [_encode_pair(graph, pair, given) for pair in pairs]
+        joined = graph.add("Concat", joined, *together, axis=1)
+    return graph.add("Cast", joined, to=_FLOAT)
 
 
 def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], counts: str) -> str:
@@ -197,19 +207,60 @@ def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) 
     return parts
 
 
-def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
+def _encode_pair(graph: Graph, pair: CategoryPair, given: dict[str, str]) -> str:
+    """Add the encoding of two columns together: the place of both values, then its numbers."""
+    first, second = (_place_of_side(graph, side, given[side.column.name]) for side in pair.sides)
+    size = graph.constant(np.int64(pair.sides[1].num_values))
+    key = graph.add("Add", graph.add("Mul", first, size), second)
+    place = graph.add(
+        "LabelEncoder",
+        key,
+        domain=ML,
+        keys_int64s=pair.keys.tolist(),
+        values_int64s=list(range(len(pair.keys))),
+        default_int64=len(pair.keys),
+    )
+    flat = graph.add("Reshape", place, graph.constant(np.array([-1], dtype=np.int64)))
+    return graph.add("Gather", graph.constant(pair.table), flat, axis=0)
+
+
+def _place_of_side(graph: Graph, side: PairSide, given: str) -> str:
+    """Add the place of a value among those of a column, (batch, 1) as int64."""
+    unknown = np.int64(side.num_values - 1)
+    if not side.numbers:
+        return _rank_of(graph, side.column, given, default=int(unknown))
+    is_it = graph.add(
+        "Cast", graph.add("Equal", given, graph.constant(np.array(side.numbers))), to=_INT
+    )
+    # At most one is equal, so the sum is how far its place is from that of an unknown value. The
+    # place of a missing one is just before.
+    distances = graph.constant(np.arange(len(side.numbers), dtype=np.int64) - unknown)
+    axis = graph.constant(np.array([1], dtype=np.int64))
+    distance = graph.add("ReduceSum", graph.add("Mul", is_it, distances), axis, keepdims=1)
+    is_missing = graph.add("Cast", graph.add("IsNaN", given), to=_INT)
+    place = graph.add("Add", distance, graph.constant(unknown))
+    return graph.add("Sub", place, is_missing)
+
+
+def _rank_of(graph: Graph, column: Column, given: str, *, default: int) -> str:
+    """Add the number of a category, counted by how often each occurs."""
     ranks = {text: rank for text, rank in column.ranks.items() if text is not None}
     if None in column.ranks:
         texts = (*sorted(MISSING_TEXTS), missing_text_of(input_of(column, None)))
         ranks = dict.fromkeys(texts, column.ranks[None]) | ranks
-    rank = graph.add(
+    return graph.add(
         "LabelEncoder",
         given,
         domain=ML,
         keys_strings=list(ranks),
         values_int64s=list(ranks.values()),
-        default_int64=-1 if column.table is None else len(column.ranks),
+        default_int64=default,
     )
+
+
+def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
+    default = -1 if column.table is None else len(column.ranks)
+    rank = _rank_of(graph, column, given, default=default)
     if column.table is not None:
         flat = graph.add("Reshape", rank, graph.constant(np.array([-1], dtype=np.int64)))
         value = graph.add("Gather", graph.constant(column.table), flat, axis=0)

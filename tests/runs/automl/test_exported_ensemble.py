@@ -13,6 +13,7 @@ import torch
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
+from tests.data.test_category_pairs import shops
 from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import write_table
 from workbench.foundation.errors import RunError
@@ -98,6 +99,28 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
         write_ensemble(
             run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
         )
+
+
+def test_columns_that_are_encoded_together_are_so_in_the_graph(run: wb.Run, tmp_path: Path) -> None:
+    frame, target = shops(num_rows=2_000)
+    frame.loc[:100, "year"] = np.nan
+    frame.loc[50:150, "shop"] = None
+    chosen, learning, held_out = chosen_from(
+        frame.assign(sales=target), "sales", "boosted_trees", num_folds=2
+    )
+    encoders: Any = [reader.encoder for reader in held_out.interpreter.readers]
+    assert all(encoder.pairs for encoder in encoders)
+    write_ensemble(
+        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
+    )
+    rows = held_out.samples.copy()
+    rows.iloc[0, rows.columns.get_loc("shop")] = "a new shop"
+    rows.iloc[1, rows.columns.get_loc("year")] = 1900
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    bundle = wb.load_bundle(tmp_path / "best")
+    expected = chosen.outputs(rows)[:, 0]
+    for samples in (rows, tmp_path / "rows.csv"):
+        assert bundle.predict(samples).values == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 def test_calibration_and_factors_of_classes_are_those_of_the_bundle(

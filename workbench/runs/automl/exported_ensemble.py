@@ -196,7 +196,7 @@ def _members(
             )
             encoder = reader.encoder
             if isinstance(encoder, TableEncoder):
-                member = replace(member, columns=encoder.columns)
+                member = replace(member, columns=encoder.columns, pairs=encoder.pairs)
             elif isinstance(encoder, ImageEncoder):
                 member = replace(
                     member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape
