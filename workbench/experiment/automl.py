@@ -16,9 +16,9 @@ STANDARDISED = " (standardised)"
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 """AutoML's names for the errors that trials report."""
 
-# Part of the time of a run in which its model is chosen and tested, and the limits of that in
-# seconds.
-_CONCLUDING_PART, _CONCLUDING_S = 0.1, (2.0, 60.0)
+# Part of the time of a run in which its model is chosen, tested and fitted to all rows, and the
+# limits of that in seconds.
+_CONCLUDING_PART, _CONCLUDING_S = 0.2, (2.0, 120.0)
 
 MIN_TRIAL_TIME_S = 8.0
 """Trials get at least this much time, however long the start takes.
