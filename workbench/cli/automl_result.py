@@ -52,9 +52,7 @@ def time_lines(history: History, whole_s: float) -> list[str]:
         history: The run, which has ended.
         whole_s: Seconds since the command was entered.
     """
-    ends_s = [
-        trial.ended_unix_s for trial in history.trials.values() if trial.ended_unix_s is not None
-    ]
+    ends_s = [trial.last_event_unix_s for trial in history.trials.values() if trial.attempts]
     ended_s = history.ended_unix_s or history.now_unix_s()
     choose_s = max(0.0, ended_s - max(ends_s, default=ended_s))
     unserved_s = history.active_s(ended_s) - history.limited_s(ended_s)

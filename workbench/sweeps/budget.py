@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.experiment.automl import concluding_s
+from workbench.experiment.automl import concluding_s, is_automl
 from workbench.experiment.budget_units import format_energy
 from workbench.experiment.changes import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.populations import num_parts
@@ -61,8 +61,8 @@ def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
         return ending
     if (failed := only_failures(history)) is not None:
         return RunStateChanged(state="failed", reason="failures", message=failed)
-    if not began_nothing(history, ending.reason):
-        return ending
+    if not began_nothing(history, ending.reason) or is_automl(history.experiment):
+        return ending  # AutoML fits a model itself if no trial was ready in time
     return ending.model_copy(
         update={"state": "failed", "message": f"{ending.message} {_BEGAN_NOTHING}"}
     )

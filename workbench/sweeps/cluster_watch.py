@@ -16,6 +16,8 @@ from workbench.sweeps.ledger import Ledger
 CHECK_EVERY_S = 2.0
 REPORT_AFTER_S = 10.0
 """How long a run waits before it reports that: workers may take this long to start."""
+HELD_UP_AFTER_S = 3.0
+"""How long it waits before it reports that others hold the workers that it requests."""
 
 
 class Hardware:
@@ -94,6 +96,7 @@ class Waiting:
         """Watch the run of `ledger`. Notes are recorded there."""
         self._ledger = ledger
         self._report_s: float | None = None
+        self._start_s = 0.0  # until then, workers may start
         self._reported: Obstacle | None = None
 
     def tick(self, trials: Collection[int]) -> None:
@@ -106,11 +109,17 @@ class Waiting:
         if not trials or any(known[number].state != "waiting" for number in trials):
             self._report_s, self._reported = None, None
         elif self._report_s is None:
-            self._report_s = now_s + REPORT_AFTER_S
+            self._report_s = now_s + HELD_UP_AFTER_S
+            self._start_s = now_s + REPORT_AFTER_S
         elif now_s >= self._report_s:
             self._report_s = now_s + REPORT_AFTER_S
             in_the_way = obstacle(self._ledger.run_id)
-            if in_the_way is not None and not in_the_way.is_like(self._reported):
-                self._reported = in_the_way
-                message = write_waiting_note("workers", str(in_the_way))
-                self._ledger.record(Noted(level="info", message=message))
+            if in_the_way is None or in_the_way.is_like(self._reported):
+                return
+            is_held_up = in_the_way.num_ahead is not None  # else its workers are starting
+            if not is_held_up and now_s < self._start_s:
+                self._report_s = self._start_s
+                return
+            self._reported = in_the_way
+            message = write_waiting_note("workers", str(in_the_way))
+            self._ledger.record(Noted(level="info", message=message, is_held_up=is_held_up))

@@ -8,6 +8,7 @@ package that created the run chooses the model. It is imported by name, because 
 from __future__ import annotations
 
 import logging
+import threading
 from importlib import import_module
 
 from workbench.experiment import Experiment
@@ -27,6 +28,32 @@ _CONCLUDED_BY = {
     "held_out": "workbench.runs.automl.conclusion:conclude",
     BASE_RUN: "workbench.deploy.compression.search:conclude",
 }
+# When the modules for the end are loaded: after at most so many seconds, or this part of the time.
+_LOADED_AFTER = (10.0, 0.2)
+
+
+def prepare_result(experiment: Experiment) -> None:
+    """Load what `result_of` needs while trials run, in a thread, so that it can start at once.
+
+    Args:
+        experiment: What the run does.
+    """
+    named = _concluded_by(experiment)
+    if named is None or experiment.budget.time is None:
+        return
+    longest_s, part = _LOADED_AFTER
+    timer = threading.Timer(min(longest_s, part * experiment.budget.time), _load, [named])
+    timer.daemon = True
+    timer.start()
+
+
+def _load(named: str) -> None:
+    try:
+        module = import_module(named.partition(":")[0])
+        for needed in getattr(module, "NEEDED", ()):
+            import_module(needed)
+    except Exception as error:  # choosing will meet it again, and report it
+        logger.warning("the choice of a model could not be prepared", exc_info=error)
 
 
 def natural_end(
@@ -93,9 +120,7 @@ def result_of(
         experiment: What it runs.
         ending: How it is about to end.
     """
-    components = [part for part in (experiment.data, experiment.train) if part is not None]
-    options = {name for component in components for name in component.options}
-    named = next((target for option, target in _CONCLUDED_BY.items() if option in options), None)
+    named = _concluded_by(experiment)
     if named is None:
         return []
     module, _, function = named.partition(":")
@@ -108,3 +133,9 @@ def result_of(
         if isinstance(error, WorkbenchError):
             problem = error.problem
         return [Noted(level="warning", message=f"no model could be chosen: {problem}")]
+
+
+def _concluded_by(experiment: Experiment) -> str | None:
+    components = [part for part in (experiment.data, experiment.train) if part is not None]
+    options = {name for component in components for name in component.options}
+    return next((target for option, target in _CONCLUDED_BY.items() if option in options), None)

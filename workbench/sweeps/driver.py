@@ -42,7 +42,7 @@ from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_e
 from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.cluster_watch import Hardware, Waiting
 from workbench.sweeps.commands import Commands
-from workbench.sweeps.conclusion import natural_end, result_of
+from workbench.sweeps.conclusion import natural_end, prepare_result, result_of
 from workbench.sweeps.coordinator import Order
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
@@ -156,6 +156,7 @@ class Driver:
                     self.program.note_kept()
                     self._note_shortage()
                     self._prepare_workers()
+                    prepare_result(self.experiment)
                     self._data_notes.begin()
                     predict_memory(self._ledger, self._plans)
                 self._fit()

@@ -61,23 +61,28 @@ def test_the_time_of_a_run_in_this_process_counts_from_the_call_too(
     assert (waited.kind, waited.arguments["seconds"]) == ("count_wait", pytest.approx(20, abs=2))
 
 
-def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(
+def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
     tmp_path: Path,
 ) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="10s", store=store)
-        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+        run_id = found.run.run_id
+        append(store, run_id, [*begin(), *finish(10, "complete", "time")])
 
         assert found.has_result
-        assert found.score() == found.baseline
-        assert list(found.predict(table().drop(columns="y")[:3])) == ["no", "no", "no"]
-        assert found.predict_proba(table()[:2]).tolist() == [pytest.approx([0.75, 0.25])] * 2
+        assert found.score().keys() == found.baseline.keys()
         assert found.predict([]).dtype.kind == "U"
-        assert found.leaderboard()["model"].tolist() == ["most frequent class"]
-        assert found.to_json()["used"] == []
+        assert found.leaderboard()["model"].tolist() == ["linear", "most frequent class"]
+        (used,) = found.to_json()["used"]
+        assert (used["trial"], used["family"], used["weight"]) == (None, "linear", 1.0)
         told = "\n".join(found.summary())
-        assert "no model was ready in time" in told
-        assert f'wb.attach("{found.run.run_id}").extend(time="1m")' in told
+        assert "no trial was ready in time, so a linear model was fitted" in told
+        assert f'wb.attach("{run_id}").extend(time="1m")' in told
+        again = wb.AutoML.attach(run_id, store=store)
+        rows = table().drop(columns="y")
+        assert again.predict_proba(rows).tolist() == found.predict_proba(rows).tolist()
+        answers = wb.load_bundle(found.export(tmp_path / "best")).predict(rows)
+        assert answers.probabilities == pytest.approx(found.predict_proba(rows), abs=1e-5)
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from workbench.foundation.events import (
     from_json,
     to_json,
 )
-from workbench.runs.automl import launch
+from workbench.runs.automl import launch, model_selection
 from workbench.runs.automl.candidate_results import ranked_candidates
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.store.history.trial_columns import values_of_trial
@@ -52,11 +52,16 @@ def fold(trial: int, configuration: int, repeat: int, state: str = "complete") -
 
 
 def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
-    store: wb.Store, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    store: wb.Store,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = launch.create(TABLE, "y", time="10s", store=store)
     run_id = found.run.run_id
     append(store, run_id, begin())
+    # As if its samples were none that a linear model can be fitted to.
+    monkeypatch.setattr(model_selection, "instant_model", lambda *_: None)
     ending = RunStateChanged(state="complete", reason="time")
 
     (event,) = result_of(store, run_id, found.run.experiment, ending)

@@ -110,6 +110,10 @@ class Noted(EventHeader):
             "Whether the program of the trial read its code from the disk, not as the run kept it."
         ),
     )
+    is_held_up: bool = Field(
+        default=False,
+        description="Whether the run waits for workers that other runs or programs hold.",
+    )
     clock_ahead_s: float | None = Field(
         default=None,
         description="How far the machine's clock is ahead of the run's, if it was set.",

@@ -16,6 +16,14 @@ from workbench.runs.stored_run import StoredRun
 from workbench.store.database import Store
 from workbench.store.history import History
 
+NEEDED = (
+    "pandas",
+    "scipy.special",
+    "sklearn.linear_model",
+    "workbench.training.trained_model",
+)
+"""What is loaded to choose and to test a model. On a busy machine that takes long."""
+
 
 class _EndingRun(StoredRun):
     """A run as it will be once its end is stored."""

@@ -40,13 +40,17 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.runs import Run
 
+# A linear model of so many numbers is fitted in about a second.
+_MAX_INSTANT, _FEWEST_INSTANT = 2_000_000, 200
+
 
 @dataclass(frozen=True)
 class Candidate:
     """A configuration that was trained on all folds that count.
 
     Attributes:
-        trial: Number of its first trial.
+        trial: Number of its first trial, or None if it was fitted when the result was chosen,
+            because no trial was ready in time.
         family: Its model family.
         params: Its configuration.
         models: By fold, the module with its best weights, only if it is used, as a forest may be
@@ -56,7 +60,7 @@ class Candidate:
         loss: Loss of these predictions.
     """
 
-    trial: int
+    trial: int | None
     family: str
     params: dict[str, object]
     models: dict[int, nn.Module] = field(repr=False)
@@ -188,7 +192,11 @@ def choose(
         metric=metric_of(run.experiment),
         quantiles=quantiles,
     )
-    pairs = []
+    if not whole:
+        instant = instant_model(learning, interpreter, loss)
+        if instant is not None:
+            return ChosenModel((instant,), (1.0,), targets, interpreter, guess)
+    pairs: list[tuple[Candidate, dict[int, Trial]]] = []
     for by_fold in whole[:most]:
         if pairs and time.monotonic() > until_s:
             break
@@ -196,7 +204,7 @@ def choose(
             run, by_fold, folds, learning=learning, interpreter=interpreter, loss=loss
         )
         pairs.append((candidate, by_fold))
-    pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
+    pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial or 0))
     predictions = [candidate.predicted for candidate, _ in pairs]
     weights = []
     if predictions:
@@ -210,6 +218,49 @@ def choose(
             candidate = dataclasses.replace(candidate, models=models)
         candidates.append(candidate)
     return ChosenModel(tuple(candidates), tuple(weights), targets, interpreter, guess)
+
+
+def instant_model(
+    learning: LearningData, interpreter: Interpreter, loss: Callable[[np.ndarray], float]
+) -> Candidate | None:
+    """Fit a linear model here and now, for a run that had no time for a trial.
+
+    A busy machine may take longer to start processes than the user allows. The same data gives the
+    same model, so that it need not be stored.
+
+    Args:
+        learning: The data of the run. The model learns from the first fold, or a part of many rows.
+        interpreter: Reads its samples.
+        loss: The loss of predictions for the validation samples of the first fold.
+
+    Returns:
+        The model, or None if it cannot be fitted to such samples.
+    """
+    from workbench.models.configurations import FittedConfiguration, configure
+    from workbench.training.trained_model import outputs_of
+
+    fold = learning.folds[0]
+    configuration = configure("linear", {})
+    assert isinstance(configuration, FittedConfiguration)
+    num_features = math.prod(fold.input_shape)
+    num_rows = min(len(fold.train_inputs), max(_FEWEST_INSTANT, _MAX_INSTANT // num_features))
+    rows = np.random.default_rng(0).permutation(len(fold.train_inputs))[:num_rows]
+    classes = interpreter.task == "classification"
+    try:
+        *_, model = configuration.grow(
+            fold.train_inputs[rows].reshape(num_rows, num_features),
+            fold.train_targets[rows],
+            num_classes=len(learning.class_names) or None,
+            num_rounds=1,
+            seed=0,
+        )
+    except (ValueError, MemoryError):  # too large, or a single class among these rows
+        return None
+    inputs = fold.validation_inputs
+    outputs = outputs_of(model, inputs, classes=classes)
+    predicted = interpreter.readers[0].in_units(outputs, inputs)
+    params: dict[str, object] = {"linear_l2": configuration.l2}
+    return Candidate(None, "linear", params, {0: model}, predicted, loss(predicted))
 
 
 def can_choose(history: History) -> bool:

@@ -57,9 +57,11 @@ def refit(
     if rows is None:
         return stored
     for candidate, _ in chosen.used:
+        if candidate.trial is None:  # there was no time for trials, so there is none for this
+            continue
         params: Any = candidate.params
         configuration = fitted_of(run.experiment, params)
-        expected_s = _expected_s(run, candidate, learning, rows)
+        expected_s = _expected_s(run, candidate.trial, learning, rows)
         if configuration is None or time.monotonic() + expected_s > until_s:
             continue
         model = _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
@@ -111,10 +113,10 @@ def with_all_rows(
     )
 
 
-def _expected_s(run: Run, candidate: Candidate, learning: LearningData, rows: AllRows) -> float:
+def _expected_s(run: Run, first_trial: int, learning: LearningData, rows: AllRows) -> float:
     """Return how long the fit will take at most, from the time of the folds on one core."""
     trials = run.history.trials
-    configuration = trials[candidate.trial].configuration
+    configuration = trials[first_trial].configuration
     took_s = [
         trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
         for trial in trials.values()

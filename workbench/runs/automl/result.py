@@ -62,9 +62,9 @@ from workbench.store.database.run_files import read_objects, write_objects
 if TYPE_CHECKING:
     import pandas as pd
 
-_PART_TO_JUDGE = 0.5
-# Of the time to conclude. Judging takes less than its part if predictions were stored.
-_PART_TO_REFIT = 0.5
+# Of the time to conclude: when candidates have been judged, and when models have been fitted again.
+# The rest is left to shuffle columns.
+_JUDGED, _REFITTED = 0.4, 0.8
 
 
 class AutoML:
@@ -93,6 +93,7 @@ class AutoML:
         self.run = run
         self.longest_s = math.inf
         """For how many seconds the model is chosen and examined, beyond what is necessary."""
+        self._began_s: float | None = None
         self._ended: tuple[int, ChosenModel, np.ndarray] | None = None
         self._analysed: tuple[int, TestAnalysis] | None = None
         self._refitted: dict[str, str] = {}
@@ -197,8 +198,10 @@ class AutoML:
         rows.append({**last, **self._validated(guess), **self._guess_test})
         return rows
 
-    def _fit_s(self, trial: int) -> float:
-        """Return how long a configuration was trained on all its folds, in seconds."""
+    def _fit_s(self, trial: int | None) -> float | None:
+        """Return how long a configuration was trained on all its folds, in seconds, if it was."""
+        if trial is None:
+            return None
         trials = self.run.history.trials
         same = [
             other for other in trials.values() if other.configuration == trials[trial].configuration
@@ -307,7 +310,7 @@ class AutoML:
                 target_name=interpreter.target_name,
                 predicted=chosen.decisions.weighed(predicted),
                 target_unit=interpreter.target_unit,
-                longest_s=(1.0 - _PART_TO_JUDGE) * self.longest_s,
+                longest_s=self._until_s(1.0) - time.monotonic(),
             )
             self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
@@ -692,7 +695,7 @@ class AutoML:
         last_seq = self.run.row.last_seq
         if self._ended is None or self._ended[0] != last_seq:
             most = (self.run.history.result or {}).get("num_compared")  # in the time that there was
-            judged_s = time.monotonic() + _PART_TO_JUDGE * self.longest_s
+            judged_s = self._until_s(_JUDGED)
             chosen = choose(
                 self.run,
                 self._learning,
@@ -724,9 +727,15 @@ class AutoML:
         quantiles = self._held_out.quantiles
         return scores_of(predicted, targets, self._task, metric, decisions, quantiles=quantiles)
 
+    def _until_s(self, part: float) -> float:
+        """Return when a part of the time to conclude is over, by `time.monotonic`."""
+        if self._began_s is None:
+            self._began_s = time.monotonic()
+        return self._began_s + part * self.longest_s
+
     def refit(self) -> None:
         """Fit the chosen trees to all rows, if there is time. The test score is taken before."""
-        until_s = time.monotonic() + _PART_TO_REFIT * self.longest_s
+        until_s = self._until_s(_REFITTED)
         parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
         self._refitted = refit(*parts, until_s=until_s)
 

@@ -73,6 +73,11 @@ def summary_lines(
         lines[0] = "no model was ready in time, so the simplest guess is used. "
         run_id = str(result["run_id"])
         lines[0] += write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
+    elif result["used"][0]["trial"] is None:
+        run_id = str(result["run_id"])
+        more_time = write(suggest("extend", run_id, lead="To give the run more time", time="1m"))
+        lines.append(f"no trial was ready in time, so a linear model was fitted. {more_time}")
+        lines += describe_analysis(result["analysis"])
     else:
         if result.get("refit"):
             lines.append(

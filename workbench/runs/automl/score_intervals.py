@@ -131,9 +131,9 @@ def _error_of(at: float, without: np.ndarray, sizes: np.ndarray) -> tuple[float,
 
 
 def _quantile(num_parts: float) -> float:
-    from scipy.stats import t
+    from scipy.special import stdtrit  # scipy.stats takes a second to load
 
-    return float(t.ppf(0.5 + LEVEL / 2, max(1.0, num_parts - 2.0)))
+    return float(stdtrit(max(1.0, num_parts - 2.0), 0.5 + LEVEL / 2))
 
 
 def _wilson(value: float, error: float, num: float, quantile: float) -> tuple[float, float]:

@@ -184,6 +184,7 @@ class History:
         self._unserved_s = 0.0
         self._idle_since_unix_s: float | None = None  # no trial has workers
         self._was_served = False
+        self._is_held_up = False  # other runs hold the workers
         self.clock_ahead_s = 0.0
         """How far the driver's clock is ahead of the times of the run, after it was set."""
 
@@ -397,7 +398,8 @@ class History:
         """Return how much of the run time counts against the limit on time, in seconds.
 
         While AutoML waits for workers that other runs use, its time does not run out. Otherwise it
-        might end without having trained anything.
+        might end without having trained anything. Workers that start slowly, because the machine is
+        busy, use up its time.
 
         Args:
             now_unix_s: The time now, in seconds since 1970.
@@ -414,16 +416,21 @@ class History:
     def _note_service(self, event: Event) -> None:
         """Note since when no trial of an AutoML run has workers."""
         if isinstance(event, DriverStarted):
-            self._idle_since_unix_s = event.time_unix_s
+            self._idle_since_unix_s, self._is_held_up = event.time_unix_s, False
+        elif isinstance(event, Noted):
+            self._is_held_up = self._is_held_up or event.is_held_up
         elif isinstance(event, TrialStarted):
             if self._idle_since_unix_s is not None:
                 self._unserved_s += self._excess_s(event.time_unix_s - self._idle_since_unix_s)
             self._was_served, self._idle_since_unix_s = True, None
+            self._is_held_up = False
         elif isinstance(event, TrialEnded | AttemptEnded) and not self.in_state("running"):
             self._idle_since_unix_s = event.time_unix_s
 
     def _excess_s(self, waited_s: float) -> float:
         """Return by how much a wait for workers exceeds the time that they take to start."""
+        if not self._is_held_up:
+            return 0.0
         budget_s, usual_s = self.in_force.budget.time, WORKERS_START_S
         if budget_s is not None and not self._was_served:
             least_s = MIN_TRIAL_TIME_S + concluding_s(self.in_force)
