@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.data.row_splits import RowBlocks
-from workbench.runs.automl.score_intervals import interval_of, parts_of
+from workbench.runs.automl.score_intervals import interval_of, parts_of, with_more_rows
 from workbench.runs.automl.scores import METRICS
 from workbench.runs.automl.targets import Task
 
@@ -88,6 +88,55 @@ def test_intervals_of_all_scores_hold_the_true_score_in_80_to_97_percent(task, k
     for name, found in zip(names, coverage(task, kind, num_rows, 300, names), strict=True):
         # Three standard errors of 300 sets around the bounds.
         assert 0.78 <= found <= 0.985, name
+
+
+def test_validation_rows_show_the_large_errors_that_few_test_rows_miss():
+    """Squared errors of a skewed target: a test of 20 rows has rarely any of the largest."""
+    random = np.random.default_rng(0)
+    score = METRICS["regression"]["rmse"].score
+    truth = float(np.exp(1.0))  # the root of the second moment of a lognormal number
+    held = {"test": 0, "both": 0}
+    for _ in range(300):
+        errors = random.lognormal(size=100)
+        rows = (np.zeros((100, 1)), errors, RowBlocks())
+        test, validation = (
+            (rows[0][part], errors[part], RowBlocks()) for part in (slice(20), slice(20, 100))
+        )
+        more = with_more_rows(test, validation)
+        assert more is not None
+        assert more.ratio == 5
+        for name, given in (("test", None), ("both", more)):
+            ends = interval_of(
+                score, *test[:2], scale="error", parts=parts_of(20, RowBlocks()), more=given
+            )
+            assert ends is not None
+            assert ends[0] <= score(*test[:2]) <= ends[1]
+            held[name] += int(ends[0] <= truth <= ends[1])
+    assert held["test"] < 0.75 * 300
+    assert held["both"] >= 0.83 * 300
+
+
+def test_groups_of_validation_rows_count_as_groups():
+    groups = np.arange(60) // 6
+    test = (np.zeros((24, 1)), np.ones(24), RowBlocks(groups[:24]))
+    validation = (np.zeros((36, 1)), np.ones(36), RowBlocks(groups[24:]))
+    more = with_more_rows(test, validation)
+    assert more is not None
+    assert more.ratio == pytest.approx(10 / 4)
+    assert len(np.unique(more.parts)) == 10
+    for group in range(10):
+        assert len(np.unique(more.parts[groups == group])) == 1
+
+
+def test_stretches_of_validation_rows_are_as_long_as_those_of_the_test():
+    test = (np.zeros((100, 1)), np.ones(100), RowBlocks(None, np.arange(200.0, 300.0)))
+    validation = (np.zeros((200, 1)), np.ones(200), RowBlocks(None, np.arange(200.0)))
+    more = with_more_rows(test, validation)
+    assert more is not None
+    alone = parts_of(100, test[2])
+    assert alone is not None
+    lengths = {len(np.flatnonzero(parts == 0)) for parts in (alone, more.parts)}
+    assert max(lengths) - min(lengths) <= 3
 
 
 def test_rows_of_one_group_are_no_independent_evidence():

@@ -18,7 +18,7 @@ import numpy as np
 from workbench.data import Datasets
 from workbench.data.category_targets import target_numbers
 from workbench.data.encoders import Encoder, SampleKind, encode_train, learn_encoder
-from workbench.data.row_splits import folds_of, hold_out
+from workbench.data.row_splits import RowBlocks, folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
@@ -193,6 +193,7 @@ class HeldOut:
         all_rows: What the final model may learn from after the test, or None.
         size_rows: The validation rows for trees that tell how far off a prediction may be, or None.
         quantiles: The quantiles that the user wants of each row, or empty.
+        validation_blocks: Which validation samples of each fold belong together, and their times.
     """
 
     interpreter: Interpreter
@@ -210,6 +211,30 @@ class HeldOut:
     all_rows: AllRows | None = field(default=None, repr=False)
     size_rows: SizeRows | None = field(default=None, repr=False)
     quantiles: tuple[float, ...] = ()
+    validation_blocks: tuple[RowBlocks, ...] = field(default=(), repr=False)
+
+    def blocks_of_validation(self, num_samples: int) -> RowBlocks | None:
+        """Return which of the validation samples of the first folds belong together.
+
+        Args:
+            num_samples: The number of these samples.
+
+        Returns:
+            None if they are not those of whole folds.
+        """
+        groups: list[np.ndarray] = []
+        times: list[np.ndarray] = []
+        num_taken = 0
+        for blocks in self.validation_blocks:
+            if num_taken >= num_samples:
+                break
+            assert blocks.groups is not None
+            num_taken += len(blocks.groups)
+            groups.append(blocks.groups)
+            times += [] if blocks.times is None else [blocks.times]
+        if num_taken != num_samples or not num_taken:
+            return None
+        return RowBlocks(np.concatenate(groups), np.concatenate(times) if times else None)
 
 
 def divide(problem: Problem, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -300,7 +325,7 @@ def prepare(
     """
     learning, test = divide(problem, seed)
     targets = problem.targets[learning]
-    made = _encode_folds(problem, learning, preset, seed)
+    made, blocks = _encode_folds(problem, learning, preset, seed)
     all_rows = _all_rows(problem, learning, test)
     notes = problem.notes
     if _has_trend(problem, made, seed):
@@ -344,6 +369,7 @@ def prepare(
         all_rows,
         _size_rows(problem, learning, len(folds), seed),
         quantiles,
+        blocks,
     )
     seeds = tuple(training_seeds[: len(folds)])
     return LearningData(folds, seeds, problem.class_names), held_out
@@ -476,7 +502,8 @@ def _own_parts(problem: Problem) -> tuple[str, ...]:
 
 def _encode_folds(
     problem: Problem, learning: np.ndarray, preset: PresetName, seed: int
-) -> list[tuple[Fold, Reader]]:
+) -> tuple[list[tuple[Fold, Reader]], tuple[RowBlocks, ...]]:
+    """Encode each fold. Return the folds, and which of their validation samples belong together."""
     samples, targets = take(problem.samples, learning), problem.targets[learning]
     num_folds = num_folds_for(len(learning), 0, preset)
     folds = _folds(problem, learning, num_folds, seed)
@@ -487,14 +514,24 @@ def _encode_folds(
         folds = _folds(problem, learning, 1, seed)
         made = [_encode(problem, samples, targets, *folds[0])]
     made += [_encode(problem, samples, targets, *parts) for parts in folds[1:]]
-    if problem.weights is None:
-        return made
-    weights = problem.weights[learning]
-    pairs = zip(made, folds, strict=True)
-    return [
-        (_weighted(fold, *(weights[part] for part in parts)), reader)
-        for (fold, reader), parts in pairs
-    ]
+    validated = [part for _, part in folds]
+    if problem.weights is not None:
+        weights = problem.weights[learning]
+        pairs = zip(made, folds, strict=True)
+        made = [
+            (_weighted(fold, *(weights[part] for part in parts)), reader)
+            for (fold, reader), parts in pairs
+        ]
+        validated = [part[repeated(weights[part])] for part in validated]
+    known = problem.roles.blocks.take(learning)
+    groups = known.groups
+    if groups is None:
+        groups = np.arange(len(learning))
+    blocks = tuple(
+        RowBlocks(groups[rows], None if known.times is None else known.times[rows])
+        for rows in validated
+    )
+    return made, blocks
 
 
 def _folds(

@@ -262,7 +262,17 @@ class AutoML:
             blocks=blocks,
             decisions=self._chosen.decisions,
             quantiles=self._held_out.quantiles,
+            validation=self._validation,
         )
+
+    @property
+    def _validation(self) -> tuple[np.ndarray, np.ndarray, RowBlocks] | None:
+        """Predictions and targets of the validation samples, and which of them belong together."""
+        chosen = self._chosen
+        blocks = self._held_out.blocks_of_validation(len(chosen.targets))
+        if blocks is None or not chosen.used or self._held_out.quantiles:
+            return None
+        return chosen.predicted, chosen.targets, blocks
 
     def _tested(self, data: Any, target: str | None) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
         """Return predictions and targets of the test part or of other samples."""

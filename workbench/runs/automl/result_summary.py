@@ -64,6 +64,7 @@ def summary_lines(
     lines = [
         f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
+        *_limits_of_interval(result, metric),
         (
             f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
             f"{describe_counts(candidates_of(history))}"
@@ -164,6 +165,17 @@ def _sureness(result: Mapping[str, Any], metric: str, value: float) -> str:
     if declaration is None or not declaration.is_rate or not num_samples:
         return ""
     return f", {describe_rate(value, num_samples)}"
+
+
+def _limits_of_interval(result: Mapping[str, Any], metric: str) -> list[str]:
+    """Return what the interval of a score does not promise."""
+    time = (result.get("split") or {}).get("time")
+    if time is None or metric not in (result.get("intervals") or {}):
+        return []
+    return [
+        f"the interval is for later `{time}` that are like the tested ones: a trend or a change"
+        " could make the score better or worse"
+    ]
 
 
 def _described_interval(result: Mapping[str, Any], metric: str, num_samples: int) -> str:

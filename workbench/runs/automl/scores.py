@@ -18,7 +18,14 @@ from workbench.foundation.errors import ArgumentError
 from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
 from workbench.runs.automl.decisions import MIN_PROBABILITY, CountScore, Decisions
-from workbench.runs.automl.score_intervals import Scale, Score, interval_of, parts_of
+from workbench.runs.automl.score_intervals import (
+    MoreRows,
+    Scale,
+    Score,
+    interval_of,
+    parts_of,
+    with_more_rows,
+)
 from workbench.runs.automl.targets import Task
 
 
@@ -461,6 +468,7 @@ def score_intervals(
     blocks: RowBlocks,
     decisions: Decisions | None = None,
     quantiles: Sequence[float] = (),
+    validation: tuple[np.ndarray, np.ndarray, RowBlocks] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
 
@@ -472,9 +480,14 @@ def score_intervals(
         blocks: Which samples belong together, and their times.
         decisions: How the class follows from probabilities, if not the most probable one.
         quantiles: The quantiles that follow each predicted number.
+        validation: Predictions and targets of the validation samples, and which of them belong
+            together, or None if there are none.
     """
     decided = predicted if decisions is None else decisions.weighed(predicted)
     parts = parts_of(len(targets), blocks)
+    more = None
+    if validation is not None:
+        more = with_more_rows((predicted, targets, blocks), validation)
     intervals = {}
     for name in _shown_names(task, metric):
         measure = measure_of(name, task, quantiles)
@@ -488,10 +501,17 @@ def score_intervals(
             scale=measure.scale,
             parts=parts,
             num_decisive=num_decisive,
+            more=_decided(more, decisions) if measure.is_decided else more,
         )
         if interval is not None:
             intervals[name] = interval
     return intervals
+
+
+def _decided(more: MoreRows | None, decisions: Decisions | None) -> MoreRows | None:
+    if more is None or decisions is None:
+        return more
+    return replace(more, predicted=decisions.weighed(more.predicted))
 
 
 def _shown_names(task: Task, metric: str | None) -> tuple[str, ...]:
