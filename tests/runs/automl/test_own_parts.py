@@ -82,18 +82,30 @@ def test_a_column_that_is_dropped_may_be_missing():
     assert list(problem.samples.columns) == ["city"]
 
 
-def test_rows_on_both_sides_are_noted():
+def test_rows_to_test_on_are_never_learnt_from():
     rows = table(100, 1)
-    notes = read_problem(rows, "label", test=rows[:7]).notes
+    problem = read_problem(rows, "label", test=rows[:7])
+    assert len(problem) == 100
     assert (
-        "7 rows to test on have the same inputs as rows to learn from, so the score may be too good"
-        in notes
+        "7 rows not used: they have the same inputs as rows to test on, so the score would be too"
+        " good" in problem.notes
     )
     grouped = rows.assign(patient=np.arange(100) // 2)
     problem = read_problem(
         grouped, "label", test=grouped[:4].assign(size=0.5), group_column="patient"
     )
+    assert len(problem) == 100
     assert (
-        "4 rows to test on share their `patient` with rows to learn from, so the score may be too"
-        " good" in problem.notes
+        "4 rows not used: they have the same `patient` as rows to test on, so the score would be"
+        " too good" in problem.notes
+    )
+
+
+def test_rows_of_known_groups_are_noted():
+    rows = table(100, 1).assign(shop=np.arange(100) % 10)
+    problem = read_problem(rows, "label", test=rows.assign(size=0.5), group_column="shop")
+    assert len(problem) == 200
+    assert (
+        "100 rows to test on have the same `shop` as rows to learn from. The score may be too good"
+        " for new rows" in problem.notes
     )

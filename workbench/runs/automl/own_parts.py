@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEARNING, VALIDATION, TEST = 0, 1, 2
-_PURPOSES = {"validation": "validate on", "test": "test on"}
+_PURPOSES = {VALIDATION: "validate on", TEST: "test on"}
+# With more rows in common, the rows to test on are meant to be of known groups.
+_MOST_LOST = 0.5
 
 
 def with_own_parts(
@@ -84,25 +86,43 @@ def check_classes_of_parts(
             )
 
 
-def notes_of_overlap(roles: RowRoles, parts: np.ndarray | None) -> list[str]:
-    """Return notes on rows that the user put on both sides of a split."""
+def without_overlap(roles: RowRoles, parts: np.ndarray | None) -> tuple[np.ndarray, list[str]]:
+    """Return which rows are kept so that no group or copy is on both sides, and notes on that.
+
+    Rows to test on are kept, then rows to validate on. A column that most rows share with them
+    does not hold groups that must be new, such as the stores of one company.
+
+    Args:
+        roles: Which rows belong together.
+        parts: The part of each row if the user divided them, or None.
+
+    Returns:
+        Whether each row is kept, and the notes.
+    """
     groups = roles.blocks.groups
     if parts is None or groups is None:
-        return []
+        return np.ones(0 if parts is None else len(parts), dtype=bool), []
+    kept = np.ones(len(parts), dtype=bool)
     notes = []
-    for part, name, effect in (
-        (VALIDATION, "validation", "so the choice may be wrong"),
-        (TEST, "test", "so the score may be too good"),
-    ):
-        num_shared = int(np.isin(groups[parts == part], groups[parts < part]).sum())
-        if num_shared:
-            what, other = f"share their `{roles.group}`", "with rows to learn from"
-            if roles.group is None:
-                what, other = "have the same inputs as rows", "to learn from"
+    what = "the same inputs" if roles.group is None else f"the same `{roles.group}`"
+    for part, effect in ((TEST, "the score may be"), (VALIDATION, "scores of validation may be")):
+        rows = kept & (parts == part)
+        shared = kept & (parts < part) & np.isin(groups, groups[rows])
+        if not shared.any():
+            continue
+        if shared.sum() > _MOST_LOST * (kept & (parts < part)).sum():
+            num_known = int(np.isin(groups[rows], groups[shared]).sum())
             notes.append(
-                f"{format_count(num_shared, 'row')} to {_PURPOSES[name]} {what} {other}, {effect}"
+                f"{format_count(num_known, 'row')} to {_PURPOSES[part]} have {what} as rows to"
+                f" learn from. {effect.capitalize()} too good for new rows"
             )
-    return notes
+            continue
+        kept &= ~shared
+        notes.append(
+            f"{format_count(int(shared.sum()), 'row')} not used: they have {what} as rows to"
+            f" {_PURPOSES[part]}, so the score would be too good"
+        )
+    return kept, notes
 
 
 def _check_like(

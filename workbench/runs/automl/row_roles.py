@@ -69,6 +69,8 @@ _RARE_MISSING = 0.05
 # Resemblance: the share of the variance between groups, and how unlikely it is by chance.
 _LEAST_SHARE, _CHANCE = 0.1, 1e-4
 _PANEL = 0.5
+# Numbers that agree in so many digits are equal.
+_NUM_DIGITS = 9
 _LEAST_LEFT = 0.2
 
 
@@ -165,21 +167,47 @@ def with_copies(blocks: RowBlocks, samples: pd.DataFrame) -> tuple[RowBlocks, in
         The blocks, and the number of rows that repeat an earlier one, 0 if copies do not count or
         would chain most groups together.
     """
-    num_copies = int(samples.duplicated().sum())
-    num_different = len(samples) - num_copies
-    if not num_copies or len(samples.columns) == 0:
+    if len(samples) == 0 or len(samples.columns) == 0:
+        return blocks, 0
+    compared = _without_float_noise(samples)
+    same = compared.groupby(list(compared.columns), dropna=False, sort=False, observed=True)
+    groups = same.ngroup().to_numpy()
+    num_different = int(groups.max()) + 1
+    num_copies = len(samples) - num_different
+    if not num_copies:
         return blocks, 0
     tells_apart = max(samples[name].nunique(dropna=False) for name in samples) >= num_different / 2
     if num_different < _FEWEST_GROUPS or not (num_different >= num_copies or tells_apart):
         return blocks, 0
-    same = samples.groupby(list(samples.columns), dropna=False, sort=False, observed=True).ngroup()
-    groups = same.to_numpy()
     if blocks.groups is not None:
         groups = _joined(blocks.groups, groups)
         largest = np.bincount(groups).max()
         if largest > max(len(samples) / 5, np.unique(blocks.groups, return_counts=True)[1].max()):
             return blocks, 0  # rows of many groups are equal by chance, and chain them together
     return RowBlocks(groups, blocks.times), num_copies
+
+
+def _without_float_noise(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return a table in which numbers are equal that differ by rounding only, such as 0.1 + 0.2."""
+    return samples.assign(
+        **{
+            name: _rounded(samples[name].to_numpy(dtype=np.float64, na_value=np.nan))
+            for name in samples
+            if samples[name].dtype.kind == "f"
+        }
+    )
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers with `_NUM_DIGITS` digits. Those that are tiny for their column are 0."""
+    finite = np.isfinite(numbers)
+    sizes = np.abs(numbers[finite])
+    least = 10.0**-_NUM_DIGITS * float(np.median(sizes)) if len(sizes) else 0.0
+    known = finite & (np.abs(np.where(finite, numbers, 0.0)) > least)
+    rounded = np.where(finite, 0.0, numbers)
+    places = 10.0 ** (_NUM_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[known]))))
+    rounded[known] = np.round(numbers[known] * places) / places
+    return rounded
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -297,6 +325,11 @@ def _groups(
 
 def _codes(column: pd.Series) -> np.ndarray:
     """Return the group of each row by number. A row without a value is a group by itself."""
+    if column.dtype.kind == "f":
+        column = column.set_axis(range(len(column))).astype(np.float64)
+        column = column.where(column.isna(), _rounded(column.to_numpy()))
+    elif is_text(column):
+        column = column.map(lambda value: value.strip() if isinstance(value, str) else value)
     codes, values = column.astype(object).factorize()
     gaps = codes < 0
     codes = codes.astype(np.int64)

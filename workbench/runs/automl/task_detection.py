@@ -34,8 +34,8 @@ from workbench.runs.automl.own_parts import (
     TEST,
     VALIDATION,
     check_classes_of_parts,
-    notes_of_overlap,
     with_own_parts,
+    without_overlap,
 )
 from workbench.runs.automl.rare_classes import MIN_SAMPLES, drop_rare, imbalance_of
 from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
@@ -182,7 +182,8 @@ def read_problem(
     samples = _without(kind, samples, drop, name, unused=unused)
     kind, samples, usable = _usable(kind, samples)
     roles, of_copies = _together(kind, samples, roles)
-    notes += of_copies + notes_of_overlap(roles, parts)
+    kept, of_overlap = without_overlap(roles, parts)
+    notes += of_copies + of_overlap
     wanted = task or (
         "classification" if detect_task(targets) == "classification" else "regression"
     )
@@ -204,6 +205,10 @@ def read_problem(
         weights=weights,
         weight_column=weight_column,
     )
+    if not kept.all():
+        problem = _take_rows(problem, np.flatnonzero(kept))
+        targets = targets[kept].reset_index(drop=True)
+        _check_enough(int((problem.parts == LEARNING).sum()), dropped)
     if wanted == "regression":
         return _of_numbers(problem, targets, written, usable)
     return _of_classes(problem, targets, usable, order)
