@@ -12,12 +12,9 @@ from tests.services.waiting import wait_until
 from workbench.store.database import Store
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Work where there is no code: each run would keep the files of this repository."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+@pytest.fixture(scope="module", autouse=True)
+def _work_elsewhere(empty_folder: Path) -> None:
+    """Start no run in the folder of this repository, see `empty_folder`."""
 
 
 @pytest.fixture
