@@ -132,7 +132,9 @@ def test_a_few_other_texts_among_numbers_are_missing_and_no_further_ones():
     assert math.isnan(form.parse("unknown"))
     with pytest.raises(ValueError, match="'many' is not a number"):
         form.parse("many")
-    assert number_text_of(column(*map(str, range(94)), *["Unknown "] * 6)) is None
+    assert number_text_of(column(*map(str, range(94)), *["large"] * 6)) is None
+    form = number_text_of(column(*map(str, range(60)), *["Unknown "] * 40))
+    assert form == NumberText(missing=("unknown",))
 
 
 def test_a_text_that_is_no_number_is_refused_with_its_row():

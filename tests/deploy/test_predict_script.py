@@ -53,13 +53,16 @@ def test_what_is_imported_and_defined_is_used(kind: str) -> None:
     assert used - imported - defined >= {"CARD", "FOLDER"}
 
 
+FUNCTIONS_OF_CELLS = ("cell", "plain_signs", "number")
+
+
 @pytest.mark.parametrize(
     ("unit", "text"), [("CHF", " CHF 1,200.5"), ("m2", "1200.5m2"), ("%", "1,200.5 %")]
 )
 def test_a_number_may_have_the_unit_of_the_training_data(unit: str, text: str) -> None:
     taken = Input(name="x", kind="number", dtype="float64", unit=unit, has_thousands=True)
     tree = ast.parse(script(taken, CLASSES))
-    functions = [node for node in tree.body if getattr(node, "name", None) in ("cell", "number")]
+    functions = [node for node in tree.body if getattr(node, "name", None) in FUNCTIONS_OF_CELLS]
     names: dict[str, Any] = {"re": re, "MISSING": set(), "TRUTH": {}}
     exec(compile(ast.Module(functions, []), "predict.py", "exec"), names)
     assert names["cell"](taken.model_dump(), text) == 1200.5
@@ -72,7 +75,7 @@ def test_a_number_may_have_a_decimal_comma_if_those_of_the_training_data_had(tex
     taken = Input(name="x", kind="number", dtype="float64", has_decimal_comma=True)
     assert number_in(taken, text) == 1200.5
     tree = ast.parse(script(taken, CLASSES))
-    functions = [node for node in tree.body if getattr(node, "name", None) in ("cell", "number")]
+    functions = [node for node in tree.body if getattr(node, "name", None) in FUNCTIONS_OF_CELLS]
     names: dict[str, Any] = {"re": re, "MISSING": set(), "TRUTH": {}}
     exec(compile(ast.Module(functions, []), "predict.py", "exec"), names)
     assert names["cell"](taken.model_dump(), text) == 1200.5

@@ -15,6 +15,7 @@ from workbench.cli.parameters import (
     ADDRESS,
     CLASS_ORDER,
     CLASS_WEIGHTS,
+    DATES,
     DETACH,
     DROP,
     FAMILIES,
@@ -40,6 +41,7 @@ from workbench.cli.parameters import (
 from workbench.foundation.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from workbench.data.dates import DateOrder
     from workbench.foundation.events import RunState
     from workbench.runs.automl import AutoML
     from workbench.runs.automl.presets import PresetName
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     TEST,
     VALIDATION,
     QUERY,
+    DATES,
     WEIGHT_COLUMN,
     CLASS_WEIGHTS,
     CLASS_ORDER,
@@ -90,6 +93,7 @@ def automl(
     test: Path | None,
     validation: Path | None,
     query: str | None,
+    dates: DateOrder | None,
     weight_column: str | None,
     class_weights: str | None,
     class_order: str | None,
@@ -137,6 +141,7 @@ def automl(
         test=test,
         validation=validation,
         query=query,
+        dates=dates,
         weight_column=weight_column,
         class_weights=_read_weights(class_weights),
         class_order=[name.strip() for name in (class_order or "").split(",") if name.strip()],

@@ -286,6 +286,12 @@ QUERY = _option(
     _TEXT,
     "SELECT",
 )
+DATES = _option(
+    "--dates",
+    "Say how dates such as 03/04/2024 are written. Only needed if the table does not show it.",
+    OneOf(("day-first", "month-first", "year-first")),
+    "day-first|month-first|year-first",
+)
 WEIGHT_COLUMN = _option(
     "--weight-column", "Weigh each row by this column, which is not an input.", _TEXT, "COLUMN"
 )

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cycle = Literal["year", "week", "day"]
+DateOrder = Literal["day-first", "month-first", "year-first"]
+DATE_ORDER = "date_order"
+"""The attribute of columns whose dates have a known order, where they can be read in two ways."""
 
 ISO = "ISO8601"
 DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
@@ -30,6 +33,11 @@ _SHORT = re.compile(
 )
 # Number of texts to guess formats from, because the first ones may not be dates.
 _NUM_GUESSED_FROM = 5
+_MUCH_LONGER = 3.0
+# The hours of a clock with am and pm, which pandas does not guess.
+_HALF_DAYS = re.compile(
+    r"(?P<date>.+?) (?P<time>\d{1,2}:\d\d(?P<seconds>:\d\d)?)(?P<gap> ?)[AP]M", re.I
+)
 _WORDS = {
     "%Y": "year",
     "%y": "year",
@@ -52,7 +60,8 @@ def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
     """Return the date format of a column of text, or None for other columns.
 
     A date has a year, a month and a day, and may have a time of day. If the order of day and month
-    is ambiguous in all values, the day comes first.
+    is ambiguous in all values, it is the one in `DATE_ORDER` among `values.attrs`, or else the day
+    comes first.
 
     Args:
         values: The column.
@@ -61,9 +70,115 @@ def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
     if not is_text(values):
         return None
     texts = values.dropna().astype(str).drop_duplicates()
-    return next(
-        (form for form in _guessed(texts) if _read(texts, form).notna().mean() >= min_share),
-        None,
+    order = values.attrs.get(DATE_ORDER)
+    if order is None and min_share == 1.0:
+        return next(iter(possible_formats(values)), None)
+    forms = sorted(_guessed(texts), key=lambda form: order_of(form) != order)
+    return next((form for form in forms if _read(texts, form).notna().mean() >= min_share), None)
+
+
+def possible_formats(values: pd.Series) -> list[str]:
+    """Return the formats in which all dates of a column can be read, if the dates then differ.
+
+    Points follow the day in all languages, so 03.04.2024 is no question. A year of two digits is
+    first or last if the dates are much closer to each other then.
+
+    Args:
+        values: The column.
+    """
+    if not is_text(values):
+        return []
+    texts = values.dropna().astype(str).drop_duplicates()
+    read: dict[str, pd.Series] = {}
+    for form in _guessed(texts):
+        times = _read(texts, form)
+        if times.notna().all() and not any(times.equals(other) for other in read.values()):
+            read[form] = times
+    if len(read) > 1 and all("%d.%m." in form or "%m.%d." in form for form in read):
+        return [next(form for form in read if "%d.%m." in form)]
+    spans = {form: (times.max() - times.min()).total_seconds() for form, times in read.items()}
+    years_first = [form for form in read if order_of(form) == "year-first"]
+    others = [form for form in read if form not in years_first]
+    if years_first and others:
+        first, last = spans[years_first[0]], min(spans[form] for form in others)
+        if _MUCH_LONGER * first <= last:
+            return years_first
+        if _MUCH_LONGER * last <= first:
+            return others
+    return list(read)
+
+
+def order_of(form: str) -> DateOrder | None:
+    """Return the order of year, month and day in a format, or None if a month is a word.
+
+    Example:
+        >>> order_of("%d/%m/%Y %H:%M"), order_of("%m/%d/%y"), order_of("%d %B %Y")
+        ('day-first', 'month-first', None)
+    """
+    parts = tuple(re.findall(r"%([dmyYbB])", form))[:3]
+    orders: dict[tuple[str, ...], DateOrder] = {
+        ("d", "m", "y"): "day-first",
+        ("m", "d", "y"): "month-first",
+        ("y", "m", "d"): "year-first",
+    }
+    return orders.get(tuple(part.lower() if part == "Y" else part for part in parts))
+
+
+def with_date_order(
+    table: pd.DataFrame, order: DateOrder | None, *, field: str = "dates", how: str = ""
+) -> pd.DataFrame:
+    """Return a table whose dates have a known order.
+
+    One column whose dates can only be read in one way decides for the others.
+
+    Args:
+        table: The columns.
+        order: The order that the user gave, or None.
+        field: The place of the order in errors.
+        how: How to give the order day-first, for the error.
+
+    Raises:
+        DataError: If dates can be read in two ways, such as 03/04/2024, and no order is known.
+    """
+    known: set[DateOrder] = set()
+    unsure: dict[str, list[str]] = {}
+    if order is None:
+        for name, values in table.items():
+            forms = possible_formats(values)
+            if len(forms) > 1:
+                unsure[str(name)] = forms
+            elif forms and (shown := order_of(forms[0])) and "." not in forms[0]:
+                known.add(shown)
+        if unsure and len(known) == 1:
+            order = known.pop()
+    if order is None and not unsure:
+        return table
+    open_questions = {
+        name: forms for name, forms in unsure.items() if order not in map(order_of, forms)
+    }
+    if open_questions:
+        name, forms = next(iter(open_questions.items()))
+        raise _two_ways(table[name], forms, field, how)
+    kept = table.copy(deep=False)
+    kept.attrs = {**table.attrs, DATE_ORDER: order}
+    return kept
+
+
+def _two_ways(values: pd.Series, forms: list[str], field: str, how: str) -> DataError:
+    import pandas as pd
+
+    texts = values.dropna().astype(str).drop_duplicates()
+    example = next(
+        text for text in texts if len({pd.to_datetime(text, format=form) for form in forms}) > 1
+    )
+    days = [pd.to_datetime(example, format=form) for form in forms]
+    readings = " or ".join(f"{day.day} {day.strftime('%B %Y')}" for day in days)
+    orders = [order for form in forms if (order := order_of(form)) is not None]
+    return DataError(
+        f"the dates of {values.name!r} can be read in {len(forms)} ways: {example} is {readings}",
+        field=field,
+        allowed=", ".join(orders),
+        next_step=how.replace("ORDER", orders[0]),
     )
 
 
@@ -180,21 +295,31 @@ def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def _guessed(texts: pd.Series) -> list[str]:
     """Return the possible formats of the first texts, those with the day before the month first."""
-    from pandas.tseries.api import guess_datetime_format
-
     forms: dict[str, None] = {}  # a set that keeps its order
     for text in texts.iloc[:_NUM_GUESSED_FROM]:
         for day_first in (True, False):
-            with warnings.catch_warnings():  # the warning that the day comes first
-                warnings.simplefilter("ignore")
-                form = guess_datetime_format(text, dayfirst=day_first)
-            form = form or _guessed_short(text, day_first=day_first)
+            form = _guessed_of(text, day_first=day_first)
             # The order year, day, month is not used.
             if form is not None and _is_whole(form) and not (day_first and form.startswith("%Y")):
                 if form.startswith("%Y-%m-%d"):
                     form = ISO
                 forms[form] = None
+    for form in [form for form in forms if form.startswith("%d-%m-%y")]:
+        forms[form.replace("%d-%m-%y", "%y-%m-%d")] = None
     return list(forms)
+
+
+def _guessed_of(text: str, *, day_first: bool) -> str | None:
+    from pandas.tseries.api import guess_datetime_format
+
+    if (clock := _HALF_DAYS.fullmatch(text)) is not None:
+        date = _guessed_of(clock["date"], day_first=day_first)
+        time = "%I:%M:%S" if clock["seconds"] else "%I:%M"
+        return None if date is None else f"{date} {time}{clock['gap']}%p"
+    with warnings.catch_warnings():  # the warning that the day comes first
+        warnings.simplefilter("ignore")
+        form = guess_datetime_format(text, dayfirst=day_first)
+    return form or _guessed_short(text, day_first=day_first)
 
 
 def _guessed_short(text: str, *, day_first: bool) -> str | None:

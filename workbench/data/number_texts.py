@@ -48,6 +48,75 @@ MISSING_TEXTS = frozenset(
 """The cells of a text file that pandas reads as a missing value."""
 MISSING_MARKERS = frozenset({text.lower() for text in MISSING_TEXTS} | {"?", "-"})
 """Markers of a missing number in lower case: the ones of pandas, a question mark and a hyphen."""
+MISSING_WORDS = frozenset(
+    {
+        "\u2013",  # dashes
+        "\u2014",
+        "#bezug!",
+        "#div/0!",
+        "#error",
+        "#n/d",
+        "#name?",
+        "#null!",
+        "#num!",
+        "#nv",
+        "#ref!",
+        "#valeur!",
+        "#value!",
+        "#wert!",
+        "(blank)",
+        "(none)",
+        "(null)",
+        "*",
+        "**",
+        "--",
+        "---",
+        ".",
+        "..",
+        "...",
+        "??",
+        "???",
+        "[null]",
+        "blank",
+        "desconocido",
+        "empty",
+        "error",
+        "inconnu",
+        "invalid",
+        "k. a.",
+        "k.a",
+        "k.a.",
+        "keine angabe",
+        "leer",
+        "missing",
+        "n. a.",
+        "n.a",
+        "n.a.",
+        "n.c.",
+        "n.d.",
+        "nc",
+        "nd",
+        "nil",
+        "no data",
+        "non disponible",
+        "none given",
+        "not applicable",
+        "not available",
+        "not known",
+        "not measured",
+        "not recorded",
+        "s/o",
+        "sconosciuto",
+        "tba",
+        "tbd",
+        "unbekannt",
+        "undefined",
+        "unk",
+        "unknown",
+        "void",
+    }
+)
+"""Other words for a missing number in lower case. They count if all else are numbers."""
 NEARLY_NUMBERS = 0.95
 """From this share of numbers on, the other texts of a column count as missing."""
 NUMBER_WITH_SEPARATORS = rf"[+-]?(?:{GROUPED_DIGITS}|[0-9]{{1,3}})(?:[.][0-9]*)?"
@@ -92,6 +161,10 @@ NUMBER_WITH_UNIT = r"([+-]?)\s*UNIT\s*(.+)|(.+?)\s*UNIT"
 """The pattern of a number with the unit UNIT. Its groups are the number."""
 DECIMAL_COMMA = "decimal_comma"
 """The attribute of columns whose file writes decimal commas elsewhere, so that 1,234 is 1.234."""
+_CODE = re.compile(r"0[0-9]{2,}")
+"""A whole number with leading zeros. They say that it is a code, such as the postal code 00501."""
+_MOST_WORDS = 0.5
+"""Up to this share of a column of numbers may be words for a missing one."""
 _PLAIN = re.compile(
     r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII
 )
@@ -144,7 +217,7 @@ class NumberText:
             58.1
         """
         bare = text.strip()
-        number = _without_unit(bare, self.unit)
+        number = _without_unit(plain_signs(bare), self.unit)
         if self.has_decimal_comma and _WITH_DECIMAL_COMMA.fullmatch(number):
             return float(number.replace(".", "").replace(",", "."))
         if _PLAIN.fullmatch(number):
@@ -209,6 +282,39 @@ def text_of_category(value: object, known: Container[str]) -> str:
 PLAIN_NUMBERS = NumberText()
 
 
+def plain_signs(text):  # type: ignore[no-untyped-def]
+    """Return a number without signs between thousands that are no commas, and its minus in front.
+
+    Apostrophes and spaces may be between thousands. Negative numbers may have parentheses, as in
+    accounting, a minus behind them, or a long minus. 12.- has no cents.
+
+    Example:
+        >>> plain_signs("1'200.50"), plain_signs("1 200 kg"), plain_signs("2024 100")
+        ('1200.50', '1200 kg', '2024 100')
+        >>> plain_signs("(12.50)"), plain_signs("12.50-"), plain_signs("12.-")
+        ('-12.50', '-12.50', '12')
+    """
+    spaces = "'\u2019\u00a0\u2009\u202f "
+    grouped = rf"(?<![0-9.,])([1-9][0-9]{{0,2}})(([{spaces}])[0-9]{{3}}(?:\3[0-9]{{3}})*)(?![0-9])"
+    text = re.sub(grouped, lambda match: match[1] + match[2].replace(match[3], ""), text)
+    text = re.sub("([0-9])[.,][-\u2013\u2014]+", r"\1", text.replace("\u2212", "-"))
+    text = re.sub(r"^\u2013(?=\s*[0-9.])", "-", text)
+    text = re.sub(r"^([^0-9()]*)\(([^()]*[0-9][^()0-9]*)\)$", r"-\1\2", text)
+    return re.sub(r"^([0-9.,]*[0-9])\s?-$", r"-\1", text)
+
+
+def has_leading_zeros(texts: Iterable[str]) -> bool:
+    """Return whether some whole numbers have leading zeros, which makes them codes.
+
+    Numbers of two digits, such as the hours 00 to 23, are numbers.
+
+    Example:
+        >>> has_leading_zeros(["12345", "00501"]), has_leading_zeros(["01", "12", "0.50"])
+        (True, False)
+    """
+    return any(_CODE.fullmatch(text.strip()) for text in texts)
+
+
 def is_marker(text: str) -> bool:
     """Return whether a text is one of the usual markers of a missing value, such as ? or n/a."""
     return text.strip().lower() in MISSING_MARKERS
@@ -222,18 +328,21 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     most one, and points only separate thousands: 1.200,5 and 1,25. If the file of the column has
     decimal commas (`DECIMAL_COMMA` among `values.attrs`), that is tried first, since 1,234 could be
     either. A sign is a unit only if every number has it. A word is a unit if at least half of the
-    numbers have it and the others have none. Plain numbers alone are text on purpose, such as
-    codes, because a text file would have read them as numbers.
+    numbers have it and the others have none. Whole numbers alone are text on purpose, such as
+    codes, because a text file would have read them as numbers. So are numbers with leading zeros.
 
     Args:
         values: The column. Columns of the type category are left alone.
-        min_share: Share of the known values that must be numbers. Others count as missing.
+        min_share: Share of the known values that must be numbers. Others count as missing. At least
+            half of them must be numbers if the others are words such as unknown.
     """
     from pandas import CategoricalDtype
 
     if not is_text(values) or isinstance(values.dtype, CategoricalDtype):
         return None
     counts = known_texts(values)
+    if has_leading_zeros(counts):
+        return None
     bare, unit = without_units(counts)
     of_digits = [number for number in bare.values() if _OF_DIGITS.fullmatch(number)]
     is_of_commas = bool(values.attrs.get(DECIMAL_COMMA)) and _may_have_decimal_commas(of_digits)
@@ -249,7 +358,11 @@ def number_text_of(values: pd.Series, *, min_share: float = NEARLY_NUMBERS) -> N
     num_numbers = total - sum(others.values())
     has_separators = has_thousands or has_decimal_comma
     is_plain = not others and not has_separators and not unit and total == int(values.notna().sum())
-    if is_plain or not num_numbers or num_numbers < min_share * total:
+    if is_plain and all(text.isdigit() for text in values.dropna().astype(str).unique()):
+        return None
+    if min_share < 1.0 and all(text.lower() in MISSING_WORDS for text in others):
+        min_share = _MOST_WORDS
+    if not num_numbers or num_numbers < min_share * total:
         return None
     missing = tuple(sorted({text.lower() for text in others}))
     return NumberText(has_thousands, missing, unit, has_decimal_comma)
@@ -399,7 +512,7 @@ def _without_unit(text: str, unit: str) -> str:
 
 
 def known_texts(values: pd.Series) -> dict[str, int]:
-    """Return how often each known text of a column occurs, without spaces around it."""
+    """Return how often each known text of a column occurs, as `plain_signs` writes it."""
     codes, distinct = distinct_values(values)
     times = np.bincount(codes[codes != MISSING], minlength=len(distinct)).tolist()
     return _counts(map(str, distinct), times)
@@ -407,6 +520,7 @@ def known_texts(values: pd.Series) -> dict[str, int]:
 
 def _counts(texts: Iterable[str], times: Iterable[int] = itertools.repeat(1)) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for text, count in zip(map(str.strip, texts), times):  # noqa: B905  (one may be endless)
+    plain = map(plain_signs, map(str.strip, texts))
+    for text, count in zip(plain, times):  # noqa: B905  (one may be endless)
         counts[text] = counts.get(text, 0) + count
     return {text: count for text, count in counts.items() if not is_marker(text)}

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from workbench.data.cache import file_stamp
-from workbench.data.number_texts import DECIMAL_COMMA, may_be_thousands, shows_decimal_commas
+from workbench.data.number_texts import (
+    DECIMAL_COMMA,
+    MISSING_WORDS,
+    has_leading_zeros,
+    is_marker,
+    may_be_thousands,
+    shows_decimal_commas,
+)
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.data.table_formats import FORMATS, is_known, read, split_part
+from workbench.data.text_layout import TextLayout, is_text_table, layout_of
 from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
 from workbench.foundation.files import encoding_in_words
 from workbench.foundation.refusals import closest
@@ -25,8 +34,6 @@ from workbench.foundation.text_tables import (
     PARQUET_ENDINGS,
     SIGNS,
     check_repeated,
-    check_separator,
-    separator_in,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +49,18 @@ _NUM_FIELDS = re.compile(
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """How pandas calls an index without a name in a parquet file."""
 _INDEX = "index"
+_FEWEST_BELOW_UNITS = 3
+"""A row of units needs more rows below it than this."""
+_MAX_UNITS = 3
+_STEPS = {
+    **dict.fromkeys((".xls", ".ods", ".xlsb", ".numbers"), "Save it as .xlsx or .csv."),
+    **dict.fromkeys(
+        (".dta", ".sav", ".sas7bdat", ".rds", ".rdata", ".pkl", ".pickle", ".h5", ".hdf5", ".orc"),
+        "Read it with its own program and save it as .csv or .parquet, or pass a data frame.",
+    ),
+    ".gz": "Name it after what it contains, such as table.csv.gz.",
+    ".pdf": "Export the table in it as .csv.",
+}
 _MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS = 1_000, 200_000
 """How many of the first rows, and of their cells, show whether a file writes decimal commas."""
 
@@ -68,43 +87,12 @@ def read_noted_table(
     """Read a table as `read_table` does, and return it with notes on what was converted."""
     import pandas as pd
 
-    endings = [ending.lower() for ending in path.suffixes]
-    signs = next((SIGNS[ending] for ending in endings if ending in SIGNS), None)
     wanted = None if only is None else [only]
+    ending = path.suffix.lower()
     try:
-        if signs is not None:
-            read_texts = functools.partial(
-                pd.read_csv, path, header=None, dtype=str, keep_default_na=False
-            )
-            # As a row, since pandas renames repeated names.
-            heads = {
-                sign: [str(name) for name in read_texts(nrows=1, sep=sign).to_numpy(object)[0]]
-                for sign in signs
-            }
-            separator = separator_in(heads)
-            names = heads[separator]
-            check_separator(path, names, separator, field="data.path")
-            check_repeated(path, names, field="data.path")
-            # Fails if the next row has more fields, whose first one pandas would take for the name
-            # of the row.
-            read_texts(nrows=2, sep=separator)
-            rows = pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
-            num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(names))
-            first_rows = read_texts(nrows=1 + num_first, sep=separator).iloc[1:]
-            texts = (column.tolist() for _, column in first_rows.items())
-            shown = shows_decimal_commas(texts, are_usual=separator == ";")
-            notes: tuple[str, ...] = ()
-            if shown:
-                read_again = functools.partial(
-                    pd.read_csv, path, sep=separator, nrows=num_rows, dtype=str
-                )
-                rows, notes = _with_points_between_thousands(rows, read_again)
-            plain = plain_frame(rows, field="data.path")
-            # Excel writes semicolons between columns if its decimals have commas.
-            if shown or (shown is None and separator == ";"):
-                plain.table.attrs[DECIMAL_COMMA] = True
-            return plain._replace(notes=(*plain.notes, *notes))
-        if endings and endings[-1] in PARQUET_ENDINGS:
+        if is_text_table(path):
+            return _read_text(path, num_rows, wanted)
+        if ending in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
             plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
             if wanted is not None:
@@ -118,10 +106,165 @@ def read_noted_table(
         raise
     except (OSError, ValueError, ImportError) as error:
         raise _unreadable(path, error) from error
-    raise DataError(
+    raise _unknown_ending(path)
+
+
+def _read_text(path: Path, num_rows: int | None, wanted: Sequence[str] | None) -> PlainFrame:
+    """Read a text table.
+
+    Args:
+        path: The file.
+        num_rows: Maximum number of rows, or None for all.
+        wanted: The only columns to read, or None for all.
+    """
+    layout = layout_of(path)
+    read_texts = functools.partial(_read_csv, path, layout, dtype=str, keep_default_na=False)
+    if not layout.has_trailing:
+        # Fails if the next row has more fields, whose first one pandas would take for the name of
+        # the row.
+        read_texts(num_rows=2, header=None)
+    rows = _read_csv(path, layout, num_rows=num_rows, columns=wanted)
+    num_first = min(_MAX_ROWS_OF_COMMAS, _NUM_CELLS_OF_COMMAS // len(layout.names))
+    texts = (column.tolist() for _, column in read_texts(num_rows=num_first).items())
+    shown = shows_decimal_commas(texts, are_usual=layout.separator == ";")
+    notes = layout.notes
+    read_again = functools.partial(_read_csv, path, layout, num_rows=num_rows, dtype=str)
+    if layout.may_have_codes:
+        rows, of_codes = _with_leading_zeros(rows, read_again)
+        notes += of_codes
+    if shown:
+        rows, of_points = _with_points_between_thousands(rows, read_again)
+        notes += of_points
+    rows, of_units = without_units_below_header(rows, path.name)
+    plain = plain_frame(rows, field="data.path")
+    # Excel writes semicolons between columns if its decimals have commas.
+    if shown or (shown is None and layout.separator == ";"):
+        plain.table.attrs[DECIMAL_COMMA] = True
+    return plain._replace(notes=(*notes, *of_units, *plain.notes))
+
+
+def _read_csv(
+    path: Path,
+    layout: TextLayout,
+    *,
+    num_rows: int | None = None,
+    columns: Sequence[str] | None = None,
+    header: int | None = 0,
+    **options: Any,
+) -> pd.DataFrame:
+    """Read a text table with the names of its layout."""
+    import pandas as pd
+
+    names = [name or f"Unnamed: {place}" for place, name in enumerate(layout.names)]
+    wanted = None if columns is None else sorted(map(names.index, columns))
+    with warnings.catch_warnings():  # cells behind a trailing separator are lost, as they should be
+        warnings.simplefilter("ignore", pd.errors.ParserWarning)
+        rows = pd.read_csv(
+            path,
+            sep=layout.separator,
+            encoding=layout.encoding,
+            skiprows=layout.num_skipped,
+            skipinitialspace=True,
+            nrows=num_rows,
+            usecols=wanted,
+            header=header,
+            index_col=False if layout.has_trailing else None,
+            **options,
+        )
+    if header is None:
+        return rows
+    return rows.set_axis([names[place] for place in wanted or range(len(names))], axis=1)
+
+
+def _with_leading_zeros(
+    read: pd.DataFrame, read_again: Callable[..., pd.DataFrame]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Return a table in which numbers such as 00501 are text, and notes on such columns.
+
+    Args:
+        read: The table, in which pandas took them for numbers.
+        read_again: Reads the columns `columns` as text.
+    """
+    whole = [
+        str(name)
+        for name, column in read.items()
+        if column.dtype.kind in "iuf" and not (column.dropna() % 1).any()
+    ]
+    if not whole:
+        return read, ()
+    texts = read_again(columns=whole)
+    codes = {name: texts[name] for name in whole if has_leading_zeros(texts[name].dropna())}
+    notes = []
+    for name, column in codes.items():
+        example = next(text for text in column.dropna() if has_leading_zeros([text]))
+        notes.append(f"{name} is read as text, because it has leading zeros (such as {example!r})")
+    return read.assign(**codes), tuple(notes)
+
+
+def without_units_below_header(
+    table: pd.DataFrame, name: str
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Return a table without a first row of units, such as cm and kg, and a note on it.
+
+    Args:
+        table: The table, as it was read.
+        name: What to call the file.
+
+    Raises:
+        DataError: If this row completes the header, which then has columns without a name.
+    """
+    import pandas as pd
+    from pandas.api import types
+
+    if len(table) <= _FEWEST_BELOW_UNITS:
+        return table, ()
+    numbers, units = {}, {}
+    for column in map(str, table.columns):
+        values = table[column]
+        first, below = values.iloc[0], values.iloc[1:]
+        if types.is_numeric_dtype(values):
+            if pd.notna(first):
+                return table, ()
+        elif isinstance(first, str) and _is_word(first) and len(known := below.dropna()):
+            converted = pd.to_numeric(known, errors="coerce")
+            if converted.notna().all():
+                numbers[column] = pd.to_numeric(below)
+                units[column] = first.strip()
+    others = table.iloc[0].drop(list(units))
+    if not units or (len(units) == 1 and others.notna().any()):
+        return table, ()
+    shown = ", ".join(list(units.values())[:_MAX_UNITS])
+    if any(column.startswith("Unnamed: ") for column in units):
+        raise DataError(
+            f"the header of {name} seems to have two rows: columns without a name have {shown}"
+            " below",
+            field="data.path",
+            allowed="one row with a name for each column",
+            next_step="Write both names into one row.",
+        )
+    rest = table.iloc[1:].assign(**numbers).reset_index(drop=True)
+    return rest, (f"the row below the header is skipped, because it has units or words: {shown}",)
+
+
+def _is_word(text: str) -> bool:
+    bare = text.strip().lower()
+    return (
+        bool(bare)
+        and not re.search(r"\d", bare)
+        and not is_marker(bare)
+        and (bare not in MISSING_WORDS)
+    )
+
+
+def _unknown_ending(path: Path) -> DataError:
+    step = _STEPS.get(path.suffix.lower())
+    if step is None:
+        step = "If it is a table as text, rename it to .csv or .txt."
+    return DataError(
         f"{path.name} has an unknown file extension",
         field="data.path",
         allowed=[*TABLE_ENDINGS],
+        next_step=step,
     )
 
 
@@ -132,7 +275,7 @@ def _with_points_between_thousands(
 
     Args:
         read: The table, in which pandas took these points for decimal points.
-        read_again: Reads the columns `usecols` as text.
+        read_again: Reads the columns `columns` as text.
 
     Returns:
         The table, and notes on such columns.
@@ -145,7 +288,7 @@ def _with_points_between_thousands(
     ]
     if not may_be:
         return read, ()
-    texts = read_again(usecols=may_be)
+    texts = read_again(columns=list(map(str, may_be)))
     written = {name: column_of(texts, str(name)) for name in may_be}
     thousands = {
         str(name): column for name, column in written.items() if may_be_thousands(column.dropna())
@@ -159,6 +302,8 @@ def _with_points_between_thousands(
 def _unreadable(path: Path, error: Exception) -> DataError:
     if isinstance(error, UnicodeDecodeError):
         problem, step = f"{path} is not UTF-8: {encoding_in_words(error)}", "Save it as UTF-8."
+    elif path.is_file() and not path.stat().st_size:
+        problem, step = f"{path} is empty", "Write it again from its source."
     elif (fields := _NUM_FIELDS.search(str(error))) is not None:
         problem = (
             f"line {fields['line']} of {path} has {fields['found']} fields, and those before it"
@@ -169,7 +314,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
             " column."
         )
     else:
-        problem = f"{path} cannot be read as a table: {error}"
+        problem = f"{path} cannot be read as a table: {str(error).rstrip('.')}"
         step = "Open it in an editor, or write it again from its source."
     return DataError(problem, field="data.path", next_step=step)
 

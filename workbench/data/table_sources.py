@@ -18,6 +18,7 @@ from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
 from workbench.data.table_files import TABLE_ENDINGS, read_noted_table
 from workbench.data.table_formats import split_part
+from workbench.data.text_layout import is_text_table
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.text_tables import check_repeated
 
@@ -110,11 +111,7 @@ def _read_folder(folder: Path) -> PlainFrame:
     """Join the tables in a folder, in the order of their names."""
     import pandas as pd
 
-    files = sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in TABLE_ENDINGS and not path.name.startswith(".")
-    )
+    files = sorted(filter(_is_table, folder.iterdir()))
     if not files:
         raise DataError(
             f"the folder {folder} has no table",
@@ -151,7 +148,7 @@ def _read_archive(path: Path) -> PlainFrame:
     """Read the only table in an archive."""
     try:
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
-            names = [name for name in archive.namelist() if _is_table(name)]
+            names = [name for name in archive.namelist() if _is_table(Path(name))]
             if len(names) != 1:
                 raise DataError(
                     f"{path.name} has {len(names)} tables",
@@ -168,8 +165,9 @@ def _read_archive(path: Path) -> PlainFrame:
         ) from error
 
 
-def _is_table(name: str) -> bool:
-    path = Path(name)
+def _is_table(path: Path) -> bool:
     # Archives that macOS makes hold a second, hidden file for each file.
     is_hidden = path.name.startswith(".") or path.parts[0] == "__MACOSX"
-    return path.suffix.lower() in TABLE_ENDINGS and not is_hidden
+    # A .txt file next to tables describes them.
+    is_table = path.suffix.lower() in TABLE_ENDINGS or is_text_table(path)
+    return is_table and path.suffix.lower() != ".txt" and not is_hidden

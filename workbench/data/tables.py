@@ -17,6 +17,7 @@ from pydantic import Field
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import Column, check_numbers, learn_column, text_form_of
+from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
 from workbench.data.reading import Reading, some_of
@@ -51,6 +52,8 @@ _READ_WITH = (
     "plain_frames.py",
     "splits.py",
     "table_files.py",
+    "table_formats.py",
+    "text_layout.py",
 )
 
 
@@ -84,6 +87,12 @@ class TableOptions(DatasetOptions):
     )
     drop_missing_targets: bool = Field(
         False, description="Drop rows without a target. Otherwise they are an error."
+    )
+    dates: DateOrder | None = Field(
+        None,
+        description=(
+            "How to read dates such as 03/04/2024, if no date in the table shows it, or 24-03-04."
+        ),
     )
     client: str | None = Field(
         None,
@@ -181,7 +190,17 @@ class TableOptions(DatasetOptions):
 
     def _read(self) -> pd.DataFrame:
         """Return the table without the rows to drop. Its index has the row numbers of the file."""
-        return self._used_rows(read_table(existing_path(self.path)))
+        return self._used_rows(self._with_dates(read_table(existing_path(self.path))))
+
+    def _with_dates(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return a table with the order of its dates."""
+        inputs = table.drop(columns=sorted(self.unused & set(map(str, table.columns))))
+        known = with_date_order(
+            inputs, self.dates, field="data.dates", how="Set data.dates, such as to ORDER."
+        )
+        ordered = table.copy(deep=False)
+        ordered.attrs = known.attrs
+        return ordered
 
     def _used_rows(self, table: pd.DataFrame) -> pd.DataFrame:
         if not self.drop_missing_targets or self.target not in table.columns:
@@ -219,7 +238,7 @@ class TableOptions(DatasetOptions):
     def summary(self) -> TableSummary:
         """Return what the table consists of, as DatasetOptions.summary does."""
         whole, converted = read_noted_table(existing_path(self.path))
-        table = self._used_rows(whole)
+        table = self._used_rows(self._with_dates(whole))
         target = _checked_target(table, self)
         is_classification = (self.given_task or detect_task(target)) == "classification"
         written = column_of(whole, self.target)

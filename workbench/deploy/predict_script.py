@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import datetime
 import inspect
+import io
 import json
 import re
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from workbench.data.number_texts import (
     NUMBER_WITH_DECIMAL_COMMA,
     NUMBER_WITH_SEPARATORS,
     NUMBER_WITH_UNIT,
+    plain_signs,
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
@@ -34,7 +36,7 @@ CARD: dict[str, Any] = {}
 MISSING: set[str] = set()
 TRUTH = {"true": 1.0, "false": 0.0}
 FEWEST, MOST = NUM_CHARACTERS_OF_PART
-_MODULES = ("csv", "datetime", "hashlib", "json", "os", "pathlib", "re", "sys")
+_MODULES = ("csv", "datetime", "hashlib", "io", "json", "os", "pathlib", "re", "sys")
 _VALUES = {
     "FEWEST": FEWEST,
     "MOST": MOST,
@@ -128,12 +130,12 @@ def script(taken: Input, output: Output) -> str:
 def _reading(taken: Input) -> str:
     """Return the functions that read samples, the last of which is `read`."""
     if taken.tokens:
-        return _source(rows_of, ids, read_texts)
+        return _source(opened, rows_of, ids, read_texts)
     if taken.columns:
-        return _source(rows_of, read_series)
+        return _source(opened, rows_of, read_series)
     if taken.kind == "text":
         missing = f"\nMISSING = set({json.dumps(sorted(MISSING_TEXTS))})\n"
-        return _source(rows_of) + missing + _source(terms, read_counts)
+        return _source(opened, rows_of) + missing + _source(terms, read_counts)
     if taken.is_image:
         return _source(eight_bits, pixels, read_images)
     if taken.kind == "array":
@@ -141,7 +143,11 @@ def _reading(taken: Input) -> str:
     missing = (
         f"\nMISSING = set({json.dumps(sorted(MISSING_MARKERS))})\nTRUTH = {json.dumps(TRUTH)}\n"
     )
-    return _source(rows_of) + missing + _source(read_points, cell, number, seconds, read_table)
+    return (
+        _source(opened, rows_of)
+        + missing
+        + _source(read_points, cell, plain_signs, number, seconds, read_table)
+    )
 
 
 def _source(*functions: Callable[..., Any]) -> str:
@@ -165,14 +171,25 @@ def _answer(output: Output) -> str:
 # constants in `_VALUES`.
 
 
+def opened(path):
+    """Return an opened text file: UTF-8, UTF-16 with a mark, or else Windows-1252."""
+    with open(path, "rb") as file:
+        data = file.read()
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return io.StringIO(data.decode(encoding), newline="")
+    except UnicodeDecodeError:
+        return io.StringIO(data.decode("cp1252"), newline="")
+
+
 def rows_of(path, columns):
     """Return the rows of a table, which must have these columns."""
     names, table = [], []
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        for sign in ",;,":  # commas, or semicolons if they separate the columns, as in Excel
+    with opened(path) as file:
+        for sign in ",;\t|,":  # commas, or what else separates the columns, as in Excel
             file.seek(0)
-            table = csv.DictReader(file, restval="", delimiter=sign)
-            names = table.fieldnames or []
+            table = csv.DictReader(file, restval="", delimiter=sign, skipinitialspace=True)
+            table.fieldnames = names = [name.strip() for name in table.fieldnames or []]
             if set(columns) <= set(names):
                 break
         if repeated := [name for name in columns if names.count(name) > 1]:
@@ -264,7 +281,7 @@ def read_points(rows, path):
     """Read 1.234 as a decimal number where points are in place of the commas of training."""
     columns = [column for column in CARD["inputs"] if column["has_decimal_comma"]]
     texts = [row[column["name"]].strip() for row in rows for column in columns]
-    with open(path, encoding="utf-8-sig") as file:
+    with opened(path) as file:
         head = file.readline()
     with_points = [text for text in texts if re.fullmatch(r"[+-]?[0-9]*[.][0-9]*", text)]
     are_decimal = not all(re.fullmatch(NUMBER_WITH_DECIMAL_COMMA, text) for text in with_points)
@@ -292,6 +309,7 @@ def cell(column, text):
 
 def number(column, text):
     """Return a number, which may have a unit and separators as it did in training."""
+    text = plain_signs(text)
     pattern = NUMBER_WITH_UNIT.replace("UNIT", re.escape(column["unit"]))
     if column["unit"] and (match := re.fullmatch(pattern, text)):
         text = "".join(filter(None, match.groups()))

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import plain_frame
 from workbench.data.table_formats import FORMATS
+from workbench.data.text_layout import is_text_table, layout_of
 from workbench.deploy.card import Card
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
@@ -28,8 +30,6 @@ from workbench.foundation.text_tables import (
     SIGNS,
     absent_columns,
     check_repeated,
-    check_separator,
-    separator_in,
 )
 
 _UNNAMED = re.compile(r"x\d+")
@@ -142,18 +142,19 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
             from workbench.data.table_files import read_table
 
             return columns_from(card, read_table(path))
-        if endings[-1] not in SIGNS:
+        if not is_text_table(path):
             allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".npy"]
             if card.inputs[0].is_image:
                 allowed += sorted(ENDINGS)
             raise DataError(f"{path.name} has an unknown file extension", allowed=allowed)
-        with path.open(newline="", encoding="utf-8-sig") as opened:
-            separator, names = _head(opened, SIGNS[endings[-1]])
+        layout = layout_of(path, field=None)
+        names, separator = list(layout.names), layout.separator
+        with layout.open(path) as opened:
             if _takes_array(card) and not _has_header(card, names):
                 return {card.inputs[0].name: np.loadtxt(opened, delimiter=separator, ndmin=2)}
-            check_separator(path, names, separator)
-            check_repeated(path, names)
-            listed = list(csv.DictReader(opened, delimiter=separator))
+            reader = csv.reader(opened, delimiter=separator, skipinitialspace=True)
+            next(reader, None)
+            listed = [dict(zip_longest(names, row)) for row in reader if row]
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
@@ -205,19 +206,6 @@ def _number_or_text(form: NumberText, cell: Any) -> Any:
         return cell
     except (TypeError, ValueError):  # the check of the values reports its row
         return cell
-
-
-def _head(opened: TextIO, signs: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the separator of the columns of a file, and its first row.
-
-    Afterwards the file is at its start again.
-    """
-    heads: dict[str, list[str]] = {}
-    for sign in signs:
-        heads[sign] = next(csv.reader(opened, delimiter=sign), [])
-        opened.seek(0)
-    separator = separator_in(heads)
-    return separator, heads[separator]
 
 
 def _has_header(card: Card, names: Sequence[str]) -> bool:

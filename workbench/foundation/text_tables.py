@@ -10,7 +10,11 @@ from workbench.foundation.errors import DataError
 
 GROUPED_DIGITS = r"[1-9][0-9]{0,2}(?:,[0-9]{3})+"
 """The pattern of a whole number with commas between thousands."""
-SIGNS = {".csv": (",", ";"), ".tsv": ("\t",)}
+SIGNS = {
+    ".csv": (",", ";", "\t", "|"),
+    ".tsv": ("\t", ",", ";", "|"),
+    ".txt": ("\t", ",", ";", "|"),
+}
 """Possible separators of a text table by the ending of its file, the usual one first.
 
 Excel writes semicolons if decimal numbers have commas.

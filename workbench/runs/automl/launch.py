@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from workbench.data.dates import DateOrder
 from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError
@@ -41,6 +42,7 @@ def automl(
     validation: Any = None,
     weight_column: str | None = None,
     query: str | None = None,
+    dates: DateOrder | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
@@ -89,6 +91,8 @@ def automl(
             not an input. A row of weight 0 is not used.
         query: What to select if `data` is the address of a database, such as SELECT * FROM orders.
             The rows are kept with the run. The address is not.
+        dates: How to read dates such as 03/04/2024 if the table does not show it: day-first,
+            month-first, or year-first for 24-03-04.
         class_weights: What a mistake in each class costs, such as {"yes": 5}, or "balanced" for
             classes that count the same however rare they are. Probabilities stay as they are, but
             the predicted class follows the costs.
@@ -136,6 +140,7 @@ def automl(
         validation=validation,
         weight_column=weight_column,
         query=query,
+        dates=dates,
         class_weights=class_weights,
         quantiles=quantiles,
         class_order=class_order,
@@ -171,6 +176,7 @@ def create(
     validation: Any = None,
     weight_column: str | None = None,
     query: str | None = None,
+    dates: DateOrder | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
@@ -210,6 +216,10 @@ def create(
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
         )
+    if dates is not None and dates not in get_args(DateOrder):
+        raise ArgumentError(
+            f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))
+        )
     if preset not in PRESETS:
         raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
     if isinstance(drop, str):
@@ -226,6 +236,7 @@ def create(
         weight_column=weight_column,
         query=query,
         class_order=class_order,
+        dates=dates,
     )
     levels = check_quantiles(quantiles, metric, problem.task)
     metric = PINBALL if levels and metric is None else metric

@@ -18,6 +18,7 @@ import numpy as np
 
 from workbench.data.column_notes import notes_of_numeric_target
 from workbench.data.columns import TextForm, check_numbers
+from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _MAX_COMPARED_CELLS = 20_000_000
 # So many different whole numbers may be counts rather than classes.
 _FEWEST_COUNTS = 6
+_HOW_TO_ORDER = 'Say which it is: --dates ORDER, or dates="ORDER" in Python.'
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def read_problem(
     weight_column: str | None = None,
     query: str | None = None,
     class_order: Sequence[str] = (),
+    dates: DateOrder | None = None,
 ) -> Problem:
     """Read data and detect its task.
 
@@ -130,12 +133,15 @@ def read_problem(
         query: What to select from the database whose address `data` is.
         class_order: The classes from the lowest to the highest, if they are ordered and are neither
             numbers nor an ordered Categorical.
+        dates: The order of dates that can be read in two ways, such as day-first for 03/04/2024.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
             only one class, or if a column does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
+    import pandas as pd
+
     samples, targets, name, converted = take_apart(data, target, query)
     order = order_of(targets, task, class_order)
     if task == "ordinal" or order is not None:
@@ -151,6 +157,11 @@ def read_problem(
     samples, targets, parts = with_own_parts(
         kind, samples, targets, own, target=target or name, unneeded=drop
     )
+    if isinstance(samples, pd.DataFrame):
+        unneeded = [name for name in drop if name in samples.columns]
+        known = with_date_order(samples.drop(columns=unneeded), dates, how=_HOW_TO_ORDER)
+        samples = samples.copy(deep=False)
+        samples.attrs = known.attrs
     targets = targets.infer_objects()  # numbers next to gaps may come as objects
     check_finite(targets)
     written = targets
