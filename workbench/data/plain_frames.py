@@ -10,7 +10,7 @@ import datetime
 import decimal
 import fractions
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ _REAL = (float, np.floating)
 _WRITTEN = (decimal.Decimal, fractions.Fraction)
 _BYTES = (bytes, bytearray, memoryview)
 _LABELS = (uuid.UUID, PurePath)
+_LEAVE_OUT = "drop the column."
 
 
 class PlainFrame(NamedTuple):
@@ -38,7 +39,9 @@ class PlainFrame(NamedTuple):
     notes: tuple[str, ...]
 
 
-def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
+def plain_frame(
+    frame: pd.DataFrame, *, field: str = "data", keeps_others: bool = False
+) -> PlainFrame:
     """Return a table whose columns hold numbers, truth values, times, categories or text.
 
     An index with a name, or of anything but whole numbers, is content and becomes columns. The row
@@ -47,6 +50,8 @@ def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
     Args:
         frame: The table. The names of its columns differ.
         field: The place of the table in errors.
+        keeps_others: Whether columns of other values stay as they are, because perhaps nobody needs
+            them. `check_plain` rejects them later.
 
     Raises:
         DataError: If a column holds lists, complex numbers or other values that are not single.
@@ -54,12 +59,59 @@ def plain_frame(frame: pd.DataFrame, *, field: str = "data") -> PlainFrame:
     table, notes = _with_index(frame)
     plain = table.copy(deep=False)
     for name, given in table.items():
-        column, note = _plain(given, field)
+        try:
+            column, note = _plain(given, field)
+        except DataError:
+            if not keeps_others:
+                raise
+            continue
         if column is not given:
             plain[name] = column
         if note is not None:
             notes.append(note)
     return PlainFrame(plain, tuple(notes))
+
+
+def without_values(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Return a table in which some columns are empty if `check_plain` would reject them.
+
+    Args:
+        table: The table.
+        names: Columns that nobody needs. They may be absent.
+    """
+    emptied = {}
+    for name in set(names) & set(table.columns):
+        try:
+            check_plain(table[[name]])
+        except DataError:
+            emptied[name] = np.nan
+    return table.assign(**emptied)
+
+
+def name_of_column(name: object) -> str:
+    """Return the name of a column as text, with the parts of a name of several levels joined.
+
+    Example:
+        >>> name_of_column(("size", "mean")), name_of_column(("target", "")), name_of_column(2024)
+        ('size_mean', 'target', '2024')
+    """
+    if isinstance(name, tuple):
+        return "_".join(str(part) for part in name if str(part))
+    return str(name)
+
+
+def check_plain(table: pd.DataFrame, *, field: str = "data") -> None:
+    """Reject columns of lists, complex numbers and other values that are not single.
+
+    Args:
+        table: The columns that are needed.
+        field: The place of the table in errors.
+
+    Raises:
+        DataError: If there is one.
+    """
+    for place in range(len(table.columns)):
+        _plain(table.iloc[:, place], field)
 
 
 def plain_column(values: pd.Series, *, field: str = "data") -> pd.Series:
@@ -75,7 +127,13 @@ def _with_index(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         level.name is not None or not types.is_integer_dtype(level.dtype) for level in levels
     )
     if not is_content or not len(frame):
-        return frame.reset_index(drop=True), []
+        notes = []
+        if len(levels) > 1 or not np.array_equal(levels[0], np.arange(len(frame))):
+            notes = [
+                "the index is not used, because its whole numbers have no name. To use it, name it:"
+                " table.index.name = ..."
+            ]
+        return frame.reset_index(drop=True), notes
     names = ["index" if level.name is None else str(level.name) for level in levels]
     taken = set(map(str, frame.columns))
     if any(name in taken for name in names):
@@ -209,10 +267,13 @@ def _refuse_several_values(name: str, kinds: set[type], field: str) -> None:
             name, "complex numbers", "Give their real and imaginary parts a column each.", field
         )
     for kind in kinds:
+        if hasattr(kind, "__geo_interface__"):
+            step = f"Give its coordinates a column each, such as frame.geometry.x, or {_LEAVE_OUT}"
+            raise _refusal(name, f"shapes ({kind.__name__})", step, field)
         if issubclass(
             kind, (list, tuple, set, frozenset, dict, np.ndarray, pd.Series, pd.DataFrame)
         ):
-            step = "Give every value its own column, or leave the column out."
+            step = f"Give every value its own column, or {_LEAVE_OUT}"
             raise _refusal(name, f"{kind.__name__}s, of several values each", step, field)
 
 
@@ -255,7 +316,7 @@ def _decoded(values: pd.Series, field: str) -> pd.Series:
         try:
             texts[row] = bytes(value).decode()
         except UnicodeDecodeError as error:
-            step = "Decode it first, or leave the column out."
+            step = f"Decode it first, or {_LEAVE_OUT}"
             raise _refusal(
                 str(values.name), f"bytes that are no text (row {row})", step, field
             ) from error

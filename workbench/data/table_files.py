@@ -25,7 +25,7 @@ from workbench.data.number_texts import (
 )
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
-from workbench.data.table_formats import FORMATS, is_known, read, split_part
+from workbench.data.table_formats import FORMATS, NOTES, is_known, read, split_part
 from workbench.data.text_layout import TextLayout, is_text_table, layout_of
 from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
 from workbench.foundation.files import encoding_in_words
@@ -94,14 +94,19 @@ def read_noted_table(
             return _read_text(path, num_rows, wanted)
         if ending in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
-            plain = plain_frame(pd.read_parquet(path, columns=wanted), field="data.path")
+            plain = plain_frame(
+                pd.read_parquet(path, columns=wanted), field="data.path", keeps_others=True
+            )
             if wanted is not None:
                 plain = plain._replace(table=plain.table[wanted])
             return plain
         if is_known(path):
             rows = read(path, num_rows, wanted)
             check_repeated(path, [str(name) for name in rows.columns], field="data.path")
-            return plain_frame(rows, field="data.path")
+            notes = rows.attrs.pop(NOTES, ())
+            rows, of_units = without_units_below_header(rows, path.name)
+            plain = plain_frame(rows, field="data.path", keeps_others=True)
+            return plain._replace(notes=(*notes, *of_units, *plain.notes))
     except MissingDependencyError:
         raise
     except (OSError, ValueError, ImportError) as error:

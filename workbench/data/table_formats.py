@@ -7,19 +7,29 @@ A spreadsheet and a database may hold several tables. `sales.xlsx#2024` is the s
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import re
 import sqlite3
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from workbench.data.number_texts import MISSING_TEXTS, has_leading_zeros
+from workbench.data.text_layout import plain_name
 from workbench.foundation.errors import DataError, MissingDependencyError, install_command
+from workbench.foundation.table_columns import check_repeated
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _PART = "#"
+NOTES = "notes_of_format"
+"""The attribute of a table with what the user should know about its file."""
+_ERRORS = frozenset({"#DIV/0!", "#N/A", "#NAME?", "#NULL!", "#NUM!", "#REF!", "#VALUE!"})
+_TEXT_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -73,25 +83,169 @@ def read(path: Path, num_rows: int | None, columns: Sequence[str] | None) -> pd.
 
 
 def _read_spreadsheet(wanted: Request) -> pd.DataFrame:
-    import pandas as pd
-
+    if not zipfile.is_zipfile(wanted.path):
+        raise ValueError(
+            "it is not a spreadsheet. Rename it to .csv if it is text, and save it without a"
+            " password if it has one"
+        )
     try:
-        with pd.ExcelFile(wanted.path) as book:
-            names = [str(name) for name in book.sheet_names]
-            filled = names
-            if wanted.part is None:  # new books have empty sheets, which nobody means
-                filled = [name for name in names if not pd.read_excel(book, name, nrows=1).empty]
-            sheet = _chosen(wanted, filled or names[:1], names, "sheet")
-            # As objects, so that a cell with the text 007 stays a text.
-            cells = pd.read_excel(
-                book, sheet, nrows=wanted.num_rows, usecols=wanted.columns, dtype=object
-            )
-            return cells.infer_objects()
+        import openpyxl
     except ImportError as error:
         raise MissingDependencyError(
             f"{wanted.path.name} is a spreadsheet, which openpyxl reads",
             next_step=f"Install it: {install_command('tables')}",
         ) from error
+    try:
+        with contextlib.closing(openpyxl.load_workbook(wanted.path, data_only=True)) as book:
+            sheets = {sheet.title: sheet for sheet in book.worksheets}
+            # New books have empty sheets, and hidden ones hold lists for menus. Nobody means these.
+            usual = [
+                name
+                for name, sheet in sheets.items()
+                if sheet.sheet_state == "visible" and _has_rows(sheet)
+            ]
+            name = _chosen(wanted, usual or list(sheets)[:1], list(sheets), "sheet")
+            table = _table_in(sheets[name], wanted)
+    except KeyError as error:
+        raise ValueError(f"it is an archive, but not a spreadsheet: {error}") from error
+    empty = [str(column) for column, values in table.items() if values.isna().all()]
+    if empty and len(table):
+        _check_computed(wanted.path, name, empty)
+    return table
+
+
+def _has_rows(sheet: Any) -> bool:
+    """Return whether a sheet has a header and a row."""
+    filled = (row for row in sheet.iter_rows(values_only=True) if _is_filled(row))
+    return len(list(itertools.islice(filled, 2))) == 2
+
+
+def _is_filled(row: Sequence[Any]) -> bool:
+    return any(cell is not None for cell in row)
+
+
+def _check_computed(path: Path, sheet: str, columns: Sequence[str]) -> None:
+    """Reject columns of formulas whose results are not in the file.
+
+    Programs that write spreadsheets do not compute them.
+    """
+    import openpyxl
+
+    with contextlib.closing(openpyxl.load_workbook(path, read_only=True)) as book:
+        places: dict[int, str] = {}
+        for row in book[sheet].iter_rows(values_only=True):
+            if not places and {_name_in(cell) for cell in row} >= set(columns):
+                places = {
+                    place: _name_in(cell)
+                    for place, cell in enumerate(row)
+                    if _name_in(cell) in columns
+                }
+            for place, column in places.items():
+                if isinstance(row[place], str) and row[place].startswith("="):
+                    raise DataError(
+                        f"{column} of {path.name} has formulas, and their results are not stored",
+                        field="data.path",
+                        next_step="Open it in Excel or LibreOffice and save it.",
+                    )
+
+
+def _table_in(sheet: Any, wanted: Request) -> pd.DataFrame:
+    """Return the table in a sheet, from the header on."""
+    import pandas as pd
+
+    num_merged = _fill_merged(sheet)
+    rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+    filled = [place for place, row in enumerate(rows) if _is_filled(row)]
+    if not filled:
+        return pd.DataFrame()
+    header, titles = _header_in(rows, filled)
+    names = [_name_in(cell) for cell in rows[header]]
+    body = rows[header + 1 :][: wanted.num_rows]
+    kept = [
+        place
+        for place, name in enumerate(names)
+        if name or any(row[place] is not None for row in body)
+    ]
+    check_repeated(wanted.path, [names[place] for place in kept], field="data.path")
+    table = pd.DataFrame(
+        [[_known(row[place]) for place in kept] for row in body],
+        columns=[names[place] or f"Unnamed: {place}" for place in kept],
+        dtype=object,
+    ).dropna(how="all", ignore_index=True)
+    notes = []
+    if titles:
+        lines = "row is" if len(titles) == 1 else f"{len(titles)} rows are"
+        notes.append(f"the first {lines} above the table and skipped: {titles[0]!r}")
+    if num_merged:
+        notes.append("the cells of a merged area all have its value")
+    for column in table.columns:
+        if _is_of_text_numbers(table[column]):
+            table[column] = pd.to_numeric(table[column])
+            notes.append(f"{column} is read as numbers, although its cells are text")
+    table = table.infer_objects()
+    if wanted.columns is not None:
+        table = table[list(wanted.columns)]
+    table.attrs[NOTES] = tuple(notes)
+    return table
+
+
+def _header_in(rows: Sequence[Sequence[Any]], filled: Sequence[int]) -> tuple[int, list[str]]:
+    """Return the place of the header among the rows, and the titles above it.
+
+    A title is alone in its row.
+
+    Args:
+        rows: The rows.
+        filled: The places of those that are not empty.
+    """
+    titles = []
+    for place in filled:
+        known = [cell for cell in rows[place] if cell is not None]
+        if len(known) > 1:
+            return place, titles
+        titles.append(str(known[0]))
+    return filled[0], []
+
+
+def _fill_merged(sheet: Any) -> int:
+    """Write the value of each merged area below the first row into all of its cells."""
+    areas = list(sheet.merged_cells.ranges)
+    num_filled = 0
+    for area in areas:
+        value = sheet.cell(area.min_row, area.min_col).value
+        is_title = area.min_row == area.max_row
+        sheet.unmerge_cells(str(area))
+        if is_title or value is None:
+            continue
+        for row, column in itertools.product(
+            range(area.min_row, area.max_row + 1), range(area.min_col, area.max_col + 1)
+        ):
+            sheet.cell(row, column).value = value
+        num_filled += 1
+    return num_filled
+
+
+def _name_in(cell: Any) -> str:
+    if isinstance(cell, float) and cell.is_integer():
+        cell = int(cell)
+    return "" if cell is None else plain_name(str(cell))
+
+
+def _known(cell: Any) -> Any:
+    """Return the value of a cell, with None for the errors of formulas, such as #DIV/0!."""
+    if isinstance(cell, str) and (
+        (cell.startswith("#") and cell in _ERRORS) or cell in MISSING_TEXTS
+    ):
+        return None
+    return cell
+
+
+def _is_of_text_numbers(values: pd.Series) -> bool:
+    """Return whether all values are text, and each is a number without leading zeros."""
+    known = values.dropna()
+    if not len(known) or not all(isinstance(value, str) for value in known):
+        return False
+    return all(map(_TEXT_NUMBER.fullmatch, known)) and not has_leading_zeros(known)
 
 
 def _read_database(wanted: Request) -> pd.DataFrame:
@@ -131,18 +285,16 @@ def _chosen(wanted: Request, usual: Sequence[str], names: Sequence[str], kind: s
         return str(wanted.part)
     if wanted.part is None and len(usual) == 1:
         return usual[0]
-    problem = f"{wanted.path.name} has {len(usual)} {kind}s"
+    problem = f"{wanted.path.name} has {len(usual) or 'no'} {kind}s"
     if wanted.part is not None:
         problem = f"{wanted.path.name} has no {kind} {wanted.part!r}"
-    step = "Write a row into it."
+    step = "Is this the right file? Write a row into it."
     if usual:
         step = f"Say which one, such as {wanted.path.name}{_PART}{usual[0]}"
     raise DataError(problem, field="data.path", allowed=list(names) or None, next_step=step)
 
 
 def _read_json_lines(wanted: Request) -> pd.DataFrame:
-    import pandas as pd
-
     records = []
     with wanted.path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
@@ -152,15 +304,52 @@ def _read_json_lines(wanted: Request) -> pd.DataFrame:
                 records += [json.loads(line)] if line.strip() else []
             except ValueError as error:
                 raise ValueError(f"line {number} is not JSON: {error}") from error
-    return _only(pd.DataFrame(records), wanted)
+    return _table_of(records, wanted)
 
 
 def _read_json(wanted: Request) -> pd.DataFrame:
-    """Read a list of records, or an object with a list for each column."""
+    """Read a list of records, an object with one, or an object with a list for each column."""
     import pandas as pd
 
-    content = json.loads(wanted.path.read_text(encoding="utf-8-sig"))
-    return _only(pd.DataFrame(content), wanted)
+    text = wanted.path.read_text(encoding="utf-8-sig")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        if "Extra data" in str(error):  # it has a record in each line
+            return _read_json_lines(wanted)
+        raise
+    if isinstance(content, dict):
+        if set(content) >= {"columns", "data"} and isinstance(content["columns"], list):
+            content = [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
+        elif lists := [value for value in content.values() if _are_records(value)]:
+            if len(lists) > 1:
+                raise ValueError(f"it has {len(lists)} lists of records. Write one of them alone")
+            content = lists[0]
+            if all("properties" in record and "geometry" in record for record in content):
+                content = [record["properties"] for record in content]  # GeoJSON
+    if isinstance(content, list):
+        return _table_of(content, wanted)
+    table = pd.DataFrame(content)
+    if list(map(str, table.index)) == list(map(str, range(len(table)))):
+        table = table.reset_index(drop=True)
+    return _only(table, wanted)
+
+
+def _are_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _table_of(records: Sequence[Any], wanted: Request) -> pd.DataFrame:
+    """Return records as a table. A record in a record gives columns such as size.width."""
+    import pandas as pd
+
+    if not records:
+        raise ValueError("it has no records")
+    if not all(isinstance(record, dict) for record in records):
+        raise ValueError('each row must be a record, such as {"size": 1.5, "town": "Bern"}')
+    if any(isinstance(value, dict) for record in records for value in record.values()):
+        return _only(pd.json_normalize(list(records)), wanted)
+    return _only(pd.DataFrame(records), wanted)
 
 
 def _read_feather(wanted: Request) -> pd.DataFrame:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import PlainFrame, plain_frame
-from workbench.data.table_files import TABLE_ENDINGS, read_noted_table
+from workbench.data.table_files import TABLE_ENDINGS, read_columns, read_noted_table
 from workbench.data.table_formats import split_part
 from workbench.data.text_layout import is_text_table
 from workbench.foundation.errors import ArgumentError, DataError
@@ -63,11 +64,12 @@ def read_source(
             "only a database takes a query", field="query", next_step="Give its address as data."
         )
     path = Path(source).expanduser()
-    existing_path(split_part(path)[0], other_names=other_names)
+    file, part = split_part(path)
+    existing_path(file, other_names=other_names)
     if path.is_dir():
         return _read_folder(path)
-    if path.suffix.lower() == _ZIP:
-        return _read_archive(path)
+    if file.suffix.lower() == _ZIP:
+        return _read_archive(file, part)
     return read_noted_table(path)
 
 
@@ -104,31 +106,75 @@ def _read_query(address: str, query: str | None) -> PlainFrame:
             next_step="Try the query in a client of the database.",
         ) from None
     check_repeated("the answer to the query", names, field="query")
-    return plain_frame(rows)
+    return plain_frame(rows, keeps_others=True)
 
 
 def _read_folder(folder: Path) -> PlainFrame:
     """Join the tables in a folder, in the order of their names."""
-    import pandas as pd
-
     files = sorted(filter(_is_table, folder.iterdir()))
     if not files:
+        step = "Put the files into it, or give the path of one."
+        if below := sorted(path.name for path in folder.iterdir() if path.is_dir()):
+            step = f"Subfolders are not read. Give the path of one, such as {folder / below[0]}."
         raise DataError(
             f"the folder {folder} has no table",
             field="data.path",
             allowed=f"files that end in {', '.join(TABLE_ENDINGS)}",
-            next_step="Put the files into it, or give the path of one.",
+            next_step=step,
         )
+    return _joined(files, folder.name)
+
+
+def _joined(files: Sequence[Path], name: str) -> PlainFrame:
+    """Read files of the same columns as one table.
+
+    Args:
+        files: The files, at least one.
+        name: What to call where they are.
+    """
+    import pandas as pd
+
     tables = [read_noted_table(path) for path in files]
-    first = tables[0].table
-    for path, read in zip(files, tables, strict=True):
-        _check_same_columns(files[0], first, path, read.table)
-    joined = pd.concat([read.table for read in tables], ignore_index=True)
-    joined.attrs |= first.attrs
     notes = dict.fromkeys(note for read in tables for note in read.notes)
+    frames = [read.table for read in tables]
+    for path, table in zip(files, frames, strict=True):
+        _check_same_columns(files[0], frames[0], path, table)
+    for column in map(str, frames[0].columns):
+        notes |= dict.fromkeys(_with_same_kind(files, frames, column))
+    joined = pd.concat(frames, ignore_index=True)
+    joined.attrs |= frames[0].attrs
     if len(files) > 1:
-        notes[f"{len(joined)} rows come from {len(files)} files in {folder.name}"] = None
+        notes[f"{len(joined)} rows come from {len(files)} files in {name}"] = None
     return PlainFrame(joined, tuple(notes))
+
+
+def _with_same_kind(files: Sequence[Path], frames: list[pd.DataFrame], column: str) -> list[str]:
+    """Read a column as numbers in all files if it has numbers in some. Return notes.
+
+    One file may write 12.5 and another one 12,5, or 12.5 kg.
+    """
+    from pandas.api import types
+
+    places = [
+        place
+        for place, frame in enumerate(frames)
+        if not types.is_numeric_dtype(frame[column]) and frame[column].notna().any()
+    ]
+    if not places or len(places) == len(frames):
+        return []
+    forms = {place: number_text_of(frames[place][column]) for place in places}
+    for place, form in forms.items():
+        if form is None:
+            numbers = next(place for place in range(len(frames)) if place not in forms)
+            return [
+                f"{column} has texts in {files[place].name} and numbers in {files[numbers].name}:"
+                " all are read as text"
+            ]
+    for place, form in forms.items():
+        assert form is not None
+        numbers_of_file = form.parse_all(frames[place][column])
+        frames[place] = frames[place].assign(**{column: numbers_of_file})
+    return [f"{column} is written differently in {len(places)} of {len(frames)} files"]
 
 
 def _check_same_columns(
@@ -144,19 +190,31 @@ def _check_same_columns(
         )
 
 
-def _read_archive(path: Path) -> PlainFrame:
-    """Read the only table in an archive."""
+def _read_archive(path: Path, part: str | None) -> PlainFrame:
+    """Read the table in an archive, or several with the same columns as one."""
     try:
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
-            names = [name for name in archive.namelist() if _is_table(Path(name))]
-            if len(names) != 1:
+            names = sorted(name for name in archive.namelist() if _is_table(Path(name)))
+            chosen = [name for name in names if part in (None, name, Path(name).name)]
+            if not chosen:
+                problem = f"{path.name} has no table"
                 raise DataError(
-                    f"{path.name} has {len(names)} tables",
+                    problem if part is None else f"{problem} {part!r}",
                     field="data.path",
-                    allowed="an archive with one table",
-                    next_step="Extract it, and give the path of the file or of the folder.",
+                    allowed=names
+                    or f"an archive with files that end in {', '.join(TABLE_ENDINGS)}",
+                    next_step="Give the path of another file.",
                 )
-            return read_noted_table(Path(archive.extract(names[0], folder)))
+            files = [Path(archive.extract(name, folder)) for name in chosen]
+            heads = {frozenset(read_columns(file)) for file in files}
+            if len(heads) > 1:
+                raise DataError(
+                    f"{path.name} has {len(names)} tables with different columns",
+                    field="data.path",
+                    allowed=names,
+                    next_step=f"Say which one, such as {path.name}#{names[0]}",
+                )
+            return _joined(files, path.name)
     except (zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: it needs a password
         raise DataError(
             f"{path} cannot be opened: {error}",

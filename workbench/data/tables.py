@@ -20,6 +20,7 @@ from workbench.data.columns import Column, check_numbers, learn_column, text_for
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
+from workbench.data.plain_frames import check_plain
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, divisor, split_in_three, test_split
 from workbench.data.table_files import (
@@ -385,7 +386,9 @@ def _checked_target(table: pd.DataFrame, options: TableOptions) -> pd.Series:
             next_step="Remove these rows from the file, or fill in their client.",
         )
     try:
-        check_numbers(table.drop(columns=sorted(options.unused)))
+        inputs = table.drop(columns=sorted(options.unused))
+        check_plain(inputs)
+        check_numbers(inputs)
     except DataError as error:
         raise error.about("data.path") from error
     target = read_targets(column_of(table, options.target), options.given_task)

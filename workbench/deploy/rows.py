@@ -19,7 +19,7 @@ import numpy as np
 
 from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
-from workbench.data.plain_frames import plain_frame
+from workbench.data.plain_frames import name_of_column, plain_frame
 from workbench.data.table_formats import FORMATS
 from workbench.data.text_layout import is_text_table, layout_of
 from workbench.deploy.card import Card
@@ -76,9 +76,10 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
 
 
 def _from_frame(card: Card, frame: Any) -> Mapping[str, Any]:
-    check_repeated("the table", list(map(str, frame.columns)))
+    check_repeated("the table", list(map(name_of_column, frame.columns)))
     if hasattr(frame, "iloc"):  # a data frame of pandas
-        frame = plain_frame(frame).table
+        frame = frame.set_axis([name_of_column(name) for name in frame.columns], axis=1)
+        frame = plain_frame(frame, keeps_others=True).table
     columns = {str(name): frame[name].to_numpy() for name in frame.columns}
     array = card.inputs[0]
     if not _takes_array(card) or array.name in frame.columns:

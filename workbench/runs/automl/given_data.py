@@ -6,17 +6,24 @@ examined here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.data.encoders import SampleKind
-from workbench.data.plain_frames import PlainFrame, plain_column, plain_frame
+from workbench.data.plain_frames import (
+    PlainFrame,
+    check_plain,
+    name_of_column,
+    plain_column,
+    plain_frame,
+)
 from workbench.data.table_files import column_of
 from workbench.data.table_sources import read_source
 from workbench.foundation.errors import ArgumentError, DataError
+from workbench.foundation.refusals import closest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +46,7 @@ def take_apart(
             data, converted = read_source(data, query=query, other_names=NAMED)
         except DataError as error:
             raise error.about("data") from error
+    data = _as_pandas(data)
     if isinstance(data, pd.DataFrame):
         samples, targets, name, of_frame = _take_column(data, target)
         return samples, targets, name, (*converted, *of_frame)
@@ -77,6 +85,7 @@ def samples_of(given: Any) -> tuple[SampleKind, Any]:
     """
     import pandas as pd
 
+    given = _as_pandas(given)
     if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
         given = given.to_numpy(dtype=object)
     if isinstance(given, pd.DataFrame):
@@ -115,28 +124,51 @@ def as_frame(frame: pd.DataFrame) -> PlainFrame:
     Raises:
         DataError: If two columns have one name, or a column holds values that are not single.
     """
-    named = frame.set_axis([str(name) for name in frame.columns], axis=1)
+    named = frame.set_axis([name_of_column(name) for name in frame.columns], axis=1)
     twice = named.columns[named.columns.duplicated()]
     if len(twice):
         raise DataError(
             f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them."
         )
-    return plain_frame(named)
+    return plain_frame(named, keeps_others=True)
+
+
+def _as_pandas(data: Any) -> Any:
+    """Return a table of another library, a mapping of columns or a list of rows as a data frame."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame | pd.Series | np.ndarray):
+        return data
+    if isinstance(data, Mapping):
+        return pd.DataFrame(data)
+    if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
+        return pd.DataFrame(data)
+    if hasattr(data, "collect") and hasattr(data, "lazy"):  # a lazy frame of polars
+        data = data.collect()
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow
+
+        return pyarrow.table(data).to_pandas()
+    return data
 
 
 def _take_column(
     table: pd.DataFrame, target: str | None
 ) -> tuple[pd.DataFrame, pd.Series, str, tuple[str, ...]]:
     """Return what `take_apart` returns of a table, one column of which is predicted."""
-    columns = [str(name) for name in table.columns]
+    frame, converted = as_frame(table)
+    columns = list(frame.columns)
     if target is None:
         raise ArgumentError(
             "a table needs the name of the column to predict", field="target", allowed=columns
         )
-    target = str(target)  # a column may be named by a number
+    target = name_of_column(target)  # a column may be named by a number
     if target not in columns:
-        raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
-    frame, converted = as_frame(table)
+        allowed, meant = closest(target, columns)
+        raise DataError(
+            f"there is no column {target!r}", field="target", allowed=allowed, next_step=meant
+        )
+    check_plain(frame[[target]], field="target")
     rest = frame.drop(columns=[target])
     if not len(rest.columns):
         raise DataError("no column is left to predict the target from", field="data")

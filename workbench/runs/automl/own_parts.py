@@ -64,6 +64,7 @@ def with_own_parts(
     joined: Any
     if kind == "table":
         joined = as_frame(pd.concat(all_samples, ignore_index=True)).table
+        joined.attrs = dict(samples.attrs)  # such as decimal commas, which the other files share
     else:
         joined = np.concatenate(all_samples)
     joined_targets = pd.concat(all_targets, ignore_index=True).rename(targets.name)

@@ -23,6 +23,7 @@ from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
+from workbench.data.plain_frames import check_plain, without_values
 from workbench.data.table_files import TABLE_ENDINGS, check_columns, column_of, read_table
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
@@ -158,6 +159,8 @@ def read_problem(
         kind, samples, targets, own, target=target or name, unneeded=drop
     )
     if isinstance(samples, pd.DataFrame):
+        samples = without_values(samples, drop)
+        check_plain(samples)
         unneeded = [name for name in drop if name in samples.columns]
         known = with_date_order(samples.drop(columns=unneeded), dates, how=_HOW_TO_ORDER)
         samples = samples.copy(deep=False)
@@ -175,9 +178,10 @@ def read_problem(
         parts = parts[targets.notna().to_numpy()]
     samples, targets, dropped = _drop_without_target(samples, targets)
     num_learning = len(targets) if parts is None else int((parts == LEARNING).sum())
-    notes = list(converted)
+    notes = list(dict.fromkeys(converted))
     if dropped:
-        notes.append(f"{dropped} samples without a target are not used")
+        verb = "is" if dropped == 1 else "are"
+        notes.append(f"{format_count(dropped, 'sample')} without a target {verb} not used")
     _check_enough(num_learning, dropped)
     check_targets(targets, task, num_missing=dropped)
     roles = _roles(
