@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.data.number_texts import MISSING_TEXTS, has_leading_zeros
 from workbench.data.text_layout import plain_name
 from workbench.foundation.errors import DataError, MissingDependencyError, install_command
-from workbench.foundation.table_columns import check_repeated
+from workbench.foundation.text_tables import check_repeated
 
 if TYPE_CHECKING:
     import pandas as pd
