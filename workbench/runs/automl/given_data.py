@@ -22,6 +22,7 @@ from workbench.data.plain_frames import (
 )
 from workbench.data.table_files import column_of
 from workbench.data.table_sources import read_source
+from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.refusals import closest
 
@@ -169,6 +170,8 @@ def _take_column(
             f"there is no column {target!r}", field="target", allowed=allowed, next_step=meant
         )
     check_plain(frame[[target]], field="target")
+    frame, of_total = without_total(frame)
+    converted = (*converted, *of_total)
     rest = frame.drop(columns=[target])
     if not len(rest.columns):
         raise DataError("no column is left to predict the target from", field="data")

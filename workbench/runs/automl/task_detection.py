@@ -141,8 +141,6 @@ def read_problem(
             only one class, or if a column does not exist.
         ArgumentError: If the type of the data is not supported, or `target` is missing.
     """
-    import pandas as pd
-
     samples, targets, name, converted = take_apart(data, target, query)
     order = order_of(targets, task, class_order)
     if task == "ordinal" or order is not None:
@@ -158,13 +156,7 @@ def read_problem(
     samples, targets, parts = with_own_parts(
         kind, samples, targets, own, target=target or name, unneeded=drop
     )
-    if isinstance(samples, pd.DataFrame):
-        samples = without_values(samples, drop)
-        check_plain(samples)
-        unneeded = [name for name in drop if name in samples.columns]
-        known = with_date_order(samples.drop(columns=unneeded), dates, how=_HOW_TO_ORDER)
-        samples = samples.copy(deep=False)
-        samples.attrs = known.attrs
+    samples = _with_known_columns(kind, samples, drop, dates)
     targets = targets.infer_objects()  # numbers next to gaps may come as objects
     check_finite(targets)
     written = targets
@@ -227,6 +219,21 @@ def read_problem(
     if wanted == "regression":
         return _of_numbers(problem, targets, written, usable)
     return _of_classes(problem, targets, usable, order)
+
+
+def _with_known_columns(
+    kind: SampleKind, samples: Any, drop: Sequence[str], dates: DateOrder | None
+) -> Any:
+    """Return samples whose columns can be read, and whose dates have a known order."""
+    if kind != "table":
+        return samples
+    samples = without_values(samples, drop)
+    check_plain(samples)
+    unneeded = [name for name in drop if name in samples.columns]
+    known = with_date_order(samples.drop(columns=unneeded), dates, how=_HOW_TO_ORDER)
+    samples = samples.copy(deep=False)
+    samples.attrs = known.attrs
+    return samples
 
 
 def _check_enough(num_learning: int, num_dropped: int) -> None:
