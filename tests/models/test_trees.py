@@ -11,6 +11,8 @@ from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
 )
 
 from workbench.foundation.errors import ExperimentError
@@ -57,13 +59,17 @@ def test_boosted_trees_say_what_the_estimator_says(kind):
 
 
 @pytest.mark.parametrize("kind", DATA)
-def test_a_forest_says_what_the_estimator_says(kind):
+@pytest.mark.parametrize("family", ["forest", "extra_trees"])
+def test_trees_that_vote_say_what_the_estimator_says(family, kind):
     inputs, targets, num_classes = read(kind)
-    grown = grow(
-        "forest", kind, {"num_trees": 15, "min_samples_leaf": 4, "features_per_split": 0.4}, 1
-    )
+    values = {"num_trees": 15, "min_samples_leaf": 4, "features_per_split": 0.4}
+    grown = grow(family, kind, values, 1)
     said = grown[-1](torch.from_numpy(inputs)).double()
-    estimator = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
+    estimators = {
+        "forest": (RandomForestRegressor, RandomForestClassifier),
+        "extra_trees": (ExtraTreesRegressor, ExtraTreesClassifier),
+    }
+    estimator = estimators[family][num_classes is not None]
     reference = estimator(15, min_samples_leaf=4, max_features=0.4, random_state=4).fit(
         inputs, targets
     )
@@ -74,7 +80,7 @@ def test_a_forest_says_what_the_estimator_says(kind):
         np.testing.assert_allclose(said.softmax(1), reference.predict_proba(inputs), atol=3e-3)
 
 
-@pytest.mark.parametrize("family", ["boosted_trees", "forest"])
+@pytest.mark.parametrize("family", ["boosted_trees", "forest", "extra_trees"])
 def test_rounds_add_trees_and_weights_are_loaded_into_a_model_without_any(family):
     grown = grow(family, "classes", {"num_trees": 9})
     assert [len(each.roots) for each in grown] == sorted(len(each.roots) for each in grown)
@@ -104,7 +110,11 @@ def test_parameters_of_a_family_are_checked_by_it():
         configure("one_of", {"mlp_dropout": 1.5})
 
 
-MODELS = [("boosted_trees", {"num_trees": 6, "max_leaves": 5}), ("forest", {"num_trees": 9})]
+MODELS = [
+    ("boosted_trees", {"num_trees": 6, "max_leaves": 5}),
+    ("forest", {"num_trees": 9}),
+    ("extra_trees", {"num_trees": 9}),
+]
 
 
 def grown(

@@ -51,8 +51,8 @@ def test_labels_without_a_meaning_are_not_fitted(
     [
         ("boosted_trees", (0, 2)),
         ("boosted_trees", (1, 2, 3)),
-        ("forest", (0, 2)),
-        ("forest", (1, 2, 3)),
+        ("extra_trees", (0, 2)),
+        ("extra_trees", (1, 2, 3)),
     ],
 )
 def test_trees_answer_with_the_numbers_of_the_classes_that_training_has(
@@ -66,7 +66,7 @@ def test_trees_answer_with_the_numbers_of_the_classes_that_training_has(
     configuration = configure(name, options)
     assert isinstance(configuration, FittedConfiguration)
     *_, grown = configuration.grow(inputs, classes, num_classes=4, num_rounds=1, seed=0)
-    if name == "forest":
+    if name == "extra_trees":
         rival: Any = ExtraTreesClassifier(7, min_samples_leaf=2, max_features=0.5, random_state=0)
     else:
         rival = HistGradientBoostingClassifier(

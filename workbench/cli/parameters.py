@@ -246,7 +246,7 @@ TASK = _option(
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
 FAMILIES = _option(
     "--families",
-    "Try only these model families, such as lightgbm,forest. --families=-mlp leaves one out.",
+    "Try only these model families, such as lightgbm,forest. --families=-forest leaves one out.",
     _TEXT,
     "NAMES",
 )

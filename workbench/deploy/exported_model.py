@@ -299,7 +299,7 @@ def _outputs_of(graph: Graph, member: Member, values: Sequence[str], example: An
     if isinstance(member.model, FittedEstimator):
         raise RunError(
             "a fitted estimator of another library cannot be exported to ONNX",
-            allowed="the models boosted_trees and forest, and torch modules",
+            allowed="the models of the workbench, and torch modules",
             next_step="Train boosted_trees or forest, or export it without --format onnx.",
         )
     if isinstance(member.model, OnnxModule):

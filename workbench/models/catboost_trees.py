@@ -53,6 +53,17 @@ class Grower:
         grown.fit(self._data, init_model=self._model)
         self._model = grown
 
+    def packed(self) -> bytes:
+        """Return all trees. See `library_trees.Booster`."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.cbm")
+            self._model.save_model(str(path))
+            return path.read_bytes()
+
+    def load(self, packed: bytes, num_rounds: int) -> None:
+        """Take the trees of an earlier attempt. See `library_trees.Booster`."""
+        self._model = catboost.CatBoost().load_model(blob=packed)
+
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""
         scores = self._model.predict(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +21,8 @@ from workbench.models import MODELS
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
+
+    from workbench.models.growth import Growth
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
 Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -186,6 +188,10 @@ class FittedConfiguration(ModelConfiguration):
 
     patience: ClassVar[int | None] = None
     """Stop after this many rounds without improvement. None never stops early."""
+    max_rounds: ClassVar[int] = 10
+    """The most rounds. Each evaluates the model so far, which takes time."""
+    can_continue: ClassVar[bool] = False
+    """Whether another process can continue the fit after a round. `grow` then takes a `growth`."""
     is_instant: ClassVar[bool] = False
     """Whether it is fitted faster than a trial starts, so that stopping it saves nothing."""
 
@@ -212,6 +218,7 @@ class FittedConfiguration(ModelConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the model to samples.
 
@@ -222,10 +229,19 @@ class FittedConfiguration(ModelConfiguration):
             num_rounds: Maximum number of parts of the work.
             seed: Seed of everything random.
             num_threads: Threads for a library that ignores the limit of the process.
+            growth: Where an earlier attempt was, and what to store for a later one.
 
         Yields:
             The model after each part.
         """
+
+    def for_all_rows(self, models: Sequence[nn.Module]) -> FittedConfiguration:
+        """Return the configuration for a fit to more samples, without validation.
+
+        Args:
+            models: The models of the folds, each at its best round.
+        """
+        return self
 
 
 def configuration_type(model: str) -> type[ModelConfiguration]:

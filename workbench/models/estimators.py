@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment import Component
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
-from workbench.models.staged_fitting import fit_stages, stage_method_of
+from workbench.models.growth import Growth
+from workbench.models.staged_fitting import fit_rounds, stage_method_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ class EstimatorConfiguration(FittedConfiguration):
     """A class with `fit` and `predict`, and its arguments."""
 
     name = "a class with fit and predict"
+    can_continue = True
 
     model: Component
     values: dict[str, Any]
@@ -75,6 +77,7 @@ class EstimatorConfiguration(FittedConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the estimator. See FittedConfiguration.grow."""
         from workbench.models.fitted_estimator import FittedEstimator
@@ -82,8 +85,8 @@ class EstimatorConfiguration(FittedConfiguration):
         estimator = self._make(seed, num_classes)
         if targets.ndim == 2 and targets.shape[1] == 1:  # scikit-learn warns about a single column
             targets = targets[:, 0]
-        for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
-            yield FittedEstimator.of(estimator, num_classes)
+        for fitted in fit_rounds(estimator, inputs, targets, num_rounds, growth or Growth()):
+            yield FittedEstimator.of(fitted, num_classes)
 
     def _make(self, seed: int, num_classes: int | None) -> Any:
         kind = self.model.load(field="model")

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from workbench.models.loaded_buffers import add_loaded_buffers
+
 # An estimator that gives a class the probability 0 is too sure: the class is only unlikely.
 _MIN_PROBABILITY = 1e-6
 
@@ -23,10 +25,10 @@ class FittedEstimator(nn.Module):
     def __init__(self) -> None:
         """Build a module without an estimator. Loading a state adds one."""
         super().__init__()
-        self.register_buffer("pickled", torch.zeros(0, dtype=torch.uint8))
         self._fitted: tuple[Any, int | None] | None = None
         self.register_state_dict_pre_hook(_write_bytes)
-        self.register_load_state_dict_pre_hook(_make_room)
+        self.register_load_state_dict_pre_hook(_forget)
+        add_loaded_buffers(self, ("pickled",), dtype=torch.uint8)
 
     @classmethod
     def of(cls, estimator: Any, num_classes: int | None) -> FittedEstimator:
@@ -77,8 +79,7 @@ def _write_bytes(model: FittedEstimator, *_: Any) -> None:
         model.pickled = torch.frombuffer(content, dtype=torch.uint8)
 
 
-def _make_room(model: FittedEstimator, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    """Give a model room for the bytes of its new state."""
+def _forget(model: FittedEstimator, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Forget the estimator of the earlier state."""
     if f"{prefix}pickled" in state:
-        model.pickled = torch.empty_like(state[f"{prefix}pickled"])
         model._fitted = None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from workbench.foundation.errors import ExperimentError, MissingDependencyError, install_command
+from workbench.models.growth import Growth
 from workbench.models.trees import UNSEEN, TreeEnsemble
 
 # Each stage has this many times the trees of the one before: the best number of trees is rarely
@@ -33,6 +34,13 @@ class Booster(Protocol):
 
     def extend(self, num_more: int) -> None:
         """Grow trees for some more rounds."""
+
+    def packed(self) -> bytes:
+        """Return all trees in a format of the library, for `load`."""
+        ...
+
+    def load(self, packed: bytes, num_rounds: int) -> None:
+        """Take the trees of an earlier attempt. Nothing was grown yet."""
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""
@@ -120,6 +128,7 @@ def grow_with_library(
     num_trees: int,
     num_rounds: int,
     options: Mapping[str, Any],
+    growth: Growth,
 ) -> Iterator[TreeEnsemble]:
     """Grow boosted trees with a library, and yield all of them after each round.
 
@@ -133,6 +142,7 @@ def grow_with_library(
         num_trees: Number of trees, for each class if there are many.
         num_rounds: Number of parts into which the work is divided, at most.
         options: Options of the library.
+        growth: Where an earlier attempt was, and what to store for a later one.
 
     Raises:
         ExperimentError: If a sample has more than one target.
@@ -156,7 +166,13 @@ def grow_with_library(
     rows = np.ascontiguousarray(inputs, dtype=np.float32)
     booster = kind(rows, targets, num_classes=seen, options=dict(options))
     done = 0
+    if growth.state is not None:
+        done = growth.state["trees"]
+        booster.load(growth.state["booster"], done)
+    growth.keep(lambda: {"booster": booster.packed(), "trees": done})
     for size in stage_sizes(num_trees, num_rounds):
+        if size <= done:
+            continue
         booster.extend(size - done)
         done = size
         yield LibraryTrees(booster, done, places, num_classes or 1)
@@ -171,6 +187,18 @@ def stage_sizes(num_trees: int, num_stages: int) -> list[int]:
     """
     wanted = [num_trees / _STAGE_RATIO ** (num_stages - 1 - stage) for stage in range(num_stages)]
     return sorted({max(1, round(size)) for size in wanted})
+
+
+def num_rounds_of(model: Any, has_shared_trees: bool) -> int:
+    """Return the rounds of boosting that a model consists of.
+
+    Args:
+        model: A `TreeEnsemble` of boosted trees.
+        has_shared_trees: Whether a tree answers for all classes at once.
+    """
+    num_outputs = int(model.value.shape[1])
+    per_round = num_outputs if num_outputs > 2 and not has_shared_trees else 1
+    return max(1, len(model.roots) // per_round)
 
 
 def is_installed(library: str) -> bool:

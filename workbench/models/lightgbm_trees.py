@@ -44,13 +44,34 @@ class Grower:
         if self._num_scores > 1:
             params["num_class"] = self._num_scores
         self._num_threads = options.get("num_threads", 1)
-        data = lightgbm.Dataset(rows, targets, params=params, free_raw_data=True)
-        self._booster = lightgbm.Booster(params, data)
+        self._data = lightgbm.Dataset(rows, targets, params=params, free_raw_data=True)
+        self._params = params
+        self._booster: Any = None
+        self._earlier: lightgbm.Booster | None = None
 
     def extend(self, num_more: int) -> None:
         """Grow trees for some more rounds."""
+        if self._booster is None:
+            self._booster = lightgbm.train(
+                self._params,
+                self._data,
+                num_boost_round=1,
+                init_model=self._earlier,
+                keep_training_booster=True,
+            )
+            num_more -= 1
         for _ in range(num_more):
             self._booster.update()
+
+    def packed(self) -> bytes:
+        """Return all trees as text. See `library_trees.Booster`."""
+        return self._booster.model_to_string(num_iteration=-1).encode()
+
+    def load(self, packed: bytes, num_rounds: int) -> None:
+        """Take the trees of an earlier attempt. See `library_trees.Booster`."""
+        self._earlier = lightgbm.Booster(model_str=packed.decode())
+        # With the same seed, new trees would see the samples and features of the first ones again.
+        self._params = self._params | {"seed": int(self._params.get("seed", 0)) + num_rounds}
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""

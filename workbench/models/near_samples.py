@@ -8,12 +8,11 @@ Source: Nadaraya, On Estimating Regression (1964), with a Gaussian kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from workbench.models.loaded_buffers import add_loaded_buffers
 
 _NUM_COMPARED = 500
 # How much the shares of classes in all samples count, so that no class is impossible.
@@ -32,9 +31,7 @@ class Neighbours(nn.Module):
     def __init__(self) -> None:
         """Build one without samples; loading a state adds them."""
         super().__init__()
-        for name in _BUFFERS:
-            self.register_buffer(name, torch.zeros(0))
-        self.register_load_state_dict_pre_hook(_make_room)
+        add_loaded_buffers(self, _BUFFERS)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) numbers to (batch, num_outputs)."""
@@ -44,13 +41,6 @@ class Neighbours(nn.Module):
         if self.prior.shape[0]:
             answers = ((1.0 - _PRIOR) * answers + _PRIOR * self.prior).log()
         return answers.float()
-
-
-def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
-    """Give a model room for the samples of its new state."""
-    for name in _BUFFERS:
-        if prefix + name in state:
-            setattr(model, name, torch.empty_like(state[prefix + name]))
 
 
 def remember(

@@ -7,10 +7,14 @@ divided. What happens between two stages is left to the caller.
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import cloudpickle
 import numpy as np
+
+from workbench.models.growth import Growth
 
 StageMethod = Literal["partial_fit", "warm_start", "continue", "at once"]
 
@@ -82,6 +86,36 @@ def fit_stages(
             num_done=num_done,
             total=size or size_of(estimator),
         )
+
+
+def fit_rounds(
+    estimator: Any, inputs: np.ndarray, targets: np.ndarray, num_rounds: int, growth: Growth
+) -> Iterator[Any]:
+    """Fit an estimator in stages, or the estimator that an earlier attempt stored.
+
+    Args:
+        estimator: See `fit_stages`.
+        inputs: See `fit_stages`.
+        targets: See `fit_stages`.
+        num_rounds: Maximum number of stages.
+        growth: Where an earlier attempt was. Its estimator is unpickled, so the trial must have
+            written it.
+
+    Yields:
+        The estimator after each stage.
+    """
+    size, num_done = size_of(estimator), 0
+    if growth.state is not None:
+        estimator = pickle.loads(growth.state["estimator"])
+        num_done = growth.state["stage"]
+
+    done = [num_done]
+    growth.keep(lambda: {"estimator": cloudpickle.dumps(estimator), "stage": done[-1]})
+    for stage in fit_stages(
+        estimator, inputs, targets, num_stages=num_rounds, num_done=num_done, size=size
+    ):
+        done.append(stage)
+        yield estimator
 
 
 def size_of(estimator: Any) -> int:

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, MutableMapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from workbench.foundation.errors import ExperimentError
-from workbench.models.staged_fitting import fit_stages
+from workbench.models.growth import Growth
+from workbench.models.loaded_buffers import add_loaded_buffers
+from workbench.models.staged_fitting import fit_rounds
 
 # If no tree of a forest votes for a class, the class is unlikely but not impossible.
 MIN_PROBABILITY = 1e-3
@@ -48,9 +50,8 @@ class TreeEnsemble(nn.Module):
         super().__init__()
         self.num_exits = 0
         """Number of early exits in its export."""
-        for name in _BUFFERS:
-            self.register_buffer(name, torch.zeros(0))
-        self.register_load_state_dict_pre_hook(_make_room)
+        self.register_load_state_dict_pre_hook(_add_directions)
+        add_loaded_buffers(self, _BUFFERS)
 
     @classmethod
     def of(
@@ -104,14 +105,12 @@ class TreeEnsemble(nn.Module):
         return total.clamp_min(MIN_PROBABILITY).log()
 
 
-def _make_room(model: nn.Module, state: MutableMapping[str, Any], prefix: str, *_: Any) -> None:
-    """Give a model room for the trees of its new state."""
+def _add_directions(
+    _model: nn.Module, state: MutableMapping[str, Any], prefix: str, *_: Any
+) -> None:
+    """Add the direction of missing inputs to a state of an older release, where they went right."""
     if prefix + "feature" in state and prefix + "missing_left" not in state:
-        # An older release stored no direction for missing inputs: they went right.
         state[prefix + "missing_left"] = torch.zeros(len(state[prefix + "feature"])).bool()
-    for name in _BUFFERS:
-        if prefix + name in state:
-            setattr(model, name, torch.empty_like(state[prefix + name]))
 
 
 def grow_boosted(
@@ -120,6 +119,7 @@ def grow_boosted(
     *,
     num_classes: int | None,
     num_rounds: int,
+    growth: Growth,
     **options: Any,
 ) -> Iterator[TreeEnsemble]:
     """Grow boosted trees, and yield all of them after each round.
@@ -129,6 +129,7 @@ def grow_boosted(
         targets: A class number, or a number to predict, for each sample.
         num_classes: Number of classes, or None for a regression.
         num_rounds: Number of parts into which the work is divided, at most.
+        growth: Where an earlier attempt was, and what to store for a later one.
         **options: Options of scikit-learn's HistGradientBoostingClassifier.
 
     Raises:
@@ -147,8 +148,8 @@ def grow_boosted(
     if num_classes is None:
         kind = HistGradientBoostingRegressor
     estimator: Any = kind(early_stopping=False, **options)
-    for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
-        yield _of_boosted(estimator, num_classes)
+    for grown in fit_rounds(estimator, inputs, targets, num_rounds, growth):
+        yield _of_boosted(grown, num_classes)
 
 
 def of_boosted_numbers(estimator: Any) -> TreeEnsemble:
@@ -160,31 +161,33 @@ def of_boosted_numbers(estimator: Any) -> TreeEnsemble:
     return _of_boosted(estimator, None)
 
 
-def grow_forest(
+def grow_voting(
+    estimator: Literal["RandomForest", "ExtraTrees"],
     inputs: np.ndarray,
     targets: np.ndarray,
     *,
     num_classes: int | None,
     num_rounds: int,
+    growth: Growth,
     **options: Any,
 ) -> Iterator[TreeEnsemble]:
-    """Grow a forest, and yield all trees after each round.
+    """Grow trees that vote, and yield all of them after each round.
 
     Args:
+        estimator: The class of scikit-learn, without its task.
         inputs: See FittedConfiguration.grow.
         targets: A class number, or the numbers to predict, for each sample.
         num_classes: Number of classes, or None for a regression.
         num_rounds: Number of parts into which the work is divided, at most.
-        **options: Options of scikit-learn's ExtraTreesClassifier.
+        growth: Where an earlier attempt was, and what to store for a later one.
+        **options: Options of the class.
     """
-    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+    from sklearn import ensemble
 
-    kind: Any = ExtraTreesClassifier
-    if num_classes is None:
-        kind = ExtraTreesRegressor
-    estimator: Any = kind(**options)
-    for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
-        yield _of_forest(estimator, num_classes)
+    task = "Regressor" if num_classes is None else "Classifier"
+    made: Any = getattr(ensemble, f"{estimator}{task}")(**options)
+    for grown in fit_rounds(made, inputs, targets, num_rounds, growth):
+        yield _of_voting(grown, num_classes)
 
 
 def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
@@ -222,7 +225,7 @@ def _places_of(estimator: Any, num_classes: int | None) -> np.ndarray:
     return np.asarray(estimator.classes_).astype(int)
 
 
-def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
+def _of_voting(estimator: Any, num_classes: int | None) -> TreeEnsemble:
     trees = []
     num_outputs = num_classes or estimator.n_outputs_
     for grown in estimator.estimators_:

@@ -47,6 +47,7 @@ class Grower:
         self._data = xgboost.QuantileDMatrix(
             rows, targets, nthread=options.get("nthread", 1), max_bin=options.get("max_bin", 256)
         )
+        self._params = params
         self._booster = xgboost.Booster(params, [self._data])
         self._compared = rows[:_NUM_COMPARED]
         self._num_done = 0
@@ -56,6 +57,16 @@ class Grower:
         for _ in range(num_more):
             self._booster.update(self._data, self._num_done)
             self._num_done += 1
+
+    def packed(self) -> bytes:
+        """Return all trees. See `library_trees.Booster`."""
+        return bytes(self._booster.save_raw("ubj"))
+
+    def load(self, packed: bytes, num_rounds: int) -> None:
+        """Take the trees of an earlier attempt. See `library_trees.Booster`."""
+        self._booster.load_model(bytearray(packed))
+        self._booster.set_param(self._params)
+        self._num_done = num_rounds
 
     def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
         """Return what the trees of the first rounds add up to, as (rows, scores)."""

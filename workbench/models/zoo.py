@@ -1,15 +1,16 @@
 """The models of the zoo: the options of each, typed, bounded and documented.
 
 A configuration needs neither torch nor scikit-learn until it builds its model. The modules are in
-`mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names of training or of the
-plan (lr, optimizer, epochs, ...) are not used here, because a trial's configuration mixes them all.
+`mlp`, `tabular_mlp`, `convolutional`, `detector`, `lstm`, `transformer` and `trees`. Names of
+training or of the plan (lr, optimizer, epochs, ...) are not used here, because a trial's
+configuration mixes them all.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from pydantic import BaseModel, Field, create_model, field_validator, model_validator
@@ -26,10 +27,14 @@ from workbench.models.configurations import (
     SequenceConfiguration,
     configure,
 )
+from workbench.models.growth import Growth
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import nn
+
+# All samples allow for a little more detail than the samples of a fold.
+MORE_ROUNDS = 1.1
 
 _NUM_BOX_VALUES = 5
 """Values of a true box: its class, and its left, top, right and bottom edge."""
@@ -486,6 +491,7 @@ class LinearConfiguration(FittedConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the model at once; see FittedConfiguration.grow."""
         from workbench.models.linear import fit_linear
@@ -526,6 +532,7 @@ class NeighboursConfiguration(FittedConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the model at once; see FittedConfiguration.grow."""
         from workbench.models.near_samples import remember
@@ -533,9 +540,83 @@ class NeighboursConfiguration(FittedConfiguration):
         yield remember(inputs, targets, num_classes=num_classes, num_neighbours=self.num_neighbours)
 
 
+class TabularMLPConfiguration(FittedConfiguration):
+    """An ensemble of perceptrons for tables that share most weights, with embedded numbers."""
+
+    name = "tabular_mlp"
+    why_no_exits = "its members answer together"
+    patience = 3
+    max_rounds = 16
+    can_continue = True
+
+    hidden_width: int = Field(128, ge=1, le=4096, description="Units in each hidden layer.")
+    num_layers: int = Field(2, ge=1, le=16, description="Number of hidden layers.")
+    num_members: int = Field(8, ge=1, le=128, description="Number of members of the ensemble.")
+    numeric_embedding: Literal["piecewise", "periodic"] = Field(
+        "piecewise", description="How numbers are embedded: by pieces of lines, or by waves."
+    )
+    embedding_width: int = Field(8, ge=1, le=256, description="Size of a number's embedding.")
+    dropout: Dropout = Field(
+        0.1, description="Probability that a hidden unit is dropped in training."
+    )
+    step_size: float = Field(5e-3, gt=0.0, le=1.0, description="Learning rate of AdamW.")
+    decay: float = Field(1e-3, ge=0.0, description="Weight decay of AdamW.")
+    num_passes: float = Field(
+        100.0, gt=0.0, le=10_000.0, description="Most passes over the samples. The best is kept."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network before it is fitted. See ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.tabular_mlp import TabularMLP
+
+        return TabularMLP(self.num_layers, self.numeric_embedding)
+
+    def describe(self, num_classes: int | None) -> str:
+        """Return a description of the network. See FittedConfiguration.describe."""
+        return (
+            f"{self.num_members} perceptrons that share weights, with {self.num_layers} hidden"
+            f" layers of {self.hidden_width:,} units"
+        )
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+        num_threads: int = 1,
+        growth: Growth | None = None,
+    ) -> Iterator[nn.Module]:
+        """Train the network. See FittedConfiguration.grow."""
+        from workbench.models.tabular_mlp import Settings, train_tabular_mlp
+
+        return train_tabular_mlp(
+            inputs,
+            targets,
+            num_classes=num_classes,
+            settings=Settings(**self.module_settings()),
+            num_rounds=num_rounds,
+            seed=seed,
+            growth=growth or Growth(),
+        )
+
+    def for_all_rows(self, models: Sequence[nn.Module]) -> FittedConfiguration:
+        """Return it with the passes that folds needed; see FittedConfiguration.for_all_rows."""
+        passes: list[Any] = [model.epochs for model in models]
+        mean = math.fsum(float(each) for each in passes) / len(passes)
+        return self.model_copy(update={"num_passes": MORE_ROUNDS * mean})
+
+
 class TreesConfiguration(FittedConfiguration):
     """A sum over trees, some of which may answer early."""
 
+    can_continue = True
     num_trees: int = Field(
         100, ge=1, le=10_000, description="Number of trees, for each class if there are many."
     )
@@ -585,6 +666,7 @@ class BoostedTreesConfiguration(TreesConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.trees import grow_boosted
@@ -600,13 +682,12 @@ class BoostedTreesConfiguration(TreesConfiguration):
             l2_regularization=self.l2,
             max_iter=self.num_trees,
             random_state=seed,
+            growth=growth or Growth(),
         )
 
 
-class ForestConfiguration(TreesConfiguration):
-    """Extremely randomised trees that vote, by scikit-learn."""
-
-    name = "forest"
+class VotingTreesConfiguration(TreesConfiguration):
+    """Trees that are grown apart from each other and vote, by scikit-learn."""
 
     num_trees: int = Field(200, ge=1, le=10_000, description="Number of trees.")
     min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
@@ -614,11 +695,15 @@ class ForestConfiguration(TreesConfiguration):
         0.5, gt=0.0, le=1.0, description="Part of the features that each split may choose from."
     )
 
+    estimator: ClassVar[Literal["RandomForest", "ExtraTrees"]]
+    """The class of scikit-learn, without its task."""
+
     def describe(self, num_classes: int | None) -> str:
         """Return a description of the trees. See FittedConfiguration.describe."""
+        kind = "randomised trees" if self.estimator == "ExtraTrees" else "trees"
         if num_classes is None:
-            return f"{self.num_trees:,} randomised trees, which are averaged"
-        return f"{self.num_trees:,} randomised trees that vote"
+            return f"{self.num_trees:,} {kind}, which are averaged"
+        return f"{self.num_trees:,} {kind} that vote"
 
     def grow(
         self,
@@ -629,11 +714,13 @@ class ForestConfiguration(TreesConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the trees. See FittedConfiguration.grow."""
-        from workbench.models.trees import grow_forest
+        from workbench.models.trees import grow_voting
 
-        return grow_forest(
+        return grow_voting(
+            self.estimator,
             inputs,
             targets,
             num_classes=num_classes,
@@ -642,7 +729,22 @@ class ForestConfiguration(TreesConfiguration):
             max_features=self.features_per_split,
             n_estimators=self.num_trees,
             random_state=seed,
+            growth=growth or Growth(),
         )
+
+
+class ForestConfiguration(VotingTreesConfiguration):
+    """A random forest. Each tree learns from random samples and tries every threshold."""
+
+    name = "forest"
+    estimator = "RandomForest"
+
+
+class ExtraTreesConfiguration(VotingTreesConfiguration):
+    """Extra trees. Each tree learns from all samples and tries one random threshold per feature."""
+
+    name = "extra_trees"
+    estimator = "ExtraTrees"
 
 
 class LibraryTreesConfiguration(TreesConfiguration):
@@ -681,6 +783,7 @@ class LibraryTreesConfiguration(TreesConfiguration):
         num_rounds: int,
         seed: int,
         num_threads: int = 1,
+        growth: Growth | None = None,
     ) -> Iterator[nn.Module]:
         """Fit the trees. See FittedConfiguration.grow."""
         from workbench.models.library_trees import grow_with_library
@@ -693,7 +796,17 @@ class LibraryTreesConfiguration(TreesConfiguration):
             num_trees=self.num_trees,
             num_rounds=num_rounds,
             options=self.options(seed % 2**31, num_threads),
+            growth=growth or Growth(),
         )
+
+    def for_all_rows(self, models: Sequence[nn.Module]) -> FittedConfiguration:
+        """Return it with the trees that folds needed; see FittedConfiguration.for_all_rows."""
+        from workbench.models.library_trees import num_rounds_of
+
+        has_shared_trees = self.library == "catboost"  # its trees answer for all classes at once
+        num_rounds = [num_rounds_of(model, has_shared_trees) for model in models]
+        mean = math.fsum(num_rounds) / len(num_rounds)
+        return self.model_copy(update={"num_trees": max(1, round(MORE_ROUNDS * mean))})
 
 
 class LightGBMConfiguration(LibraryTreesConfiguration):
@@ -798,7 +911,9 @@ Family = Literal[
     "linear",
     "neighbours",
     "boosted_trees",
+    "tabular_mlp",
     "forest",
+    "extra_trees",
     "lightgbm",
     "xgboost",
     "catboost",
@@ -810,7 +925,9 @@ _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "linear": LinearConfiguration,
     "neighbours": NeighboursConfiguration,
     "boosted_trees": BoostedTreesConfiguration,
+    "tabular_mlp": TabularMLPConfiguration,
     "forest": ForestConfiguration,
+    "extra_trees": ExtraTreesConfiguration,
     "lightgbm": LightGBMConfiguration,
     "xgboost": XGBoostConfiguration,
     "catboost": CatBoostConfiguration,

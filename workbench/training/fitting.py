@@ -2,14 +2,16 @@
 
 A round counts as a few epochs. It ends with the same evaluation, report and checkpoint as an epoch
 of the loop. So trees and networks are compared, stopped early, stored and loaded in the same way.
-An interrupted attempt starts again.
+An attempt that was killed continues after the last round that it stored.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration
 from workbench.models.exits import check_task
 from workbench.models.fitted_estimator import FittedEstimator
+from workbench.models.growth import Growth
 from workbench.training import checkpoint
 from workbench.training.assembly import trial_settings
 from workbench.training.attempt_events import AttemptEvents, Report
@@ -34,11 +37,13 @@ from workbench.training.planning.settings import TrialSettings, fitted_of
 from workbench.training.source import Source
 from workbench.training.strategies.group import Group
 from workbench.training.strategies.strategy import Worker
-from workbench.training.task import TrialTask
+from workbench.training.task import LAST, TrialTask
 
 _EVALUATED_AT_ONCE = 4096
-# Each round evaluates all trees so far, so many rounds would take longer than growing the trees.
-_MAX_ROUNDS = 10
+# A fit that is shorter than this starts again. Longer ones are stored so often, unless that takes
+# more than a part of the time.
+_STORED_EVERY_S = 10.0
+_PART_FOR_STORING = 0.05
 
 
 def fit(task: TrialTask, report: Report) -> Outcome:
@@ -69,16 +74,21 @@ def fit(task: TrialTask, report: Report) -> Outcome:
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed, task.params)
-    planned = configuration.build(  # raises an error if it cannot take the data
-        input_shape=datasets.input_shape,
-        num_outputs=datasets.num_outputs,
-        vocabulary_size=datasets.vocabulary_size,
-    )
-    check_task(planned, datasets.task, datasets.target_shape)
+    # Raises an error if it cannot take the data.
+    check_task(_built(configuration, datasets), datasets.task, datasets.target_shape)
     settings = trial_settings(task, torch.device("cpu"), datasets)
     _check_start(settings)
     with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):
         return _Fitting(task, configuration, datasets, settings, report).run()
+
+
+def _built(configuration: FittedConfiguration, datasets: Datasets) -> nn.Module:
+    """Return the model as it is before it is fitted."""
+    return configuration.build(
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+    )
 
 
 def _check_start(settings: TrialSettings) -> None:
@@ -118,53 +128,103 @@ class _Fitting:
         self._began_s = perf_counter()
         self._events = AttemptEvents(task, report, self._worker, started_s=self._began_s)
         self._value = TrialValue(task.experiment)
+        self._kept: _Kept | None = None
+        self._step, self._without_gain = 0, 0
+        self._stored_s, self._storing_s = 0.0, 0.0
 
     def run(self) -> Outcome:
-        task = self._task
         num_train = len(self._datasets.train)
-        inputs, targets = _all_of(self._datasets.train)
-        targets = self._fitted_to(targets)
-        values: dict[str, float] = {}
-        kept: _Kept | None = None
-        rounds = min(self._epochs, _MAX_ROUNDS)
-        step = 0
+        rounds = min(self._epochs, self._configuration.max_rounds)
         stops = self._events.send(
             self._events.planned(self._settings.plan, self._datasets, self._metrics)
         )
-        grown = self._configuration.grow(
-            inputs,
-            targets,
-            num_classes=(
-                self._datasets.num_outputs if self._datasets.task == "classification" else None
-            ),
-            num_rounds=rounds,
-            seed=task.seed,
-            num_threads=task.experiment.resources.cpus_per_worker,
-        )
-        patience, without_gain = self._configuration.patience, 0
+        growth = self._resume()
+        self._stored_s = perf_counter()
         is_grown = self._configuration.is_instant or not stops
-        for number, model in enumerate(grown if is_grown else (), start=1):
-            step = self._epochs * number // rounds
+        patience = self._configuration.patience
+        for number, model in enumerate(
+            self._grown(rounds, growth) if is_grown else (), start=growth.num_done + 1
+        ):
+            self._step = self._epochs * number // rounds
             values, outputs = self._evaluate(model)
-            stops = self._report_round(step, values, num_train)
-            name = find_divergence(task.experiment, values)
+            stops = self._report_round(self._step, values, num_train)
+            name = find_divergence(self._task.experiment, values)
             if name is not None:
-                if kept is not None:
-                    self._save(kept)
-                return diverged(name, values[name], step, values)
+                if self._kept is not None:
+                    self._save(self._kept)
+                return diverged(name, values[name], self._step, values)
             self._check_measured(values)
-            is_best = self._value.report(values, step=step)
+            is_best = self._value.report(values, step=self._step)
             if is_best or not self._value.follows_best:
-                kept = _Kept(self._as_fitted_now(model), step, values, outputs)
-            without_gain = 0 if is_best else without_gain + 1
-            if stops or (self._value.follows_best and without_gain == patience):
+                self._kept = _Kept(self._as_fitted_now(model), self._step, values, outputs)
+            self._without_gain = 0 if is_best else self._without_gain + 1
+            if stops or (self._value.follows_best and self._without_gain == patience):
                 break
+            if number < rounds:
+                self._store(growth, number)
         # Written once: to convert and write thousands of trees takes longer than to grow them.
-        if kept is not None:
-            stops = self._save(kept) or stops
-        if kept is not None and not stops:
-            self._test(kept.model)
-        return Outcome("stopped" if stops else "complete", step, self._value.result())
+        if self._kept is not None:
+            stops = self._save(self._kept) or stops
+            self._task.checkpoints.delete(LAST)
+        if self._kept is not None and not stops:
+            self._test(self._kept.model)
+        return Outcome("stopped" if stops else "complete", self._step, self._value.result())
+
+    def _grown(self, rounds: int, growth: Growth) -> Iterator[nn.Module]:
+        """Return the models after each of the remaining rounds."""
+        inputs, targets = _all_of(self._datasets.train)
+        is_classes = self._datasets.task == "classification"
+        options: dict[str, Any] = {"growth": growth} if self._configuration.can_continue else {}
+        return self._configuration.grow(
+            inputs,
+            self._fitted_to(targets),
+            num_classes=self._datasets.num_outputs if is_classes else None,
+            num_rounds=rounds,
+            seed=self._task.seed,
+            num_threads=self._task.experiment.resources.cpus_per_worker,
+            **options,
+        )
+
+    def _resume(self) -> Growth:
+        """Return where an earlier attempt was, and take over its best model."""
+        content = None
+        if self._task.resume and self._configuration.can_continue:
+            content = checkpoint.read_latest(self._task.checkpoints)
+        if content is None or "growth" not in content:
+            return Growth()
+        self._value.load(content["value"])
+        self._without_gain = content["without_gain"]
+        self._step = content["step"]
+        best = content["kept"]
+        if best is not None:
+            model = _built(self._configuration, self._datasets)
+            model.load_state_dict(content["strategy"]["model"])
+            self._kept = _Kept(model.eval(), best["step"], best["values"], best["outputs"])
+        return Growth(content["num_rounds"], content["growth"])
+
+    def _store(self, growth: Growth, number: int) -> None:
+        """Write where the fit is, if that is worth the time."""
+        now_s = perf_counter()
+        if now_s - self._stored_s < max(_STORED_EVERY_S, self._storing_s / _PART_FOR_STORING):
+            return
+        state = growth.taken()
+        if state is None:
+            return
+        kept = self._kept
+        content = {
+            "strategy": {"model": {} if kept is None else kept.model.state_dict()},
+            "step": self._step,
+            "num_rounds": number,
+            "growth": state,
+            "value": self._value.state(),
+            "without_gain": self._without_gain,
+            "kept": None
+            if kept is None
+            else {"step": kept.step, "values": kept.values, "outputs": kept.outputs},
+        }
+        checkpoint.save(self._task.checkpoints, content, last=True, best=False)
+        self._stored_s = perf_counter()
+        self._storing_s = self._stored_s - now_s
 
     def _as_fitted_now(self, model: nn.Module) -> nn.Module:
         """Return a model that later rounds do not change."""

@@ -24,7 +24,7 @@ from workbench.foundation.events import (
     RunStateChanged,
     TrialProposed,
 )
-from workbench.runs.automl.candidates import LIBRARIES
+from workbench.runs.automl.candidates import FAMILIES
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.sweeps import sweep_advisor
 
@@ -102,7 +102,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     )
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
     assert len(tried) > 1
-    assert tried <= {*LIBRARIES, "linear", "neighbours", "mlp", "boosted_trees", "forest"}
+    assert tried <= set(FAMILIES["table"])
     assert not found.run.history.in_state("failed")
     assert found.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
     assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
@@ -154,7 +154,9 @@ def test_a_long_run_measures_plans_first_and_all_of_it_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sweep_advisor, "LONG_RUN_S", 40.0)  # of ten minutes, as they are
-    found = wb.automl(customers(), "stays", time="40s", launcher="inline")
+    digits = load_digits()  # models of tables make no steps, so they have no plan
+    images = (digits.images[:300], digits.target[:300])
+    found = wb.automl(images, time="40s", launcher="inline")
 
     history, run = found.run.history, found.run
     kinds = [item.event for item in run.store.events(run.run_id)]
@@ -170,9 +172,6 @@ def test_a_long_run_measures_plans_first_and_all_of_it_counts(
     proposed_s = [event.time_unix_s for event in kinds if isinstance(event, TrialProposed)]
     assert max(proposed_s) - begun_s <= 40, "what was measured is part of the time"
     assert not history.in_state("failed")
-    families = {trial.params["family"] for trial in history.in_state("complete")}
-    assert families & {*LIBRARIES, "boosted_trees"}, "trees are trained as ever"
-    assert "mlp" in families
     globals_ = {
         trial.plan.global_batch for trial in history.in_state("complete") if "lr" in trial.params
     }

@@ -50,11 +50,12 @@ def test_families_whose_package_is_missing_are_left_out_with_a_note(
     install(monkeypatch, "xgboost")
     assert families_for("table", learning) == (
         "linear",
-        "mlp",
+        "tabular_mlp",
         "xgboost",
-        "forest",
+        "extra_trees",
         "boosted_trees",
         "neighbours",
+        "forest",
     )
     note = missing_note("table")
     assert note is not None
@@ -85,16 +86,18 @@ def test_families_are_chosen_or_left_out_by_name(
 ) -> None:
     install(monkeypatch, "lightgbm", "catboost")
     assert check_families("table", "forest, lightgbm") == ("lightgbm", "forest")
-    assert check_families("table", ["-mlp", "-catboost", "-neighbours"]) == (
+    assert check_families("table", ["-tabular_mlp", "-catboost", "-neighbours"]) == (
         "linear",
         "lightgbm",
+        "extra_trees",
         "forest",
     )
     assert check_families("table", "-lightgbm,-linear,-neighbours") == (
         "catboost",
-        "mlp",
-        "forest",
+        "tabular_mlp",
+        "extra_trees",
         "boosted_trees",
+        "forest",
     )
     assert check_families("images", ()) == ()
     chosen = check_families("table", "boosted_trees")
@@ -148,3 +151,14 @@ def test_a_forest_has_fewer_trees_if_there_is_no_time_for_all(learning: Learning
         for time_s in (20.0, 3600.0)
     ]
     assert num_trees[0] < num_trees[1] == 200
+
+
+def test_a_network_makes_as_many_passes_as_there_is_time_for(learning: LearningData) -> None:
+    for time_s in (1.0, 30.0, 3600.0):
+        made = experiment(learning, time_s=time_s, families=("tabular_mlp",))
+        (passes,) = made.search.root["tabular_mlp_num_passes"].values()
+        assert 10.0 <= passes <= 100.0
+        assert all(
+            params["tabular_mlp_num_passes"] == passes for params in first_configurations(made)
+        )
+    assert passes == 100.0

@@ -30,7 +30,7 @@ def chosen_from(
 ) -> tuple[ChosenModel, LearningData, HeldOut]:
     """Return an ensemble of a model of each family on the first folds.
 
-    Grown trees, untrained networks.
+    Fitted models and an untrained `mlp`.
     """
     learning, held_out = prepare(read_problem(data, target), 0, [0, 1, 2, 3, 4])
     num_classes = learning.num_outputs if learning.class_names else None
@@ -44,7 +44,8 @@ def chosen_from(
                 shapes: Any = {"input_shape": fold.input_shape, "num_outputs": learning.num_outputs}
                 models[place] = configure(family, {}).build(vocabulary_size=None, **shapes).eval()
                 continue
-            configuration: Any = configure(family, {"num_trees": 5})
+            small = {"num_passes": 5.0} if family == "tabular_mlp" else {"num_trees": 5}
+            configuration: Any = configure(family, small)
             *_, models[place] = configuration.grow(
                 inputs, fold.train_targets, num_classes=num_classes, num_rounds=1, seed=number
             )
@@ -61,12 +62,13 @@ def run(tmp_path: Path) -> wb.Run:
     return wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
 
 
+@pytest.mark.parametrize("second", ["extra_trees", "tabular_mlp"])
 @pytest.mark.parametrize("target", ["price", "colour"])
 def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
-    target: str, run: wb.Run, tmp_path: Path
+    target: str, second: str, run: wb.Run, tmp_path: Path
 ) -> None:
     frame = write_table(tmp_path / "houses.csv").assign(always=1).dropna(subset=["colour"])
-    chosen, learning, held_out = chosen_from(frame, target, "boosted_trees", "forest")
+    chosen, learning, held_out = chosen_from(frame, target, "boosted_trees", second)
     assert len(learning.folds) > 1
 
     write_ensemble(

@@ -36,11 +36,12 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
         "linear",
         "lightgbm",
         "catboost",
-        "mlp",
+        "tabular_mlp",
         "xgboost",
-        "forest",
+        "extra_trees",
         "boosted_trees",
         "neighbours",
+        "forest",
     ),
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
@@ -57,7 +58,16 @@ LIBRARIES: dict[Family, str] = {
     "xgboost": "XGBoost",
 }
 """Families that need a package of their own, and how they are spelt."""
-_FITTED: tuple[Family, ...] = ("linear", "neighbours", "boosted_trees", "forest", *LIBRARIES)
+_FITTED: tuple[Family, ...] = (
+    "linear",
+    "neighbours",
+    "boosted_trees",
+    "tabular_mlp",
+    "extra_trees",
+    "forest",
+    *LIBRARIES,
+)
+_VOTING: tuple[Family, ...] = ("extra_trees", "forest")
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
 # Each prediction compares with all of them.
 _MAX_NEIGHBOURS = 5_000
@@ -68,7 +78,6 @@ _MAX_LEAVES = 20_000
 _STARTUP_TRIALS = 8
 # Approximate number of steps of a training, and maximum number of epochs.
 _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
-    "table": (600, 40),
     "images": (500, 25),
     "texts": (600, 40),
 }
@@ -109,13 +118,28 @@ _TREE_TIMES: dict[Family, _TreeTime] = {
 # A randomised tree compares each sample at each of its levels with some of the features.
 _FOREST_NUMBER_S = 8e-9
 _MAX_FOREST_TREES, _MIN_FOREST_TREES = 200, 30
+# A random forest compares with all thresholds instead of one.
+_THRESHOLDS_FACTOR = 3.0
+# The passes of a network over the samples, and its time for a sample and for each unit of its
+# layers.
+_MAX_PASSES, _MIN_PASSES = 100.0, 10.0
+_EMBEDDING_WIDTH, _HIDDEN_WIDTH = 8, 128
+_SAMPLE_S, _WEIGHT_S = 1.2e-5, 1.0e-7
+# A network differs most from trees, so an ensemble needs it: it may take longer.
+_NETWORK_FACTOR = 2.0
+_SIZED: dict[Family, str] = {
+    "tabular_mlp": "tabular_mlp_num_passes",
+    **{family: f"{family}_num_trees" for family in (*_VOTING, *LIBRARIES)},
+}
+"""The option of a family with the trees or passes for which a run has time."""
 # The part of the time of a run that training one set of trees on all folds may take.
 _FIT_PART = 0.08
 _MIN_TREES, _MAX_TREES = 60, 1000
 # Shrinkage times trees: with less, boosting has not converged.
 _MIN_SHRINKAGE_SUM = 8.0
-# Trees are grown in at most as many rounds, after each of which they may be set aside.
 _MIN_EPOCHS = 10
+# Models of tables are fitted in at most so many rounds, after each of which they may be set aside.
+_NUM_ROUNDS = 16
 
 _DECAY = {"weight_decay": {"low": 1e-5, "high": 0.5, "log": True}}
 _SEARCH: dict[Family, dict[str, Any]] = {
@@ -159,6 +183,20 @@ _SEARCH: dict[Family, dict[str, Any]] = {
         "xgboost_l2": {"low": 1e-2, "high": 10.0, "log": True},
         "xgboost_features_per_tree": {"low": 0.4, "high": 1.0},
         "xgboost_samples_per_tree": {"low": 0.5, "high": 1.0},
+    },
+    "tabular_mlp": {
+        "tabular_mlp_num_passes": {"choices": [100.0]},
+        "tabular_mlp_num_layers": {"low": 1, "high": 3},
+        "tabular_mlp_hidden_width": {"choices": [64, 128, 256]},
+        "tabular_mlp_numeric_embedding": {"choices": ["piecewise", "periodic"]},
+        "tabular_mlp_dropout": {"low": 0.0, "high": 0.4},
+        "tabular_mlp_step_size": {"low": 1e-3, "high": 2e-2, "log": True},
+        "tabular_mlp_decay": {"low": 1e-4, "high": 0.1, "log": True},
+    },
+    "extra_trees": {
+        "extra_trees_num_trees": {"choices": [200]},
+        "extra_trees_min_samples_leaf": {"low": 1, "high": 10, "log": True},
+        "extra_trees_features_per_split": {"low": 0.1, "high": 1.0},
     },
     "forest": {
         "forest_num_trees": {"choices": [200]},
@@ -275,9 +313,40 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "xgboost_samples_per_tree": 0.8,
         },
     ],
+    "tabular_mlp": [
+        {
+            "tabular_mlp_num_passes": 100.0,
+            "tabular_mlp_num_layers": 2,
+            "tabular_mlp_hidden_width": 128,
+            "tabular_mlp_numeric_embedding": "piecewise",
+            "tabular_mlp_dropout": 0.1,
+            "tabular_mlp_step_size": 5e-3,
+            "tabular_mlp_decay": 1e-3,
+        },
+        {
+            "tabular_mlp_num_passes": 100.0,
+            "tabular_mlp_num_layers": 2,
+            "tabular_mlp_hidden_width": 128,
+            "tabular_mlp_numeric_embedding": "periodic",
+            "tabular_mlp_dropout": 0.2,
+            "tabular_mlp_step_size": 2e-3,
+            "tabular_mlp_decay": 1e-2,
+        },
+    ],
+    "extra_trees": [
+        {
+            "extra_trees_num_trees": 200,
+            "extra_trees_min_samples_leaf": 3,
+            "extra_trees_features_per_split": 0.3,
+        },
+        {
+            "extra_trees_num_trees": 200,
+            "extra_trees_min_samples_leaf": 5,
+            "extra_trees_features_per_split": 0.6,
+        },
+    ],
     "forest": [
         {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
-        {"forest_num_trees": 200, "forest_min_samples_leaf": 5, "forest_features_per_split": 0.6},
     ],
     "convnet": [
         {
@@ -319,7 +388,7 @@ def families_for(
     if len(learning.folds[0].train_targets) > _MAX_NEIGHBOURS:
         left_out.add("neighbours")
     if size > _MAX_TREE_NUMBERS:
-        left_out |= {"boosted_trees", "forest"}
+        left_out |= {"boosted_trees", *_VOTING}
     return tuple(family for family in FAMILIES[kind] if family not in left_out)
 
 
@@ -454,7 +523,7 @@ def experiment_for(
             kind,
             families,
             _min_samples_leaf(num_train),
-            {family: _num_trees(family, learning, time_s) for family in families},
+            {family: _size_in_time(family, learning, time_s) for family in families},
         ),
         training={
             "epochs": epochs,
@@ -482,24 +551,22 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     """
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
-    if "linear" in families and "mlp" in families:  # without hidden layers, both are the same
-        networks = listed[families.index("mlp")]
-        networks[:] = [params for params in networks if params["mlp_num_layers"] > 0]
-    if "forest" in families:
-        least = experiment.search.root["forest_min_samples_leaf"]
-        assert isinstance(least, Int)
-        num_trees = cast("Any", experiment.search.root["forest_num_trees"]).values()[0]
-        for params in listed[families.index("forest")]:
-            params["forest_min_samples_leaf"] *= least.low
-            params["forest_num_trees"] = num_trees
     for family, configurations in zip(families, listed, strict=True):
+        if family in _VOTING:
+            least = experiment.search.root[f"{family}_min_samples_leaf"]
+            assert isinstance(least, Int)
+            for params in configurations:
+                params[f"{family}_min_samples_leaf"] *= least.low
+        if family in _SIZED:
+            name = _SIZED[family]
+            (size,) = cast("Any", experiment.search.root[name]).values()
+            for params in configurations:
+                params[name] = size
         if family in LIBRARIES:
-            choices: Any = experiment.search.root[f"{family}_num_trees"].values()
-            num_trees = choices[0]
+            num_trees = configurations[0][f"{family}_num_trees"]
             range_ = experiment.search.root[f"{family}_shrinkage"]
             assert isinstance(range_, Float)
             for params in configurations:
-                params[f"{family}_num_trees"] = num_trees
                 shrinkage = max(params[f"{family}_shrinkage"], 2 * _MIN_SHRINKAGE_SUM / num_trees)
                 params[f"{family}_shrinkage"] = min(shrinkage, range_.high)
     longest = max(len(configurations) for configurations in listed)
@@ -531,26 +598,39 @@ def _min_samples_leaf(num_train: int) -> int:
     return -(-num_train // _MAX_LEAVES)
 
 
-def _num_trees(family: Family, learning: LearningData, time_s: float) -> int:
-    """Return the most trees of a model, so that a run has time for several models."""
+def _size_in_time(family: Family, learning: LearningData, time_s: float) -> float:
+    """Return the most trees or passes of a model, so that a run has time for several models."""
     fit_s = _FIT_PART * time_s / len(learning.folds)
-    num_samples = len(learning.folds[0].train_targets)
-    num_features = learning.folds[0].train_inputs.size // num_samples
-    if family == "forest":
+    inputs = learning.folds[0].train_inputs
+    if family == "tabular_mlp":
+        passes = _NETWORK_FACTOR * fit_s / _pass_s(inputs, learning.num_outputs)
+        return float(min(_MAX_PASSES, max(_MIN_PASSES, passes)))
+    num_samples = len(inputs)
+    num_features = inputs.size // num_samples
+    if family in _VOTING:
         levels = max(1.0, math.log2(num_samples))
         features_per_split = max(
             1.0,
-            num_features * max(params["forest_features_per_split"] for params in _FIRST["forest"]),
+            num_features * max(params[f"{family}_features_per_split"] for params in _FIRST[family]),
         )
         tree_s = _FOREST_NUMBER_S * num_samples * levels * features_per_split
+        if family == "forest":  # it sorts the samples to try every threshold
+            tree_s *= _THRESHOLDS_FACTOR
         return int(min(_MAX_FOREST_TREES, max(_MIN_FOREST_TREES, fit_s / tree_s)))
     if family not in LIBRARIES:
         return _MAX_TREES
     num_scores = 1
     if learning.num_outputs > 2:
         num_scores = learning.num_outputs
-    tree_s = _TREE_TIMES[family].of(learning.folds[0].train_inputs) * num_scores
+    tree_s = _TREE_TIMES[family].of(inputs) * num_scores
     return int(min(_MAX_TREES, max(_MIN_TREES, fit_s / tree_s)))
+
+
+def _pass_s(inputs: np.ndarray, num_outputs: int) -> float:
+    """Return the time of a pass of a network over samples, on one core in seconds."""
+    num_numbers = np.count_nonzero(_num_distinct(inputs) > 2)
+    width = inputs.shape[1] + _EMBEDDING_WIDTH * num_numbers + _HIDDEN_WIDTH + num_outputs
+    return len(inputs) * (_SAMPLE_S + _WEIGHT_S * width)
 
 
 def _num_distinct(inputs: np.ndarray) -> np.ndarray:
@@ -563,30 +643,28 @@ def _search_for(
     kind: SampleKind,
     families: tuple[Family, ...],
     min_samples_leaf: int,
-    num_trees: dict[Family, int],
+    sizes: dict[Family, float],
 ) -> dict[str, Any]:
     search: dict[str, Any] = {"family": {"choices": list(families)}}
     for family in families:
         search |= {
             name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()
         }
+    for family in families:
+        if family in _SIZED:
+            search[_SIZED[family]] |= {"choices": [sizes[family]]}
     for family in LIBRARIES:
         if family not in families:
             continue
-        search[f"{family}_num_trees"] |= {"choices": [num_trees[family]]}
         shrinkage = search[f"{family}_shrinkage"]
-        low = max(shrinkage["low"], _MIN_SHRINKAGE_SUM / num_trees[family])
+        low = max(shrinkage["low"], _MIN_SHRINKAGE_SUM / sizes[family])
         search[f"{family}_shrinkage"] = shrinkage | {"low": low, "high": 5 * low}
-    if "forest" in families:
-        leaf = search["forest_min_samples_leaf"]
-        search["forest_num_trees"] = {
-            "choices": [num_trees["forest"]],
-            "when": {"family": "forest"},
-        }
-        search["forest_min_samples_leaf"] = leaf | {
-            "low": min_samples_leaf,
-            "high": 10 * min_samples_leaf,
-        }
+    for family in _VOTING:
+        if family in families:
+            search[f"{family}_min_samples_leaf"] |= {
+                "low": min_samples_leaf,
+                "high": 10 * min_samples_leaf,
+            }
     trained = [family for family in families if family not in _FITTED]
     if not trained:
         return search
@@ -610,5 +688,7 @@ def _batch_for(num_train: int) -> int:
 
 def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:
     """Return the number of epochs: small data needs more of them for the same number of steps."""
+    if kind == "table":
+        return _NUM_ROUNDS
     steps, most = _STEPS_AND_EPOCHS[kind]
     return int(min(most, max(_MIN_EPOCHS, steps * batch / num_train)))

@@ -101,8 +101,8 @@ def automl(
             default is every tenth.
         class_order: Ordered classes from the lowest to the highest, such as ("low", "medium",
             "high"). Numbers and an ordered Categorical have their own order.
-        families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"]. "-mlp"
-            leaves one out. Empty for all that suit the data and are installed.
+        families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"].
+            "-neighbours" leaves one out. Empty for all that suit the data and are installed.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
             more folds and a larger ensemble, which predicts more slowly.
         seed: Seed of the split into train, validation and test, and of everything random in the

@@ -16,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from workbench.foundation.errors import RunError
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.runs.automl.preparation import AllRows, LearningData
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from workbench.runs import Run
 
 _MAX_THREADS = 8
-# All rows allow for a little more detail than the rows of a fold.
-_MORE_ROUNDS = 1.1
 
 
 def refit(
@@ -136,10 +132,8 @@ def _fit(
     from threadpoolctl import threadpool_limits
 
     num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)))
-    if configuration.patience is not None:
-        num_rounds = [_num_rounds(model, candidate.family) for model in candidate.models.values()]
-        num_trees = max(1, round(_MORE_ROUNDS * float(np.mean(num_rounds))))
-        configuration = configuration.model_copy(update={"num_trees": num_trees})
+    if candidate.models:
+        configuration = configuration.for_all_rows(list(candidate.models.values()))
     with threadpool_limits(limits=num_threads):
         *_, model = configuration.grow(
             rows.inputs,
@@ -150,15 +144,6 @@ def _fit(
             num_threads=num_threads,
         )
     return model
-
-
-def _num_rounds(model: Any, family: str) -> int:
-    """Return the rounds of boosting that a model of a fold has kept."""
-    per_round = 1
-    num_outputs = int(model.value.shape[1])
-    if num_outputs > 2 and family != "catboost":  # its trees answer for all classes at once
-        per_round = num_outputs
-    return max(1, len(model.roots) // per_round)
 
 
 def _unpacked(
