@@ -58,7 +58,7 @@ def best_cut(bundle: Path, sending: Sending, *, at: np.ndarray | None = None) ->
     possible = [
         name
         for name, is_there in ways.items()
-        if name == "cloud"
+        if name == "cloud"  # takes no memory of the device, and sends only the inputs
         or (
             np.isfinite(time_of(is_there, nodes_s[0], nodes_s[-1], values))
             and _fits(measured.graph, is_there, sending)

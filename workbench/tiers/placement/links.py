@@ -42,6 +42,8 @@ def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
         return link.bandwidth
     times_s, rates = np.array(read_trace(link, folder, field=field)).T
     lengths_s = np.diff(times_s)
+    # The harmonic mean. A frame that is sent at a slow moment takes longer than a fast moment can
+    # make up for, so the mean of the rates would be too good.
     return float(lengths_s.sum() / (lengths_s / rates[:-1]).sum())
 
 

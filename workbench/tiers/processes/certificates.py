@@ -73,6 +73,7 @@ class Authority:
         """
         now = now or datetime.now(timezone.utc)
         key = ec.generate_private_key(ec.SECP256R1())
+        # A certificate that outlives its authority is not accepted.
         until = min(now + timedelta(seconds=valid_s), self.certificate.not_valid_after_utc)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -93,6 +94,7 @@ class Authority:
             pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         path = folder / f"{name}.key"
+        # O_EXCL creates the key with its permissions. An older file would keep its own.
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(plain)

@@ -102,6 +102,7 @@ def linear_decoder(learned: Pairs, chosen_by: Pairs) -> Decoder:
         chosen_by: The samples that choose the penalty.
     """
     offset, center = learned.inputs.mean(axis=0), learned.sent.mean(axis=0)
+    # One decomposition serves all penalties: each then only scales the singular values.
     left, singular, right = np.linalg.svd(learned.sent - center, full_matrices=False)
     projected = left.T @ (learned.inputs - offset)
     mean = float(np.mean(singular**2)) or 1.0
@@ -132,6 +133,7 @@ def network_decoder(learned: Pairs, chosen_by: Pairs, *, seed: int = 0) -> Decod
     offset, scale = learned.inputs.mean(axis=0), float(learned.inputs.std()) or 1.0
     sent = torch.from_numpy(learned.sent).float()
     wanted = torch.from_numpy((learned.inputs - offset) / scale).float()
+    # The random numbers of the caller, such as those of a training, stay as they are.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = nn.Sequential(
@@ -155,6 +157,7 @@ def network_decoder(learned: Pairs, chosen_by: Pairs, *, seed: int = 0) -> Decod
                 optimizer.step()
             epoch_error, since = _error(decode(chosen_by.sent), chosen_by.inputs), since + 1
             if epoch_error < error:
+                # Copies: `state_dict` returns the parameters themselves, which go on changing.
                 best = {name: value.clone() for name, value in network.state_dict().items()}
                 error, since = epoch_error, 0
             if since == _PATIENCE:

@@ -205,6 +205,7 @@ class NextTier:
 
     def expected_s(self) -> float:
         """Return how long a request that is sent now is expected to take, its way included."""
+        # What it last reported is a heartbeat old, and what this side sent since is not in it.
         num_before = max(self._num_waiting_there, self.num_waiting)
         return self.route.away_s + (num_before + 1) * self._service_s
 

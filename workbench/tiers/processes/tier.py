@@ -187,6 +187,7 @@ class Tier:
         if self.settings.has_own_model:
             frame = replace(frame, stage=max(frame.stage, self._models.first))
         further = self._plan()
+        # Both mean that the answer could have been better, so it counts as a fallback.
         is_cut_off, is_left = bool(self._routes) and further is None, False
         can_begin = self._models.can_begin(frame.stage)
         if further is not None and (self.settings.sends_all or not can_begin):
@@ -216,6 +217,7 @@ class Tier:
     ) -> tuple[Result, NextTier | None]:
         """Compute the part of a request that belongs here, and return where the rest is sent."""
         result = await self._compute(stage, values, mask, further)
+        # Only now is it known that the request does not leave at the first exit.
         if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
             further = self._quickest(result.stage + 1, further)
             if further is None:
@@ -282,6 +284,7 @@ class Tier:
         Raises:
             NotAnsweredError: If it is not answered there.
         """
+        # There it would only wait until its timeout, and then be answered here after all.
         if further.num_waiting >= self.settings.queue:
             raise NotAnsweredError(f"the queue of {further.route.name} is full")
         self.counts["num_sent"] += 1
@@ -318,6 +321,7 @@ class Tier:
                 continue
             further = self._plan()
             load = 0.0 if further is None else further.load
+            # Between the two limits nothing changes, so that the level does not swing.
             if load > self.settings.busy:
                 self._level = min(self._level + 1, most)
             elif load < _EASE * self.settings.busy:
