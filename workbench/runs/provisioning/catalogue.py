@@ -6,6 +6,7 @@ An editable file, each number with its source and date.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import re
 from pathlib import Path
@@ -222,13 +223,21 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     Raises:
         ExperimentError: If it cannot be read or is invalid, with the dotted field.
     """
-    document = read_yaml_file(
-        path or SHIPPED, holds="a catalogue: machines, each with its type and provider"
-    )
+    return _shipped() if path is None else _read(path)
+
+
+@functools.cache
+def _shipped() -> Catalogue:
+    # Read once, because it is part of the installed package. A user's file may change meanwhile.
+    return _read(SHIPPED)
+
+
+def _read(path: Path) -> Catalogue:
+    document = read_yaml_file(path, holds="a catalogue: machines, each with its type and provider")
     try:
         return Catalogue.model_validate(document)
     except ValidationError as error:
         first = min(
             findings(error, Catalogue), key=lambda finding: finding.problem != "unknown key"
         )
-        raise first.at(str(path or SHIPPED.name)) from error
+        raise first.at(str(path)) from error
