@@ -686,6 +686,11 @@ class BoostedTreesConfiguration(TreesConfiguration):
         )
 
 
+# More trees never make a forest worse, so few of its sizes are evaluated. Each time, all of its
+# trees become a torch module again.
+_MAX_FOREST_ROUNDS = 3
+
+
 class VotingTreesConfiguration(TreesConfiguration):
     """Trees that are grown apart from each other and vote, by scikit-learn."""
 
@@ -724,7 +729,7 @@ class VotingTreesConfiguration(TreesConfiguration):
             inputs,
             targets,
             num_classes=num_classes,
-            num_rounds=num_rounds,
+            num_rounds=min(num_rounds, _MAX_FOREST_ROUNDS),
             min_samples_leaf=self.min_samples_leaf,
             max_features=self.features_per_split,
             n_estimators=self.num_trees,
