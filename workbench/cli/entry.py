@@ -44,6 +44,8 @@ COMMANDS = {
         "list": "workbench.cli.run_list:list_runs",
         "show": "workbench.cli.show:show",
         "compare": "workbench.cli.run_list:compare",
+        "leaderboard": "workbench.cli.automl_answers:leaderboard",
+        "explain": "workbench.cli.automl_answers:explain",
         "report": "workbench.cli.export:report",
         "trace": "workbench.cli.export:trace",
         "choose": MADE_FROM_ACTIONS,
@@ -56,6 +58,7 @@ COMMANDS = {
     },
     "Models": {
         "export": "workbench.cli.export:export",
+        "model-card": "workbench.cli.automl_answers:model_card",
         "ensemble": "workbench.cli.ensemble:ensemble",
         "compress": "workbench.cli.compress:compress",
         "predict": "workbench.cli.predict:predict",

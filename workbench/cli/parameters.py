@@ -243,6 +243,7 @@ TASK = _option(
     OneOf(("classification", "regression", "ordinal")),
     "classification|regression|ordinal",
 )
+COLUMN = _option("--column", "Show this column.", _TEXT, "COLUMN")
 DROP = _option("--drop", "Do not train on this column.", _TEXT, "COLUMN")
 FAMILIES = _option(
     "--families",

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.foundation.errors import ArgumentError
 from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.automl.error_slices import describe_slice, error_slices
+from workbench.runs.automl.partial_dependence import partial_dependence
 from workbench.runs.automl.targets import Task
 
 if TYPE_CHECKING:
@@ -88,6 +90,33 @@ class TestAnalysis:
             verb = "gain_of"  # an error grows
         return table.rename(columns={"mean": f"{verb}_{part['score']}"})
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that have a partial dependence, the most important first."""
+        return [part["column"] for part in self.found.get("partial_dependence") or ()]
+
+    def partial_dependence(self, column: str) -> pd.DataFrame:
+        """Return the mean prediction of test rows if a column had each of several values.
+
+        The other columns stay as they are. For classes, it is the mean probability of each.
+
+        Args:
+            column: One of `columns`.
+
+        Raises:
+            ArgumentError: If it was not computed for this column.
+        """
+        import pandas as pd
+
+        for part in self.found.get("partial_dependence") or ():
+            if part["column"] == column:
+                return pd.DataFrame({column: part["values"], **part["means"]})
+        raise ArgumentError(
+            f"no partial dependence of {column!r} was computed",
+            field="column",
+            allowed=self.columns,
+        )
+
     def slices(self) -> pd.DataFrame:
         """Return the parts of the test in which the model is worse than in all of it.
 
@@ -118,6 +147,7 @@ def analyse(
     seed: int = 0,
     predicted: np.ndarray | None = None,
     longest_s: float = MAX_SECONDS,
+    outputs: Callable[[Any], np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Return what the model does on test samples, as plain values.
 
@@ -133,6 +163,7 @@ def analyse(
         predicted: The predictions for the samples, if they are known.
         longest_s: For how many seconds columns are shuffled, at most. The first is always shuffled
             once.
+        outputs: Returns probabilities, if `predict` weighs them.
     """
     if predicted is None:
         predicted = predict(samples)
@@ -161,6 +192,13 @@ def analyse(
         slices = error_slices(samples, _mistakes(predicted, targets, task))
         if slices:
             analysis["slices"] = slices
+        until_s = time.monotonic() + min(MAX_SECONDS, longest_s) / 2
+        columns = [row["column"] for row in (importance or {"columns": []})["columns"]]
+        dependence = partial_dependence(
+            outputs or predict, samples, columns, labels=labels, until_s=until_s
+        )
+        if dependence:
+            analysis["partial_dependence"] = dependence
     return analysis
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # A linear model of so many numbers is fitted in about a second.
 _MAX_INSTANT, _FEWEST_INSTANT = 2_000_000, 200
+_NUM_TIMED = 1_000
 
 
 @dataclass(frozen=True)
@@ -342,6 +343,30 @@ def _judge(
     first = trials[folds[0]]
     family = family_of(first.params, run.experiment)
     return Candidate(first.number, family, dict(first.params), {}, predicted, loss(predicted))
+
+
+def predict_s(run: Run, candidate: Candidate, learning: LearningData, num_folds: int) -> float:
+    """Return how long a candidate takes to predict 1,000 rows with the models of all folds.
+
+    Args:
+        run: The run.
+        candidate: The candidate. A model that is not in memory is loaded.
+        learning: The data that it learnt from.
+        num_folds: Number of its models.
+    """
+    from workbench.training.trained_model import outputs_of
+
+    fold = learning.folds[0]
+    model = next(iter(candidate.models.values()), None)
+    if model is None:
+        model = _model(run, run.history.trials[candidate.trial], learning, 0)
+    inputs = fold.validation_inputs
+    rows = inputs[np.arange(_NUM_TIMED) % len(inputs)]
+    classes = bool(learning.class_names)
+    outputs_of(model, rows[:1], classes=classes)
+    began_s = time.perf_counter()
+    outputs_of(model, rows, classes=classes)
+    return num_folds * (time.perf_counter() - began_s)
 
 
 @contextlib.contextmanager

@@ -36,12 +36,15 @@ from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
 from workbench.runs.automl.error_bands import ErrorBands, learn_bands
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
+from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.model_selection import (
+    Candidate,
     ChosenModel,
     can_choose,
     choose,
     describe,
     metric_of,
+    predict_s,
 )
 from workbench.runs.automl.preparation import HeldOut, LearningData, pack, repeated, unpack
 from workbench.runs.automl.refitting import refit, with_all_rows
@@ -65,6 +68,8 @@ if TYPE_CHECKING:
 # Of the time to conclude: when candidates have been judged, and when models have been fitted again.
 # The rest is left to shuffle columns.
 _JUDGED, _REFITTED = 0.4, 0.8
+_MEASURED_S = 2.0
+"""For how long the time to predict is measured, all models together."""
 
 
 class AutoML:
@@ -98,6 +103,7 @@ class AutoML:
         self._analysed: tuple[int, TestAnalysis] | None = None
         self._refitted: dict[str, str] = {}
         self._delivered: tuple[int, ChosenModel] | None = None
+        self._measured_until_s = math.inf
         self._learned_bands: tuple[int, ErrorBands] | None = None
 
     @classmethod
@@ -163,7 +169,8 @@ class AutoML:
 
         The result comes first, then the models from the best on, then the guess.
 
-        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Columns
+        `fit_s` is the time of training on all folds in seconds, `predict_s` the time to predict
+        1,000 rows with the models of all folds, and `with` the configuration. Columns
         with `val_` are scores on the rows by which models are chosen, so the best ones are better
         than on new rows. Only the result and the guess have test scores: choosing by test scores
         would make them worthless.
@@ -177,6 +184,7 @@ class AutoML:
         """Return the rows of the leaderboard. A row has no value for what was not measured."""
         chosen = self._chosen
         task = self._task
+        self._measured_until_s = min(time.monotonic() + _MEASURED_S, self._until_s(1.0))
         is_joined = len(chosen.used) > 1
         rows: list[dict[str, Any]] = []
         if is_joined:
@@ -191,12 +199,23 @@ class AutoML:
                 **self._validated(candidate.predicted),
                 **tested,
                 "fit_s": self._fit_s(candidate.trial),
+                "predict_s": self._predict_s(candidate),
             }
             rows.append(row | {"with": describe(candidate.params, candidate.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
         last = {"model": SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
         rows.append({**last, **self._validated(guess), **self._guess_test})
         return rows
+
+    def _predict_s(self, candidate: Candidate) -> float | None:
+        """Return how long a configuration takes to predict 1,000 rows, in seconds, if it is known.
+
+        The first fold is measured. The others take the same time.
+        """
+        is_known = bool(candidate.models) or candidate.trial is not None
+        if time.monotonic() > self._measured_until_s or not is_known:
+            return None
+        return predict_s(self.run, candidate, self._learning, len(self._learning.folds))
 
     def _fit_s(self, trial: int | None) -> float | None:
         """Return how long a configuration was trained on all its folds, in seconds, if it was."""
@@ -321,6 +340,7 @@ class AutoML:
                 predicted=chosen.decisions.weighed(predicted),
                 target_unit=interpreter.target_unit,
                 longest_s=self._until_s(1.0) - time.monotonic(),
+                outputs=chosen.outputs,
             )
             self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
@@ -498,7 +518,17 @@ class AutoML:
         write_ensemble(
             *parts, Path(folder), label=self._label, values=values, force=force, bands=bands
         )
+        (Path(folder) / "MODEL_CARD.md").write_text(self.model_card(), encoding="utf-8")
         return linked(Path(folder))
+
+    def model_card(self) -> str:
+        """Return the model card as Markdown: data, scores, limits, and what is left to you.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        target = self._held_out.interpreter.target_name
+        return model_card(self._document(), name=self.run.name, target=target)
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report of the run as one self-contained page. Arguments as in `Run.report`."""

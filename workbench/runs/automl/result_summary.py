@@ -212,7 +212,7 @@ def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the columns of the leaderboard: validation scores come before test scores."""
     names = dict.fromkeys(name for row in rows for name in row)
     scores = [name for part in ("val_", "test_") for name in names if name.startswith(part)]
-    return ["model", "trial", "weight", *scores, "fit_s", "with"]
+    return ["model", "trial", "weight", *scores, "fit_s", "predict_s", "with"]
 
 
 def table_of(leaderboard: Mapping[str, Any]) -> pd.DataFrame:

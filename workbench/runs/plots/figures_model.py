@@ -15,6 +15,7 @@ from workbench.runs.plots.prepare_model import analysis_of
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import (
     BLUE,
+    COLOURS,
     FILLED,
     INK,
     MUTED,
@@ -34,6 +35,8 @@ _SHADES = [
     [0.5, "rgba(213,94,0,0)"],
     [1.0, "rgba(213,94,0,0.7)"],
 ]
+_PER_ROW = 3
+"""Columns of a table whose partial dependence is drawn next to each other."""
 _MOST_WITH_TEXT = 12
 """With more classes, a cell is too small for a count and a share."""
 
@@ -162,6 +165,48 @@ def column_importance(run: RunData) -> go.Figure:
     return figure.update_layout(height=140 + 24 * max(3, len(columns)), bargap=0.35)
 
 
+def partial_dependence(run: RunData) -> go.Figure:
+    """Draw how the mean prediction changes with the values of the most important columns."""
+    analysis = analysis_of(run.history)
+    parts = analysis.get("partial_dependence")
+    title, subtitle = "Partial dependence", "Mean prediction for the test samples."
+    if not parts:
+        return show_message(new_figure(title), _ABSENT)
+    if "confusion" in analysis:
+        subtitle = "Mean probability for the test samples."
+    figure = new_figure(title, subtitle)
+    num_rows = -(-len(parts) // _PER_ROW)
+    names = list(parts[0]["means"])
+    for number, part in enumerate(parts):
+        row, column = divmod(number, _PER_ROW)
+        axis = "" if number == 0 else str(number + 1)
+        low, height = 1.0 - (row + 1) / num_rows, 1.0 / num_rows
+        figure.layout[f"xaxis{axis}"] = {
+            "domain": [column / _PER_ROW + 0.04, (column + 1) / _PER_ROW - 0.02],
+            "anchor": f"y{axis}",
+            "title": {"text": plain(short(part["column"], _LONGEST_LABEL))},
+            "type": "linear" if isinstance(part["values"][0], float) else "category",
+        }
+        figure.layout[f"yaxis{axis}"] = {
+            "domain": [low + 0.25 * height, low + 0.97 * height],
+            "anchor": f"x{axis}",
+        }
+        for place, name in enumerate(names):
+            figure.add_scatter(
+                x=[plain(value) if isinstance(value, str) else value for value in part["values"]],
+                y=part["means"][name],
+                mode="lines+markers",
+                name=plain(short(name, _LONGEST_LABEL)),
+                legendgroup=name,
+                showlegend=number == 0 and "confusion" in analysis,
+                line={"color": COLOURS[place % len(COLOURS)]},
+                xaxis=f"x{axis}",
+                yaxis=f"y{axis}",
+                hovertemplate="%{x}: %{y:.4g}<extra></extra>",
+            )
+    return figure.update_layout(height=120 + 240 * num_rows)
+
+
 def _written_unit(errors: Mapping[str, Any]) -> str:
     """Return the unit that the values of the target are written with, such as CHF.
 
@@ -174,5 +219,6 @@ MODEL_FIGURES = {
     "confusion": confusion,
     "prediction_errors": prediction_errors,
     "column_importance": column_importance,
+    "partial_dependence": partial_dependence,
 }
 """The figures by name."""

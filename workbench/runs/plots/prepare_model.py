@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from workbench.foundation.formatting import format_duration, format_number, format_value
 from workbench.store.history import History
 
-_HEADS = {"fit_s": "training time"}
+_HEADS = {"fit_s": "training time", "predict_s": "time to predict 1,000 rows"}
 
 
 PART_OF_FIGURE = {
     "confusion": "confusion",
     "prediction_errors": "errors",
     "column_importance": "importance",
+    "partial_dependence": "partial_dependence",
 }
 """The figures of a model, and the part of the analysis that each draws."""
 
@@ -65,7 +66,7 @@ def model_figures(history: History) -> tuple[str, ...]:
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return ""
-    if name == "fit_s":
+    if name in _HEADS:
         return format_duration(value)
     if isinstance(value, float):
         return format_number(value)

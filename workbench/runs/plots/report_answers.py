@@ -47,6 +47,10 @@ CAPTIONS = {
         "How much worse the model is on the test samples when a column is shuffled. Grey "
         "bars are no more than chance. Columns that repeat each other share what they contribute."
     ),
+    "partial_dependence": (
+        "The mean prediction for the test samples if a column had each value and the others stayed "
+        "as they are."
+    ),
 }
 _MAX_OTHERS = 2
 

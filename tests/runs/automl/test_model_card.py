@@ -1,0 +1,115 @@
+"""The model card, and partial dependence, against numbers that are known."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import format_percent
+from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
+from workbench.runs.automl.model_card import model_card
+from workbench.runs.automl.partial_dependence import partial_dependence
+
+RANDOM = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {
+        "age": RANDOM.integers(18, 90, 400),
+        "size": RANDOM.normal(size=400),
+        "kind": RANDOM.choice(["red", "blue"], 400),
+        "always": 1.0,
+    }
+)
+
+
+def number_of(rows: pd.DataFrame) -> np.ndarray:
+    return (2.0 * rows["age"] + rows["size"] + 5.0 * (rows["kind"] == "red")).to_numpy()[:, None]
+
+
+def classes_of(rows: pd.DataFrame) -> np.ndarray:
+    second = rows["age"].to_numpy() / 100.0
+    return np.stack([1.0 - second, second], axis=1)
+
+
+def dependence(predict: Any, columns: list[str], **how: Any) -> list[dict[str, Any]]:
+    return partial_dependence(predict, TABLE, columns, until_s=math.inf, **how)
+
+
+def test_partial_dependence_is_the_mean_over_rows_with_one_value() -> None:
+    age, kind = dependence(number_of, ["age", "kind", "always"])
+    for value, mean in zip(age["values"], age["means"]["prediction"], strict=True):
+        kept = TABLE.sample(300, random_state=0).assign(age=int(value))
+        assert mean == pytest.approx(number_of(kept).mean(), abs=0.6)
+    assert np.diff(age["means"]["prediction"]) == pytest.approx(2.0 * np.diff(age["values"]))
+    means = dict(zip(kind["values"], kind["means"]["prediction"], strict=True))
+    assert means["red"] - means["blue"] == pytest.approx(5.0)
+
+
+def test_of_two_classes_the_probability_of_the_second_is_shown() -> None:
+    (age,) = dependence(classes_of, ["age"], labels=("no", "yes"))
+    assert list(age["means"]) == ["yes"]
+    assert age["means"]["yes"] == pytest.approx(np.array(age["values"]) / 100.0)
+
+
+def test_no_time_means_no_partial_dependence() -> None:
+    assert partial_dependence(number_of, TABLE, ["age"], until_s=time.monotonic() - 1.0) == []
+
+
+def test_the_analysis_shows_it_as_a_table() -> None:
+    found = TestAnalysis(analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression"))
+    assert found.columns == ["age", "kind", "size"]
+    assert list(found.partial_dependence("kind").columns) == ["kind", "prediction"]
+    with pytest.raises(ArgumentError, match="no partial dependence of 'height'"):
+        found.partial_dependence("height")
+
+
+def result() -> dict[str, Any]:
+    return {
+        "run_id": "houses-1",
+        "task": "regression",
+        "metric": "mae",
+        "model": "ensemble of 2",
+        "used": [{"family": "lightgbm", "weight": 0.7}, {"family": "linear", "weight": 0.3}],
+        "decisions": {"temperature": 1.0},
+        "test": {"mae": 3.25, "r2": 0.5},
+        "baseline": {"mae": 6.5, "r2": -0.01},
+        "intervals": {"mae": [3.0, 3.5]},
+        "split": {"group": None, "time": "day", "own_parts": []},
+        "num_samples": {"learning": 800, "test": 150},
+        "notes": ["2 columns are constant"],
+        "prediction_interval": {"level": 0.9, "held": 0.88},
+        "analysis": analyse(number_of, TABLE, number_of(TABLE)[:, 0] - 9.0, "regression"),
+        "refit": {"0": "hash"},
+    }
+
+
+def test_a_card_tells_data_scores_and_limits() -> None:
+    card = model_card(result(), name="houses", target="price")
+    assert card.startswith("# Model card: houses\n\n## Intended use\n\n*To be written by you.*")
+    for line in (
+        "- Target: `price`",
+        "  - lightgbm, weight 0.70",
+        "- Rows of the test, which chose nothing: 150",
+        "- The last rows by `day` were tested.",
+        "- 2 columns are constant",
+        "| mae | 3.25 | 3 to 3.5 | 6.5 |",
+        "| r2 | 0.5 |  | -0.01 |",
+        "- The test has few rows, so the scores are rough.",
+        "- After the test, trees were fitted to all rows, also to those of the test",
+    ):
+        assert line in card.splitlines()
+    assert "does not follow time" not in card
+    wanted = f"Intervals of {format_percent(0.9)} hold {format_percent(0.88)} of the test rows."
+    assert wanted in card
+
+
+def test_a_card_tells_how_probabilities_were_calibrated() -> None:
+    changed = result() | {"task": "classification", "decisions": {"temperature": 1.7}}
+    card = model_card(changed, name="loans", target=None, licences=["Weights: MIT"])
+    assert "- Calibration: temperature 1.7, learned on validation rows" in card
+    assert "## Licence\n\nWeights: MIT" in card
