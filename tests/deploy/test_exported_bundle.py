@@ -216,7 +216,9 @@ def test_numbers_written_as_text_are_read_alike_by_training_predict_and_the_scri
     assert answers.values is not None
     assert expected.values is not None
     assert answers.values.tolist() == expected.values.tolist()
-    printed = [json.loads(line) for line in script.stdout.splitlines()]
+    header, *printed = script.stdout.splitlines()
+    assert header == "prediction"
+    printed = [float(line) for line in printed]
     np.testing.assert_allclose(np.ravel(printed), answers.values, rtol=1e-6)
     columns = TableOptions.model_validate(options).reading(seed=0).columns
     for column in columns:
@@ -331,7 +333,7 @@ def test_a_table_that_a_program_wrote_again_has_the_same_answers_in_every_door(
         script = [sys.executable, str(tmp_path / "bundle" / "predict.py"), str(path)]
         printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
         np.testing.assert_allclose(
-            [json.loads(line) for line in printed.splitlines()], found, rtol=1e-6
+            [float(line) for line in printed.splitlines()[1:]], found, rtol=1e-6
         )
 
 
@@ -402,7 +404,9 @@ def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataF
     done = subprocess.run(words, capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert [float(line) for line in done.stdout.split()] == pytest.approx(expected(frame), rel=1e-5)
+    assert [float(line) for line in done.stdout.split()[1:]] == pytest.approx(
+        expected(frame), rel=1e-5
+    )
     script = (folder / "bundle" / "predict.py").read_text()
     assert "workbench" not in script.replace("the workbench", "")
 
@@ -442,7 +446,7 @@ def test_a_bundle_predicts_in_an_environment_with_numpy_and_onnxruntime_only(
         check=True,
     ).stdout
 
-    assert [float(line) for line in out.split()] == pytest.approx(expected(frame), rel=1e-5)
+    assert [float(line) for line in out.split()[1:]] == pytest.approx(expected(frame), rel=1e-5)
 
 
 def test_the_command_predicts_without_torch_and_ray(house: tuple[Path, pd.DataFrame, Any]) -> None:

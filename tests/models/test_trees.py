@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.ensemble import (
 
 from workbench.foundation.errors import ExperimentError
 from workbench.models.configurations import FittedConfiguration, configure
+from workbench.models.library_trees import leaf_only
 from workbench.models.trees import TreeEnsemble, TreeExits
 
 DATA = {
@@ -165,3 +167,48 @@ def test_exits_need_a_place_between_trees() -> None:
             input_shape=(5,), num_outputs=2, vocabulary_size=None
         )
     assert caught.value.field == "exits"
+
+
+@pytest.mark.parametrize("num_rows", [1, 9, 3000])
+@pytest.mark.parametrize("num_outputs", [1, 3])
+def test_the_fast_walk_comes_to_the_leaves_of_the_steps(num_rows: int, num_outputs: int) -> None:
+    random = np.random.default_rng(num_rows)
+    inputs = random.normal(size=(400, 12)).astype(np.float32)
+    inputs[random.random(inputs.shape) < 0.2] = np.nan
+    targets = np.nan_to_num(inputs[:, :num_outputs]) + random.normal(size=(400, num_outputs))
+    estimator = ExtraTreesRegressor(30, random_state=0).fit(inputs, np.squeeze(targets))
+    trees = TreeEnsemble.of(
+        [
+            {
+                "feature": grown.tree_.feature,
+                "threshold": grown.tree_.threshold,
+                "missing_left": grown.tree_.missing_go_to_left,
+                "left": grown.tree_.children_left,
+                "right": grown.tree_.children_right,
+                "value": grown.tree_.value[:, :, 0].astype(np.float32),
+            }
+            for grown in estimator.estimators_
+        ],
+        np.arange(num_outputs),
+        votes=False,
+    )
+    rows = torch.from_numpy(inputs[random.integers(0, 400, num_rows)])
+    first = trees(rows)
+    second = trees(rows)
+    walk = trees._walk
+    assert walk is not None
+    np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(trees._stepped(rows), second, rtol=1e-5, atol=1e-5)
+    assert pickle.loads(pickle.dumps(trees))._walk is None
+
+    trees.load_state_dict(grow("forest", "numbers", {"num_trees": 3})[-1].state_dict())
+    others = torch.from_numpy(read("numbers")[0])
+    np.testing.assert_allclose(trees(others), trees._stepped(others), rtol=1e-5, atol=1e-5)
+    assert trees._walk is not walk
+
+
+def test_a_single_leaf_is_walked_to() -> None:
+    trees = TreeEnsemble.of([leaf_only(np.array([2.5], np.float32))], np.ones(1), votes=False)
+    for num_rows in (1, 2, 40):
+        said = trees(torch.zeros(num_rows, 3))
+        assert said.tolist() == [[3.5]] * num_rows

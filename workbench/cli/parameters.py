@@ -182,6 +182,12 @@ TRIAL = of_argument(arguments.TRIAL)
 LIMIT = _option("--limit", "Show at most this many.", Count(0))
 ALL = _flag("--all", "Show everything, not only the most important.", name="show_all")
 YES = _flag("--yes", "Do not ask.")
+INTERVAL = _option(
+    "--interval",
+    "With each predicted number, print the interval that holds this share of true numbers.",
+    Number(0, 1, has_minimum=False, has_maximum=False),
+    "SHARE",
+)
 SEED = _option("--seed", "Seed all random choices.", Count(0))
 
 # An experiment, and the budget of a run.

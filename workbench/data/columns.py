@@ -5,9 +5,9 @@ A column is learnt once, from rows that the caller chooses, and then encodes uns
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of
 from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.splits import divisor
+from workbench.data.table_files import column_of
 from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
@@ -84,7 +85,10 @@ class Column:
             DataError: If a number is infinite, or a value is not a number or date as in training.
                 Rows are numbered by the index of the column.
         """
-        numbers = self.numbers(values)
+        return self.encoded(self.numbers(values))
+
+    def encoded(self, numbers: np.ndarray) -> np.ndarray:
+        """Return values that `ReadColumns` has read as `encode` returns them."""
         if self.kind == "category":
             return (numbers[:, None] == np.arange(len(self.ranks))).astype(np.float64)
         if self.table is not None:
@@ -128,8 +132,53 @@ class Column:
             return as_times(values, self.date_format)
         if self.kind == "number":
             return _as_numbers(values, self.number_text)
-        codes, texts = _as_texts(values, {text for text in self.ranks if text is not None})
-        return np.array([self.ranks.get(text, np.nan) for text in texts], dtype=np.float64)[codes]
+        return self._ranks_of(*distinct_values(values))
+
+    def _ranks_of(self, codes: np.ndarray, distinct: Sequence[Any]) -> np.ndarray:
+        texts = [text_of_category(value, self.ranks) for value in distinct]
+        # MISSING is the last place.
+        ranks = [self.ranks.get(text, np.nan) for text in (*texts, None)]
+        return np.array(ranks, dtype=np.float64)[codes]
+
+
+class ReadColumns:
+    """The columns of a table, of which each is read once for any number of encoders."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        """Take a table. A column is read when its numbers are asked for."""
+        self._table = table
+        self._names = {str(name): name for name in table.columns}
+        self._read: dict[tuple[str, object], Any] = {}
+
+    def absent(self, columns: Iterable[Column]) -> list[str]:
+        """Return the names of columns that the table does not have."""
+        return [column.name for column in columns if column.name not in self._names]
+
+    def numbers(self, column: Column) -> np.ndarray:
+        """Return the numbers of a column, or the rank of each category with NaN for unknown ones.
+
+        Args:
+            column: The learnt column. The table must have it.
+
+        Raises:
+            DataError: As `Column.encode`.
+        """
+        if column.kind in ("number", "time"):
+            form = column.number_text if column.kind == "number" else column.date_format
+            return self._once(column, form, column.numbers)
+        return column._ranks_of(*self._once(column, "categories", distinct_values))
+
+    def series(self, columns: Iterable[Column]) -> dict[str, pd.Series]:
+        """Return columns of the table as they are, by name."""
+        return {
+            column.name: column_of(self._table, self._names[column.name]) for column in columns
+        }
+
+    def _once(self, column: Column, form: object, read: Callable[[pd.Series], Any]) -> Any:
+        key = (column.name, form)
+        if key not in self._read:
+            self._read[key] = read(column_of(self._table, self._names[column.name]))
+        return self._read[key]
 
 
 def text_form_of(values: pd.Series) -> TextForm | None:
@@ -299,17 +348,16 @@ def _parsed(values: pd.Series, form: NumberText | None) -> np.ndarray:
         return form.parse_all(values)
 
 
-def _as_texts(values: pd.Series, known: Container[str] = ()) -> tuple[np.ndarray, list[str | None]]:
+def _as_texts(values: pd.Series) -> tuple[np.ndarray, list[str | None]]:
     """Return the categories of a column as texts, and which of them each row has.
 
     Args:
         values: The column.
-        known: The texts of the known categories.
 
     Returns:
         (rows,) places in the texts, and the texts. The last one is None, for missing values: no
         text can equal that key.
     """
     codes, distinct = distinct_values(values)
-    texts = [text_of_category(value, known) for value in distinct]
+    texts = [text_of_category(value, ()) for value in distinct]
     return np.where(codes == MISSING, len(texts), codes), [*texts, None]

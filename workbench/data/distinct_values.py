@@ -26,6 +26,11 @@ def distinct_values(values: pd.Series) -> tuple[np.ndarray, list[Any]]:
 
     if values.dtype == object and pd.api.types.infer_dtype(values, skipna=True) != "string":
         return _distinct_objects(values)
+    if len(values) == 1:  # a single row to predict, faster than pandas counts it
+        value = values.iloc[0]
+        if pd.isna(value):
+            return np.array([MISSING]), []
+        return np.zeros(1, dtype=np.int64), [value]
     codes, distinct = pd.factorize(values)
     return np.asarray(codes), list(distinct)
 

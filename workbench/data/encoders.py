@@ -16,6 +16,7 @@ import numpy as np
 from workbench.data.category_pairs import MANY_CATEGORIES, CategoryPair, learn_pairs
 from workbench.data.columns import (
     Column,
+    ReadColumns,
     TextForm,
     is_category,
     learn_categories,
@@ -65,13 +66,16 @@ class TableEncoder:
 
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
-        known = {str(name) for name in samples.columns}
-        missing = [column.name for column in self.columns if column.name not in known]
-        if missing:
+        return self.encode_read(ReadColumns(samples))
+
+    def encode_read(self, samples: ReadColumns) -> np.ndarray:
+        """Return rows as `encode` does. Other encoders may have read them as well."""
+        if missing := samples.absent(self.columns):
             raise absent_columns(missing, [column.name for column in self.columns])
-        values = self._values(samples)
-        parts = [column.encode(values[column.name]) for column in self.columns]
-        parts += [pair.encode(values) for pair in self.pairs]
+        parts = [column.encoded(samples.numbers(column)) for column in self.columns]
+        if self.pairs:
+            values = samples.series(self.columns)
+            parts += [pair.encode(values) for pair in self.pairs]
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def encode_train(self, samples: pd.DataFrame, targets: np.ndarray | None) -> np.ndarray:
@@ -192,6 +196,22 @@ def _learn(values: pd.Series, form: TextForm | None, targets: np.ndarray | None)
     if targets is not None and is_category(values, form):
         return learn_categories(values, targets, max_categories=MAX_CATEGORIES)
     return learn_column(values, max_categories=MAX_CATEGORIES, form=form)
+
+
+def encode_all(encoders: Sequence[Encoder], samples: Any) -> list[np.ndarray]:
+    """Return samples as each encoder returns them. A column of a table is read only once.
+
+    Args:
+        encoders: Encoders of one kind of samples.
+        samples: The samples.
+
+    Raises:
+        DataError: As `encode`.
+    """
+    if len(encoders) < 2 or not all(isinstance(encoder, TableEncoder) for encoder in encoders):
+        return [encoder.encode(samples) for encoder in encoders]
+    read = ReadColumns(samples)
+    return [encoder.encode_read(read) for encoder in encoders if isinstance(encoder, TableEncoder)]
 
 
 def encode_train(encoder: Encoder, train: Any, targets: np.ndarray | None) -> np.ndarray:

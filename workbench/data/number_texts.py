@@ -253,7 +253,7 @@ class NumberText:
         return self.parse(str(value))
 
 
-def text_of_category(value: object, known: Container[str]) -> str:
+def text_of_category(value: object, known: Container[str | None]) -> str:
     """Return a category as text. A whole number is written 1 or 1.0, whichever is known.
 
     Args:

@@ -28,6 +28,8 @@ from workbench.foundation.errors import RunError
 from workbench.foundation.files import write_atomically
 
 MODEL = "model.onnx"
+ERROR_SIZE = "error_size"
+"""The output of the graph with the usual size of an error, if it is known."""
 COUNTS = "counts"
 """The input of the graph if the model counts the terms of texts."""
 VERSION = 1
@@ -130,6 +132,9 @@ class Output(_Part):
         targets: The names of what is predicted.
         unit: The unit of predicted numbers, or None for the unit of the target.
         learned: The least and the largest number to predict in the training data, if known.
+        errors: How far predicted numbers were off on samples that the model had not learned from,
+            sorted. They are divided by the usual size of an error, which is the second output of
+            the graph. Empty if there are no intervals.
     """
 
     name: str
@@ -141,6 +146,7 @@ class Output(_Part):
     targets: tuple[str, ...] = ()
     unit: str | None = None
     learned: tuple[float, float] | None = None
+    errors: tuple[float, ...] = ()
 
     @model_validator(mode="after")
     def _check_classes(self) -> Self:

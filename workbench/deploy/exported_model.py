@@ -22,7 +22,7 @@ from workbench.data.columns import Column
 from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
 from workbench.deploy import table_graph
-from workbench.deploy.card import COUNTS, Input, Output
+from workbench.deploy.card import COUNTS, ERROR_SIZE, Input, Output
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import OnnxModule, add_trees, write_onnx
@@ -120,6 +120,7 @@ def build(
     temperature: float = 1.0,
     curves: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     quantiles: Quantiles | None = None,
+    error_size: Quantiles | None = None,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
 
@@ -134,6 +135,8 @@ def build(
         curves: Instead of a temperature, a curve for each class, or for the second of two:
             predicted log-odds, and those that replace them.
         quantiles: How quantiles follow from a predicted number, if they are the output.
+        error_size: How the usual size of an error follows from a predicted number, if it is the
+            second output.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -163,7 +166,11 @@ def build(
         total = _calibrated(graph, total, temperature)
     if quantiles is not None:
         total = add_quantiles(graph, total, quantiles, given, terms)
-    return graph.model(total, output.name, _FLOAT, output.shape)
+    more: list[tuple[str, str, tuple[int | str, ...]]] = []
+    if error_size is not None:
+        column = graph.add("Reshape", total, graph.constant(np.array([-1, 1], dtype=np.int64)))
+        more.append((_error_size(graph, column, error_size, given, terms), ERROR_SIZE, (1,)))
+    return graph.model(total, output.name, _FLOAT, output.shape, more=more)
 
 
 def _calibrated(graph: Graph, probabilities: str, temperature: float) -> str:
@@ -253,16 +260,31 @@ def add_quantiles(
         terms: The terms of texts that are counted.
     """
 
-    def constant(numbers: Any) -> str:
-        return graph.constant(np.asarray(numbers, dtype=np.float32))
+    size = _error_size(graph, predicted, quantiles, given, terms)
+    steps = graph.constant(np.asarray(quantiles.steps, dtype=np.float32))
+    return graph.add("Add", predicted, graph.add("Mul", size, steps))
+
+
+def _error_size(
+    graph: Graph,
+    predicted: str,
+    quantiles: Quantiles,
+    given: Mapping[str, str],
+    terms: Sequence[str],
+) -> str:
+    """Add the usual size of the error of each predicted number, of shape (batch, 1)."""
+
+    def constant(number: float) -> str:
+        return graph.constant(np.asarray(number, dtype=np.float32))
 
     size = _interpolated(graph, predicted, quantiles.places, quantiles.sizes)
-    if quantiles.trees is not None:
-        logarithm = add_member(graph, quantiles.trees, given, None, terms)
-        bound = np.log(quantiles.max_factor)
-        logarithm = graph.add("Clip", logarithm, constant(-bound), constant(bound))
-        size = graph.add("Mul", graph.add("Exp", logarithm), size)
-    return graph.add("Add", predicted, graph.add("Mul", size, constant(quantiles.steps)))
+    if quantiles.trees is None:
+        # With one place, the interpolation is a constant without rows.
+        return graph.add("Add", graph.add("Mul", predicted, constant(0.0)), size)
+    logarithm = add_member(graph, quantiles.trees, given, None, terms)
+    bound = np.log(quantiles.max_factor)
+    logarithm = graph.add("Clip", logarithm, constant(-bound), constant(bound))
+    return graph.add("Mul", graph.add("Exp", logarithm), size)
 
 
 def add_member(

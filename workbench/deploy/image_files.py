@@ -64,6 +64,7 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
         classes=_joined([part.classes for part in answered]),
         probabilities=_joined([part.probabilities for part in answered]),
         values=_joined([part.values for part in answered]),
+        error_sizes=_joined([part.error_sizes for part in answered]),
         boxes=boxes,
         files=tuple(map(str, files)),
     )

@@ -12,6 +12,7 @@ import datetime
 import inspect
 import io
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -81,23 +82,66 @@ if __name__ == "__main__":
     if hashlib.sha256(model.read_bytes()).hexdigest() != CARD.get("files", {}).get("model.onnx"):
         sys.exit("predict.py: card.json does not match model.onnx: export the bundle again")
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    classes = CARD["outputs"][0]["classes"]
+    output = CARD["outputs"][0]
+    classes = output["classes"]
+    answers = session.run(None, samples)[0]
+    table = csv.writer(sys.stdout, lineterminator="\\n")
     try:
-        for answer in session.run(None, samples)[0]:
-            print(ANSWER)
+TABLE
         sys.stdout.flush()
     except BrokenPipeError:  # a program such as head has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 """
 
-_BOXES = "json.dumps(boxes(answer, classes))"
-_NUMBERS = "json.dumps(answer.tolist())"
-_ONE_CLASS = 'f"{classes[answer.argmax()]},{answer.max():.6f}"'
-_DECIDED = 'f"{classes[(answer * factors).argmax()]},{answer[(answer * factors).argmax()]:.6f}"'
-_FACTORS = '    factors = np.array(CARD["outputs"][0]["class_factors"])\n'
-_CHEAPEST = 'f"{classes[(answer @ costs).argmin()]},{answer[(answer @ costs).argmin()]:.6f}"'
-_COSTS = '    costs = np.array(CARD["outputs"][0]["class_costs"])\n'
-_CLASSES = "json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)])"
+_CLASS = """\
+        table.writerow([FILE_HEAD"prediction", *(f"probability of {name}" for name in classes)])
+        for answer in answers:
+            table.writerow([FILE_CELLclasses[WEIGHED.argmax()], *answer.tolist()])"""
+_WEIGHED = '(answer * output["class_factors"])'
+_CHEAP = '(-answer @ np.array(output["class_costs"]))'
+_CLASSES = """\
+        table.writerow([FILE_HEAD"prediction"])
+        for answer in answers.reshape(len(answers), -1, len(classes)):
+            table.writerow([FILE_CELL" ".join(classes[place] for place in answer.argmax(-1))])"""
+_OF_TOKENS = """\
+        table.writerow(["prediction"])
+        for answer, tokens in zip(answers, *samples.values()):
+            places = answer.argmax(-1)[tokens != 0]
+            table.writerow([" ".join(classes[place] for place in places)])"""
+_BOXES = """\
+        table.writerow([FILE_HEAD"prediction"])
+        for answer in answers:
+            table.writerow([FILE_CELLjson.dumps(boxes(answer, classes))])"""
+_NUMBERS = """\
+        table.writerow([FILE_HEADNAMES])
+        for answer in answers:
+            table.writerow([FILE_CELL*answer.ravel().tolist()])"""
+_WITH_INTERVAL = """\
+        columns = [answers]
+        if level is not None:
+            numbers, size = answers.ravel().astype(float), sizes.ravel().astype(float)
+            columns += around(numbers, size, output["errors"], level)
+        table.writerow(["prediction", "low", "high"][: len(columns)])
+        table.writerows(zip(*(column.ravel().tolist() for column in columns)))"""
+_FILE = """\
+    file = [] if sys.argv[1].endswith(".npy") else [sys.argv[1]]
+"""
+_LEVEL = """\
+    level = None
+    try:
+        if "--interval" in sys.argv:
+            place = sys.argv.index("--interval")
+            level = float(sys.argv[place + 1])
+            del sys.argv[place : place + 2]
+        if level is not None and not 0 < level < 1:
+            raise ValueError
+    except (ValueError, IndexError):
+        print("predict.py: --interval takes a share of rows such as 0.9", file=sys.stderr)
+        sys.exit(2)
+"""
+_ANSWERS = "answers = session.run(None, samples)[0]"
+_WITH_SIZES = "answers, sizes = session.run(None, samples)"
+_MAIN, _TABLE = '__name__ == "__main__":\n', "    table = csv"
 
 
 def script(taken: Input, output: Output) -> str:
@@ -111,13 +155,19 @@ def script(taken: Input, output: Output) -> str:
     if output.kind == "boxes":
         parts.append(_source(overlap, boxes))
     end = _END
-    if output.class_factors or output.class_costs:
-        place = '    classes = CARD["outputs"][0]["classes"]\n'
-        end = end.replace(place, place + (_COSTS if output.class_costs else _FACTORS))
+    if output.errors:
+        parts.append(_source(around))
+        end = end.replace(_MAIN, _MAIN + _LEVEL).replace(_ANSWERS, _WITH_SIZES)
+    if taken.is_image:
+        end = end.replace(_TABLE, _FILE + _TABLE)
+    if "classes" not in (table := _table(taken, output)):
+        end = end.replace('    classes = output["classes"]\n', "")
+    if "output" not in table.replace("outputs", "") and "classes" not in table:
+        end = end.replace('    output = CARD["outputs"][0]\n', "")
+    end = end.replace("TABLE", table)
     text = "".join([*parts, end])
     packages = "numpy, onnxruntime and Pillow" if taken.is_image else "numpy and onnxruntime"
     values = {
-        "ANSWER": _answer(output),
         "MODULES": ", ".join(name for name in _MODULES if f"{name}." in text),
         "PACKAGES": packages,
         **_VALUES,
@@ -155,16 +205,44 @@ def _source(*functions: Callable[..., Any]) -> str:
     return re.sub(r"def read_(?!points)\w+\(", "def read(", "".join(sources))
 
 
-def _answer(output: Output) -> str:
+def _table(taken: Input, output: Output) -> str:
+    """Return the lines that write the same table as `workbench predict`."""
     if output.kind == "boxes":
-        return _BOXES
-    if not output.classes:
-        return _NUMBERS
-    if len(output.shape) > 1:
-        return _CLASSES
+        table = _BOXES
+    elif output.classes and len(output.shape) == 2 and taken.tokens:
+        table = _OF_TOKENS
+    elif output.classes and len(output.shape) > 1:
+        table = _CLASSES
+    elif output.classes:
+        table = _CLASS.replace("WEIGHED", _weighed(output))
+    elif output.errors:
+        table = _WITH_INTERVAL
+    else:
+        table = _NUMBERS.replace("NAMES", json.dumps(names_of(output))[1:-1])
+    head, cell = "", ""
+    if taken.is_image:
+        head, cell = '*(["file"] if file else []), ', "*file, "
+    return table.replace("FILE_HEAD", head).replace("FILE_CELL", cell)
+
+
+def _weighed(output: Output) -> str:
     if output.class_costs:
-        return _CHEAPEST
-    return _DECIDED if output.class_factors else _ONE_CLASS
+        return _CHEAP
+    return _WEIGHED if output.class_factors else "answer"
+
+
+def names_of(output: Output) -> list[str]:
+    """Return the names of the numbers that are predicted for a sample.
+
+    Args:
+        output: What the model answers.
+    """
+    num_values = math.prod(output.shape)
+    if num_values == 1:
+        return ["prediction"]
+    if len(output.targets) == num_values:
+        return list(output.targets)
+    return [f"output {number}" for number in range(num_values)]
 
 
 # Everything below may be copied into a script. It may only use the imports of `_BEGIN` and the
@@ -343,6 +421,13 @@ def read_table(path):
         ).reshape(-1, 1)
         for column in CARD["inputs"]
     }
+
+
+def around(numbers, sizes, errors, level):
+    """Return the ends of the interval of each number, from errors on rows that taught nothing."""
+    outside = (1.0 - level) / 2
+    low = max(0, int(np.floor((len(errors) + 1) * outside)) - 1)
+    return numbers + errors[low] * sizes, numbers + errors[len(errors) - 1 - low] * sizes
 
 
 def overlap(first, second):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from workbench.data.tokens import count_terms
 from workbench.deploy.card import COUNTS, MODEL, Card, read_card
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
 from workbench.deploy.packages import needs
+from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
-from workbench.foundation.errors import RunError, first_line_of
+from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
 
 
@@ -32,6 +33,10 @@ class Answers:
         probabilities: The probability of each class, in the order of the card, or None if no
             classes are predicted.
         values: Predicted numbers, or what the model returns, or None if classes are predicted.
+        error_sizes: The usual size of an error for each predicted number, or None if the model
+            does not know it.
+        low: With an interval, its low end for each predicted number.
+        high: Its high end.
         boxes: The boxes in each image, the best first: `class`, `score`, and `left`, `top`, `right`
             and `bottom` as shares of the image. None if no boxes are predicted.
         notes: Notes about the samples, such as values that did not occur in training.
@@ -41,6 +46,9 @@ class Answers:
     classes: np.ndarray | None = None
     probabilities: np.ndarray | None = None
     values: np.ndarray | None = None
+    error_sizes: np.ndarray | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
     boxes: list[list[dict[str, Any]]] | None = None
     notes: tuple[str, ...] = field(default=())
     files: tuple[str, ...] = ()
@@ -101,10 +109,55 @@ class Predictor:
                 column and the row.
         """
         feeds, notes = feeds_of(self.card, columns)
-        outputs = self.run(feeds)
-        return self.answers_of(
-            outputs, [*notes, *notes_of_unusual(self.card, feeds, outputs)], feeds
+        outputs, *sizes = self._session.run(None, self.shaped(feeds))
+        notes += notes_of_unusual(self.card, feeds, outputs)
+        answers = self.answers_of(outputs, notes, feeds)
+        return replace(answers, error_sizes=sizes[0]) if sizes else answers
+
+    def check_interval(self, interval: float) -> None:
+        """Check that predicted numbers have an interval.
+
+        Args:
+            interval: The share of true numbers that lie between its ends.
+
+        Raises:
+            ArgumentError: If the model knows none, or it is not between 0 and 1.
+        """
+        output = self.card.outputs[0]
+        if not output.errors:
+            problem, step = "the model has no intervals", None
+            if output.kind == "classes":
+                problem = "classes have no interval"
+            elif output.kind == "values":
+                step = "Only results of automl have them. Export it again."
+            raise ArgumentError(problem, field="interval", next_step=step)
+        if not 0 < interval < 1:
+            raise ArgumentError(
+                f"{interval:g} is no share of rows",
+                field="interval",
+                allowed="between 0 and 1, such as 0.9",
+            )
+
+    def with_interval(self, answers: Answers, interval: float) -> Answers:
+        """Return answers with the interval of each predicted number.
+
+        Args:
+            answers: Answers of this model.
+            interval: The share of true numbers that lie between its ends.
+
+        Raises:
+            ArgumentError: If the model knows none, or it is not between 0 and 1.
+        """
+        self.check_interval(interval)
+        assert answers.values is not None
+        assert answers.error_sizes is not None
+        low, high = around(
+            answers.values.reshape(-1).astype(np.float64),
+            answers.error_sizes.reshape(-1).astype(np.float64),
+            self.card.outputs[0].errors,
+            interval,
         )
+        return replace(answers, low=low, high=high)
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the output of the graph for values that were checked and converted."""

@@ -23,6 +23,7 @@ from workbench.data.plain_frames import name_of_column, plain_frame
 from workbench.data.table_formats import FORMATS
 from workbench.data.text_layout import is_text_table, layout_of
 from workbench.deploy.card import Card
+from workbench.deploy.predict_script import names_of
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import (
@@ -117,13 +118,11 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
         return ["prediction"], [[json.dumps(boxes)] for boxes in answers.boxes]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), math.prod(answers.values.shape[1:]))
-    if values.shape[1] == 1:
-        names = ["prediction"]
-    elif len(card.outputs[0].targets) == values.shape[1]:
-        names = list(card.outputs[0].targets)
-    else:
-        names = [f"output {number}" for number in range(values.shape[1])]
-    return names, values.tolist()
+    if answers.low is not None and answers.high is not None:
+        ends = zip(values[:, 0].tolist(), answers.low.tolist(), answers.high.tolist(), strict=True)
+        return ["prediction", "low", "high"], [list(row) for row in ends]
+    output = card.outputs[0].model_copy(update={"shape": values.shape[1:]})
+    return names_of(output), values.tolist()
 
 
 def _takes_array(card: Card) -> bool:

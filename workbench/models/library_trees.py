@@ -104,6 +104,7 @@ class LibraryTrees(TreeEnsemble):
         )
         for name, values in joined.named_buffers():
             setattr(self, name, values)
+        self.forget_walk()
         self._is_converted = True
 
     def _spread(self, scores: np.ndarray, others: np.ndarray) -> np.ndarray:

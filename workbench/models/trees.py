@@ -21,6 +21,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.models.growth import Growth
 from workbench.models.loaded_buffers import add_loaded_buffers
 from workbench.models.staged_fitting import fit_rounds
+from workbench.models.tree_walk import TreeWalk, walk_of
 
 # If no tree of a forest votes for a class, the class is unlikely but not impossible.
 MIN_PROBABILITY = 1e-3
@@ -29,6 +30,8 @@ UNSEEN = 16.0
 _NODE_VALUES = ("feature", "threshold", "missing_left", "value")
 _NODE_BUFFERS = ("feature", "threshold", "missing_left", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
+# A program that predicts so few rows once is done before the trees are joined for a fast walk.
+_FEW_ROWS = 8
 
 
 class TreeEnsemble(nn.Module):
@@ -44,6 +47,9 @@ class TreeEnsemble(nn.Module):
     start: Tensor
     depth: Tensor
     votes: Tensor
+    _walk: TreeWalk | None = None
+    _has_walk = False
+    _was_called = False
 
     def __init__(self) -> None:
         """Build a module without trees. Loading a state adds them."""
@@ -90,6 +96,39 @@ class TreeEnsemble(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) numbers to (batch, num_outputs)."""
+        walk = self._walk_for(inputs)
+        if walk is None:
+            total = self._stepped(inputs)
+        else:
+            rows = inputs.detach().flatten(1).numpy()
+            total = torch.from_numpy((self.start.numpy() + walk(rows)).astype(np.float32))
+        if not bool(self.votes):
+            return total
+        return total.clamp_min(MIN_PROBABILITY).log()
+
+    def _walk_for(self, inputs: Tensor) -> TreeWalk | None:
+        """Return the fast way to the leaves for some inputs, or None if there is none."""
+        is_usual = inputs.dtype == torch.float32 and self.threshold.device.type == "cpu"
+        if not is_usual or inputs.device.type != "cpu" or torch.compiler.is_compiling():
+            return None
+        if not self._was_called and len(inputs) <= _FEW_ROWS:
+            self._was_called = True
+            return None
+        if not self._has_walk:
+            self._walk, self._has_walk = walk_of(self), True
+        return self._walk
+
+    def forget_walk(self) -> None:
+        """Forget what was derived from the nodes, after they were changed."""
+        self._walk, self._has_walk, self._was_called = None, False, False
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: not what can be derived from it."""
+        derived = {"_walk", "_has_walk", "_was_called"}
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def _stepped(self, inputs: Tensor) -> Tensor:
+        """Return the sum of leaf values by steps that all rows and trees take together."""
         rows = inputs.flatten(1).double()
         node = self.roots.expand(len(rows), -1)
         has_missing = bool(rows.isnan().any())
@@ -99,16 +138,14 @@ class TreeEnsemble(nn.Module):
             if has_missing:
                 goes_left |= given.isnan() & self.missing_left[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
-        total = self.start + self.value[node].sum(dim=1)
-        if not bool(self.votes):
-            return total
-        return total.clamp_min(MIN_PROBABILITY).log()
+        return self.start + self.value[node].sum(dim=1)
 
 
 def _add_directions(
-    _model: nn.Module, state: MutableMapping[str, Any], prefix: str, *_: Any
+    model: TreeEnsemble, state: MutableMapping[str, Any], prefix: str, *_: Any
 ) -> None:
     """Add the direction of missing inputs to a state of an older release, where they went right."""
+    model.forget_walk()
     if prefix + "feature" in state and prefix + "missing_left" not in state:
         state[prefix + "missing_left"] = torch.zeros(len(state[prefix + "feature"])).bool()
 

@@ -16,6 +16,7 @@ from torch import nn
 from workbench.experiment import Experiment
 from workbench.foundation.errors import RunError, first_line_of
 from workbench.models.adapters import build_model
+from workbench.models.trees import TreeEnsemble
 from workbench.training.checkpoint import VALIDATION_OUTPUTS, read
 from workbench.training.planning.settings import model_values
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 _COMPILED = "_orig_mod."
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 """How safetensors reports that a file could not be written."""
-_AT_ONCE = 512
+_AT_ONCE, _AT_ONCE_BY_TREES = 512, 50_000
+"""Trees are walked one after the other, each by all rows, and need little memory for a row."""
 
 
 def read_model(
@@ -193,10 +195,11 @@ def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.nda
         (samples, outputs) as float64.
     """
     parts = []
+    at_once = _AT_ONCE_BY_TREES if isinstance(model, TreeEnsemble) else _AT_ONCE
     with torch.inference_mode():
-        for first in range(0, len(inputs), _AT_ONCE):
+        for first in range(0, len(inputs), at_once):
             outputs = model(
-                torch.from_numpy(np.ascontiguousarray(inputs[first : first + _AT_ONCE]))
+                torch.from_numpy(np.ascontiguousarray(inputs[first : first + at_once]))
             ).double()
             if classes:
                 outputs = outputs.softmax(dim=-1)

@@ -257,6 +257,8 @@ def test_a_broken_image_is_read_or_refused(
         b'{"rows": {}}',
         b'{"rows": []}',
         b'{"rows": [1], "more": 1}',
+        b'{"rows": [1], "interval": 90}',
+        b'{"rows": [1], "interval": true}',
         b'{"rows": [NaN]}',
         b"\xff",
         b"[" * 100_000,
@@ -266,6 +268,11 @@ def test_a_broken_image_is_read_or_refused(
 def test_a_body_that_is_not_rows_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError):
         parse_rows(body)
+
+
+def test_a_body_may_ask_for_intervals() -> None:
+    assert parse_rows(b'{"rows": [1]}') == ([1], None)
+    assert parse_rows(b'{"rows": [1], "interval": 0.9}') == ([1], 0.9)
 
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

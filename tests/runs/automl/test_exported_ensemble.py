@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,18 +11,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from click.testing import CliRunner
 
 import workbench as wb
 from tests.builders.recorded_runs import record_run
 from tests.data.test_category_pairs import shops
 from tests.deploy.test_exported_bundle import BLOCK
 from tests.deploy.trained import write_table
+from workbench.cli.predict import predict
 from workbench.foundation.errors import RunError
 from workbench.models.configurations import configure
 from workbench.runs.automl.decisions import Decisions
 from workbench.runs.automl.exported_ensemble import write_ensemble
 from workbench.runs.automl.model_selection import Candidate, ChosenModel
 from workbench.runs.automl.preparation import HeldOut, LearningData, prepare
+from workbench.runs.automl.stored_model import without_unused
 from workbench.runs.automl.task_detection import as_samples, read_problem
 
 
@@ -71,16 +75,8 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
     chosen, learning, held_out = chosen_from(frame, target, "boosted_trees", second)
     assert len(learning.folds) > 1
 
-    write_ensemble(
-        run,
-        chosen,
-        learning,
-        held_out,
-        tmp_path / "best",
-        label="two",
-        values={"test_r2": 0.5},
-        force=False,
-    )
+    model = without_unused(chosen, learning, held_out, values={"test_r2": 0.5}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="two", force=False)
 
     bundle = wb.load_bundle(tmp_path / "best")
     rows = held_out.samples.assign(more="than was learnt")
@@ -98,9 +94,7 @@ def test_an_ensemble_of_all_folds_is_one_graph_that_takes_the_rows_of_the_table(
     with pytest.raises(RunError, match="its model as ONNX only"):
         _ = bundle.model
     with pytest.raises(RunError, match="is not empty"):
-        write_ensemble(
-            run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
-        )
+        write_ensemble(run, model, held_out, tmp_path / "best", label="two", force=False)
 
 
 def test_columns_that_are_encoded_together_are_so_in_the_graph(run: wb.Run, tmp_path: Path) -> None:
@@ -132,9 +126,8 @@ def test_calibration_and_factors_of_classes_are_those_of_the_bundle(
     chosen, learning, held_out = chosen_from(frame, "colour", "forest", num_folds=2)
     chosen = replace(chosen, decisions=Decisions(1.7, (1.0, 30.0, 1.0)))
     plain = replace(chosen, decisions=Decisions())
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     rows = held_out.samples
     rows.to_csv(tmp_path / "rows.csv", index=False)
     expected = chosen.outputs(rows)
@@ -151,8 +144,11 @@ def test_calibration_and_factors_of_classes_are_those_of_the_bundle(
     script = [sys.executable, "predict.py", "../rows.csv"]
     printed = subprocess.run(
         script, cwd=tmp_path / "best", capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert [line.split(",")[0] for line in printed] == list(wanted)
+    ).stdout
+    assert [line.split(",")[0] for line in printed.splitlines()[1:]] == list(wanted)
+    arguments = [str(tmp_path / "best"), str(tmp_path / "rows.csv")]
+    shown = CliRunner().invoke(predict, arguments, standalone_mode=False)
+    assert shown.stdout == printed
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3)])
@@ -164,9 +160,8 @@ def test_images_are_taken_as_they_were_given(
     labels = np.where(images[:, 0, 0].reshape(90, -1)[:, 0] > 128, "bright", "dark")
     chosen, learning, held_out = chosen_from((images, labels), None, "forest")
 
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
 
     answers = wb.load_bundle(tmp_path / "best").predict(images[:7])
     assert answers.probabilities == pytest.approx(chosen.outputs(images[:7]), abs=1e-5)
@@ -177,9 +172,8 @@ def test_columns_of_an_array_are_known_by_their_place(run: wb.Run, tmp_path: Pat
     rows[:, 1] = 1.0  # constant, so it is no input
     chosen, learning, held_out = chosen_from((rows, rows[:, 0] + rows[:, 3]), None, "boosted_trees")
 
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
 
     bundle = wb.load_bundle(tmp_path / "best")
     assert [one.name for one in bundle.card.inputs] == ["x0", "x2", "x3"]
@@ -211,9 +205,8 @@ def test_texts_are_counted_without_scikit_learn(
     frame = written_texts()[[*columns, "liked"]]
     chosen, learning, held_out = chosen_from(frame, "liked", family, num_folds=2)
 
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="two", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="two", force=False)
 
     bundle = wb.load_bundle(tmp_path / "best")
     assert [(one.name, one.kind) for one in bundle.card.inputs] == [
@@ -233,16 +226,18 @@ def test_texts_are_counted_without_scikit_learn(
         text=True,
         check=True,
     )
-    named = [line.split(",") for line in done.stdout.splitlines()]
-    assert [name for name, _ in named] == list(bundle.predict(rows).classes)
-    assert [float(share) for _, share in named] == pytest.approx(expected.max(axis=1), abs=1e-5)
+    header, *named = csv.reader(done.stdout.splitlines())
+    assert header == ["prediction", "probability of no", "probability of yes"]
+    assert [name for name, *_ in named] == list(bundle.predict(rows).classes)
+    shares = [[float(share) for share in row[1:]] for row in named]
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
 
 
 def test_a_mere_guess_is_refused_in_words(run: wb.Run, tmp_path: Path) -> None:
     texts = [f"a {'good' if number % 2 else 'bad'} thing number {number}" for number in range(60)]
     chosen, learning, held_out = chosen_from((texts, [n % 2 for n in range(60)]), None, "forest")
-    words: dict[str, Any] = {"label": "one", "values": {}, "force": False}
     nothing = ChosenModel((), (), chosen.targets, chosen.interpreter, chosen.guess)
+    model = without_unused(nothing, learning, held_out, values={}, bands=None)
     with pytest.raises(RunError, match="no model was ready in time"):
-        write_ensemble(run, nothing, learning, held_out, tmp_path / "best", **words)
+        write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     assert not (tmp_path / "best").exists()

@@ -20,17 +20,20 @@ from workbench.training.trained_model import outputs_of
 class Ended(wb.AutoML):
     """A result whose model was chosen elsewhere."""
 
-    def __init__(self, chosen: ChosenModel, held_out: Any) -> None:
-        self.run: Any = SimpleNamespace(experiment=SimpleNamespace(data=None))
-        self.__dict__["_held_out"] = held_out
+    def __init__(self, chosen: ChosenModel, learning: Any, held_out: Any) -> None:
+        run = SimpleNamespace(
+            experiment=SimpleNamespace(data=None),
+            history=SimpleNamespace(result=None),
+            row=SimpleNamespace(last_seq=1, state="complete"),
+        )
+        self.run: Any = run
+        self.__dict__ |= {"_held_out": held_out, "_learning": learning}
         self._made = chosen, chosen.outputs(held_out.samples)
+        self._delivered = None
+        self._refitted = {}
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:
         return self._made
-
-    @property
-    def _final(self) -> ChosenModel:
-        return self._made[0]
 
 
 def houses(num_rows: int = 240) -> pd.DataFrame:
@@ -61,7 +64,7 @@ def ended(data: pd.DataFrame, target: str, decisions: Decisions | None = None) -
         held_out.guess,
         decisions=decisions or Decisions(),
     )
-    return Ended(made, held_out)
+    return Ended(made, learning, held_out)
 
 
 def test_an_interval_of_each_row_holds_most_numbers_of_the_test():

@@ -11,47 +11,22 @@ import pandas as pd
 import pytest
 
 import workbench as wb
-from tests.builders.recorded_runs import append, begin
-from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from tests.builders.ended_automl import end
 from workbench.runs.automl import launch, refitting
 from workbench.runs.automl.preparation import prepare
 from workbench.runs.automl.task_detection import read_problem
-from workbench.sweeps.conclusion import result_of
-from workbench.training.task import TrialTask
-from workbench.training.trial import run_trial
 
 RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame(
     {"x": RANDOM.normal(size=90), "town": RANDOM.choice([f"t{n}" for n in range(9)], 90)}
 )
 TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(size=90)
-ENDED = RunStateChanged(state="complete", reason="time")
 
 
 def ended_run(store: wb.Store, **params: Any) -> str:
     """Store a run of one candidate that was trained in this process, and its result."""
     found = launch.create(TABLE, "y", time="20s", families="boosted_trees,mlp", store=store)
-    run_id, experiment = found.run.run_id, found.run.experiment
-    artifacts, events = store.artifacts_of(run_id), list[Event](begin())
-    for repeat, seed in enumerate(found._learning.training_seeds):
-        events.append(
-            TrialProposed(trial=repeat, params=params, configuration=0, repeat=repeat, seed=seed)
-        )
-        task = TrialTask(
-            run_id,
-            repeat,
-            0,
-            experiment.model_dump_json(),
-            objects=artifacts.below("objects").url,
-            params=params,
-            seed=seed,
-            folder=artifacts.below(f"trials/{repeat}").url,
-        )
-        events.append(run_trial(task, lambda event: events.append(event) or False))
-    append(store, run_id, events)
-    stored = result_of(store, run_id, experiment, ENDED)
-    append(store, run_id, [*stored, ENDED])
-    return run_id
+    return end(found, params).run.run_id
 
 
 TREES = {
@@ -81,8 +56,8 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
         errors = [np.mean((each - held_out.targets) ** 2) for each in (before, after)]
         assert found.score()["rmse"] == pytest.approx(errors[0] ** 0.5)
         assert errors[1] < errors[0]
-        (candidate, _), *_ = found._final.used
-        assert list(candidate.models) == [len(found._learning.folds)]
+        (candidate, _), *_ = found._model.chosen.used
+        assert len(candidate.models) == 1
         again = wb.AutoML.attach(run_id, store=store).predict(held_out.samples)
         np.testing.assert_array_equal(again, after)
 
@@ -97,7 +72,8 @@ def test_networks_stay_as_they_are(tmp_path: Path) -> None:
         run_id = ended_run(store, family="mlp", lr=0.01, weight_decay=0.01, **network)
         found = wb.AutoML.attach(run_id, store=store)
         assert found.to_json()["refit"] == {}
-        assert found._final is found._chosen
+        (candidate, _), *_ = found._model.chosen.used
+        assert len(candidate.models) == len(found._learning.folds)
 
 
 def test_rows_that_the_user_keeps_for_the_test_are_never_learnt_from() -> None:

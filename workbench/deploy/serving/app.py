@@ -21,7 +21,13 @@ from workbench.deploy.serving.batching import QueueFullError
 from workbench.deploy.serving.guard import Guard, describe_problem, respond, time_limit
 from workbench.deploy.serving.metrics import ServerMetrics
 from workbench.deploy.serving.openapi import describe_server
-from workbench.deploy.serving.rows import RequestError, RowReader, RowsError, parse_rows
+from workbench.deploy.serving.rows import (
+    Asked,
+    RequestError,
+    RowReader,
+    RowsError,
+    parse_rows,
+)
 from workbench.deploy.serving.served_models import Limits, ServedModel
 from workbench.deploy.serving.tokens import Token
 from workbench.foundation.errors import WorkbenchError, first_line_of
@@ -164,7 +170,7 @@ class Service:
         started_s = time.perf_counter()
         # Rejected before the body is read, so that a rejection is cheap.
         model.queue.check_room()
-        rows = await receive_rows(request, model.version.reader, self._limits.body_bytes)
+        rows, interval = await receive_rows(request, model.version.reader, self._limits.body_bytes)
         if len(rows) > model.queue.limit_rows:
             problem = describe_problem(
                 f"there are {len(rows)} rows",
@@ -174,6 +180,8 @@ class Service:
             raise Refusal(413, "too_many_rows", problem)
         version = model.version
         reader = version.reader
+        if interval is not None and not version.card.outputs[0].errors:
+            raise RequestError("this model has no intervals. Remove interval from the body")
         if reader.has_images(rows):
             # Decoding takes the longest, so other requests are answered meanwhile.
             loop = asyncio.get_running_loop()
@@ -186,6 +194,12 @@ class Service:
                 answer["notes"] = notes
         if model.watch is not None:
             model.watch.add(rows, values, answers, time.perf_counter() - started_s)
+        if interval is not None:
+            loop = asyncio.get_running_loop()
+            ends = await loop.run_in_executor(
+                self._decoding, version.intervals, values, interval
+            )
+            answers = [answer | pair for answer, pair in zip(answers, ends, strict=True)]
         return {"model": model.name, "version": version.sha256[:12], "answers": answers}
 
     async def swap(self, request: Request) -> Response:
@@ -288,8 +302,8 @@ class Refusal(Exception):
         self.headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
 
 
-async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) -> list[Any]:
-    """Return the rows of a request, unchecked. An image as the body is one row.
+async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) -> Asked:
+    """Return what a request asks for. An image as the body is one row.
 
     Args:
         request: The request.
@@ -314,7 +328,7 @@ async def receive_rows(request: Request, reader: RowReader, limit_bytes: int) ->
     body = await _read_body(request, limit_bytes)
     if kind == _JSON:
         return parse_rows(body)
-    return [{reader.image: base64.b64encode(body).decode()}]
+    return Asked([{reader.image: base64.b64encode(body).decode()}])
 
 
 async def _read_body(request: Request, limit_bytes: int) -> bytes:

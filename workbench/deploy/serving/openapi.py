@@ -163,9 +163,14 @@ def answer_schema(output: Output) -> dict[str, Any]:
     )
     if output.unit:
         values["description"] = f"In {output.unit}."
+    ends = {}
+    if output.errors:
+        ends = dict.fromkeys(
+            ("low", "high"), number | {"description": "Only if the request has an interval."}
+        )
     return {
         "type": "object",
-        "properties": {"values": values, "notes": notes},
+        "properties": {"values": values, **ends, "notes": notes},
         "required": ["values"],
     }
 
@@ -187,6 +192,13 @@ def _predict(name: str, card: Card) -> dict[str, Any]:
             "additionalProperties": False,
         }
     }
+    if card.outputs[0].errors:
+        body["schema"]["properties"]["interval"] = {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "exclusiveMaximum": 1,
+            "description": "The share of true numbers that lie between low and high.",
+        }
     if None not in example.values():
         body["example"] = {"rows": [example]}
     images: dict[str, Any] = {kind: {} for kind in MEDIA_TYPES} if takes_images(card) else {}

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,11 +71,18 @@ class RequestError(Exception):
     """The body of a request does not contain rows."""
 
 
-def parse_rows(body: bytes) -> list[Any]:
-    """Return the rows of a request, unchecked.
+class Asked(NamedTuple):
+    """What a request asks for: rows, unchecked, and the share that intervals hold, or None."""
+
+    rows: list[Any]
+    interval: float | None = None
+
+
+def parse_rows(body: bytes) -> Asked:
+    """Return what a request asks for.
 
     Args:
-        body: `{"rows": [...]}` as JSON.
+        body: `{"rows": [...]}` as JSON, perhaps with an `interval`.
 
     Raises:
         RequestError: If it is anything else.
@@ -88,11 +95,18 @@ def parse_rows(body: bytes) -> list[Any]:
         raise RequestError(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
         raise RequestError('the body is not {"rows": [...]}')
-    if unknown := sorted(document.keys() - {"rows"}):
+    if unknown := sorted(document.keys() - {"rows", "interval"}):
         raise RequestError(f"the body has {unknown[0]!r} next to rows")
     if not document["rows"]:
         raise RequestError("there are no rows")
-    return document["rows"]
+    interval = document.get("interval")
+    if interval is None:
+        return Asked(document["rows"])
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < 1:
+        raise RequestError(
+            f"{_shown(interval)} is no interval. Give a number between 0 and 1, such as 0.9"
+        )
+    return Asked(document["rows"], float(interval))
 
 
 def _refuse_constant(name: str) -> float:
@@ -379,6 +393,18 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
         flat = _plain(values.reshape(len(values), -1))
         return [{"values": dict(zip(output.targets, row, strict=True))} for row in flat]
     return [{"values": row} for row in _plain(values)]
+
+
+def intervals_as_json(answers: Answers) -> list[Answer]:
+    """Return the ends of the intervals of answers as plain values, one pair for each row.
+
+    Args:
+        answers: Answers of `Predictor.with_interval`.
+    """
+    assert answers.low is not None
+    assert answers.high is not None
+    ends = zip(_plain(answers.low), _plain(answers.high), strict=True)
+    return [{"low": low, "high": high} for low, high in ends]
 
 
 def _plain(numbers: np.ndarray) -> list[Any]:

@@ -16,7 +16,7 @@ from workbench.deploy.card import MODEL, Card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.drift import Watch
-from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
+from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows, intervals_as_json
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -87,6 +87,7 @@ class Version:
     card: Card
     reader: RowReader
     predict: Callable[[Sequence[Row]], list[Answer]]
+    intervals: Callable[[Sequence[Row], float], list[Answer]]
     times: BatchTimes
 
     @classmethod
@@ -104,6 +105,10 @@ class Version:
         def predict(rows: Sequence[Row]) -> list[Answer]:
             return answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
 
+        def intervals(rows: Sequence[Row], interval: float) -> list[Answer]:
+            answers = predictor.predict(feeds_of_rows(card, rows))
+            return intervals_as_json(predictor.with_interval(answers, interval))
+
         try:
             row = _example_row(card, reader)
             times = measure_batches(
@@ -114,7 +119,7 @@ class Version:
                 f"the model in {folder} cannot compute: {first_line_of(error)}",
                 next_step="Export the model again.",
             ) from error
-        return cls(card, reader, predict, times)
+        return cls(card, reader, predict, intervals, times)
 
     @property
     def sha256(self) -> str:

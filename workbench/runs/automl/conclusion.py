@@ -62,4 +62,5 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
         left_s = limit_s - history.limited_s(history.now_unix_s())
         automl.longest_s = max(left_s, concluding_s(history.in_force))
     automl.refit()
+    automl.store_model()
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))

@@ -24,6 +24,7 @@ _FEWEST_PER_BIN, _MAX_BINS = 30, 10
 _JUDGED_AT = 0.9
 _NUM_FOLDS = 5
 _LEAST_GAIN = 0.02
+_MAX_ERRORS = 2_000
 # Trees need more rows than bins do.
 _FEWEST_FOR_TREES = 200
 
@@ -151,6 +152,19 @@ def learn_bands(
         trees = fit_sizes(known.inputs, np.abs(errors / sizes), seed)
         chosen = replace(chosen, encoder=known.encoder, trees=trees)
     return replace(chosen, errors=np.sort(best))
+
+
+def thinned(bands: ErrorBands) -> ErrorBands:
+    """Return bands with some of many errors, so that a model stays small.
+
+    Args:
+        bands: The errors of a model.
+    """
+    num = len(bands.errors)
+    if num <= _MAX_ERRORS:
+        return bands
+    kept = np.round(np.linspace(0, num - 1, _MAX_ERRORS)).astype(np.int64)
+    return replace(bands, errors=bands.errors[kept])
 
 
 def _folds_of(num: int, known: SizeRows | None, seed: int) -> np.ndarray:

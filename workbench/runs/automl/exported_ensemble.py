@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +17,9 @@ from workbench.data.encoders import ImageEncoder, TableEncoder, TextEncoder
 from workbench.data.unusual_rows import PREDICTION
 from workbench.deploy.packages import needs
 from workbench.foundation.errors import RunError
-from workbench.runs.automl.error_bands import ErrorBands
 from workbench.runs.automl.given_data import take
-from workbench.runs.automl.model_selection import ChosenModel
-from workbench.runs.automl.preparation import HeldOut, LearningData
+from workbench.runs.automl.preparation import HeldOut
+from workbench.runs.automl.stored_model import StoredModel
 from workbench.runs.bundles.ensemble import write_ensemble_bundle
 
 if TYPE_CHECKING:
@@ -35,28 +34,22 @@ _TEXT = "text"
 
 def write_ensemble(
     run: Run,
-    chosen: ChosenModel,
-    learning: LearningData,
+    model: StoredModel,
     held_out: HeldOut,
     folder: Path,
     *,
     label: str,
-    values: Mapping[str, float],
     force: bool,
-    bands: ErrorBands | None = None,
 ) -> None:
     """Write the chosen model as a bundle that predicts without the workbench.
 
     Args:
         run: The run.
-        chosen: The model.
-        learning: The data that it learnt from, encoded.
+        model: The model.
         held_out: The test part, on which the graph is compared with the model.
         folder: A folder that is empty or does not exist.
         label: The model, in words.
-        values: Scores by name, such as test_accuracy.
         force: Write into a folder that is not empty.
-        bands: What the quantiles of each row are computed from, or None if none are wanted.
 
     Raises:
         RunError: If it cannot be exported, or the folder is not empty or cannot be written.
@@ -65,10 +58,11 @@ def write_ensemble(
     with needs("onnx"):
         from workbench.deploy.exported_bundle import Exported, output_of, write
         from workbench.deploy.exported_model import Member, Quantiles, build
-    members, examples = _members(chosen, learning, held_out)
+    chosen, values = model.chosen, model.values
+    members, examples = _members(model)
     samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
     interpreter = chosen.interpreter
-    sizes = None
+    bands, levels, sizes = model.bands, model.quantiles, None
     if interpreter.kind == "texts":
         inputs, columns = _text_inputs(interpreter.text_columns, samples)
     else:
@@ -82,15 +76,16 @@ def write_ensemble(
         inputs, columns = _inputs(read_by, samples)
     terms = _terms([member for member, _ in members])
     labels = tuple(map(str, interpreter.labels))
-    output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
+    output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
     if interpreter.target_name is not None:
         output = output.model_copy(update={"targets": (interpreter.target_name,)})
-    quantiles = None
-    if bands is not None:
+    quantiles = error_size = None
+    if bands is not None and (bands.trees is None or sizes is not None):
         from workbench.models.size_trees import MAX_FACTOR
 
-        levels = held_out.quantiles
-        quantiles = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
+        follows = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
+        quantiles, error_size = (follows, None) if levels else (None, follows)
+    if quantiles is not None:
         names = tuple(f"{interpreter.target_name or 'prediction'} {level:g}" for level in levels)
         output = output.model_copy(update={"shape": (len(levels),), "targets": names})
     inputs = tuple(
@@ -107,6 +102,7 @@ def write_ensemble(
             "class_factors": chosen.decisions.factors,
             "class_costs": chosen.decisions.costs,
             "learned": learned,
+            "errors": () if error_size is None or bands is None else tuple(bands.errors.tolist()),
         }
     )
     made = build(
@@ -118,13 +114,14 @@ def write_ensemble(
         temperature=chosen.decisions.temperature,
         curves=chosen.decisions.curves,
         quantiles=quantiles,
+        error_size=error_size,
     )
 
     def expected(places: np.ndarray) -> np.ndarray:
         rows = take(samples, places)
         answers = chosen.outputs(rows)
-        if bands is not None:
-            return bands.quantiles(answers[:, 0], held_out.quantiles, rows)
+        if quantiles is not None and bands is not None:
+            return bands.quantiles(answers[:, 0], levels, rows)
         if output.kind == "classes":
             return answers
         return answers[:, 0]
@@ -172,12 +169,11 @@ def write_ensemble(
     )
 
 
-def _members(
-    chosen: ChosenModel, learning: LearningData, held_out: HeldOut
-) -> tuple[list[tuple[Member, float]], list[Any]]:
+def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]:
     """Return the models of all folds with weights and conversions, and inputs of each."""
     from workbench.deploy.exported_model import Member
 
+    chosen = model.chosen
     if not chosen.used:
         raise RunError(
             "no model was ready in time, so there is nothing to export but the simplest guess",
@@ -186,10 +182,10 @@ def _members(
     members: list[tuple[Member, float]] = []
     examples = []
     for candidate, weight in chosen.used:
-        for number, model in candidate.models.items():
+        for number, module in candidate.models.items():
             reader = chosen.interpreter.readers[number]
             member = Member(
-                model,
+                module,
                 target_mean=reader.target_mean,
                 target_scale=reader.target_scale,
                 trend=reader.trend,
@@ -205,15 +201,8 @@ def _members(
                 assert isinstance(encoder, TextEncoder)
                 member = replace(member, texts=encoder)
             members.append((member, weight / len(candidate.models)))
-            examples.append(_example(number, learning, held_out))
+            examples.append(model.examples[number])
     return members, examples
-
-
-def _example(number: int, learning: LearningData, held_out: HeldOut) -> np.ndarray:
-    """Return some inputs of the models of a fold, or of those of all rows after the last fold."""
-    if number == len(learning.folds) and held_out.all_rows is not None:
-        return held_out.all_rows.inputs[:7]
-    return learning.folds[number].train_inputs[:7]
 
 
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.data.encoders import encode_all
 from workbench.experiment.actions import suggest
 from workbench.experiment.goals import sign_of
 from workbench.foundation.errors import RunError
@@ -121,7 +122,8 @@ class ChosenModel:
         classes = self.interpreter.task == "classification"
         folds = sorted({number for candidate, _ in self.used for number in candidate.models})
         readers = {number: self.interpreter.readers[number] for number in folds}
-        inputs = {number: reader.encoder.encode(samples) for number, reader in readers.items()}
+        encoders = [reader.encoder for reader in readers.values()]
+        inputs = dict(zip(folds, encode_all(encoders, samples), strict=True))
         predictions = [
             np.mean(
                 [

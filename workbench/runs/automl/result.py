@@ -30,11 +30,12 @@ from workbench.data.unusual_rows import (
 )
 from workbench.experiment.automl import HELD_OUT, is_automl
 from workbench.foundation.errors import ArgumentError, DataError, RunError, Suggestion
+from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
-from workbench.runs.automl.error_bands import ErrorBands, learn_bands
+from workbench.runs.automl.error_bands import ErrorBands, learn_bands, thinned
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.model_selection import (
@@ -46,13 +47,26 @@ from workbench.runs.automl.model_selection import (
     metric_of,
     predict_s,
 )
-from workbench.runs.automl.preparation import HeldOut, LearningData, pack, repeated, unpack
+from workbench.runs.automl.preparation import (
+    HeldOut,
+    Interpreter,
+    LearningData,
+    repeated,
+    unpack,
+)
 from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
 from workbench.runs.automl.row_weights import weights_in
 from workbench.runs.automl.score_intervals import LEVEL
 from workbench.runs.automl.scores import measure_of, score_intervals, scores_of
+from workbench.runs.automl.stored_model import (
+    STORED_MODEL,
+    StoredModel,
+    read,
+    without_unused,
+    write,
+)
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import as_samples, read_labelled
 from workbench.runs.notebook_output import linked, output_forms
@@ -60,7 +74,7 @@ from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
 from workbench.runs.waiting import is_shown_in_this_cell, waiting_for
 from workbench.store.database import Store
-from workbench.store.database.run_files import read_objects, write_objects
+from workbench.store.database.run_files import read_objects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +116,8 @@ class AutoML:
         self._ended: tuple[int, ChosenModel, np.ndarray] | None = None
         self._analysed: tuple[int, TestAnalysis] | None = None
         self._refitted: dict[str, str] = {}
-        self._delivered: tuple[int, ChosenModel] | None = None
+        self._stored_model: str | None = None
+        self._delivered: tuple[int, StoredModel] | None = None
         self._measured_until_s = math.inf
         self._learned_bands: tuple[int, ErrorBands] | None = None
 
@@ -182,6 +197,9 @@ class AutoML:
 
     def _rows(self) -> list[dict[str, Any]]:
         """Return the rows of the leaderboard. A row has no value for what was not measured."""
+        stored: Any = self.run.history.result
+        if stored and self.finished and "leaderboard" in stored:
+            return list(stored["leaderboard"]["rows"])
         chosen = self._chosen
         task = self._task
         self._measured_until_s = min(time.monotonic() + _MEASURED_S, self._until_s(1.0))
@@ -244,12 +262,14 @@ class AutoML:
             DataError: If the samples cannot be read.
         """
         if data is None:
+            if (stored := self._stored_scores("test")) is not None:
+                return stored
             return {name.removeprefix("test_"): value for name, value in self._test.items()}
         predicted, targets, _ = self._tested(data, target)
         return self._scores(predicted, targets)
 
     def _labelled(self, data: Any, target: str | None) -> tuple[Any, np.ndarray]:
-        interpreter = self._held_out.interpreter
+        interpreter = self._interpreter
         name = target if isinstance(data, tuple) else target or interpreter.target_name
         return read_labelled(data, name, interpreter.labels)
 
@@ -272,6 +292,9 @@ class AutoML:
             RunError: If the run has not ended, or no model was trained to its end.
             DataError: If the samples cannot be read.
         """
+        stored: Any = self.run.history.result
+        if data is None and stored and self.finished and "intervals" in stored:
+            return {name: (low, high) for name, (low, high) in stored["intervals"].items()}
         predicted, targets, blocks = self._tested(data, target)
         return score_intervals(
             predicted,
@@ -279,7 +302,7 @@ class AutoML:
             self._task,
             metric_of(self.run.experiment),
             blocks=blocks,
-            decisions=self._chosen.decisions,
+            decisions=self._decisions,
             quantiles=self._held_out.quantiles,
             validation=self._validation,
         )
@@ -297,13 +320,27 @@ class AutoML:
         """Return predictions and targets of the test part or of other samples."""
         if data is None:
             return self._weighted(self._ending()[1])
+        model = self._model
         samples, targets = self._labelled(data, target)
         weights = None
         name = self._held_out.weight_column
         if name is not None and name in getattr(samples, "columns", ()):
             weights = weights_in(samples, name)
         blocks = blocks_in(samples, self._held_out.roles)
-        return _repeated(self._predicted(samples, "data"), targets, blocks, weights)
+        try:
+            predicted = model.outputs(self._read(samples, "data"))
+        except DataError as error:
+            raise error.about("data") from error
+        return _repeated(predicted, targets, blocks, weights)
+
+    def _stored_scores(self, name: str) -> dict[str, float] | None:
+        """Return scores as the driver of the run stored them, or None if it stored none."""
+        stored: Any = self.run.history.result
+        if not stored or not self.finished or name not in stored:
+            return None
+        return {
+            score: math.nan if value is None else value for score, value in stored[name].items()
+        }
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -311,6 +348,8 @@ class AutoML:
 
         The most frequent class, or the mean of the target.
         """
+        if (stored := self._stored_scores("baseline")) is not None:
+            return stored
         return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
 
     @property
@@ -370,19 +409,18 @@ class AutoML:
             DataError: If they are samples of another kind or shape.
             ArgumentError: If classes have no interval, or it is not between 0 and 1.
         """
+        model = self._model
         if interval is not None:
             self._check_interval(interval)
-        read = self._read(samples, "samples")
-        predicted = self._predicted(read)
-        if values := self._unusual_values(read, predicted):
+        read, predicted = self._predicted(model, samples)
+        if values := _unusual_values(model, read, predicted):
             warnings.warn(describe_unusual(values, len(predicted)), stacklevel=2)
-        levels = self._held_out.quantiles
-        if self._task == "regression":
+        if model.chosen.interpreter.task == "regression":
             if interval is not None:
-                return self._with_interval(read, predicted[:, 0], interval)
-            return self._as_quantiles(predicted[:, 1:]) if levels else predicted[:, 0]
-        decided = self._chosen.decisions.weighed(predicted)
-        return np.array(self._held_out.interpreter.labels)[decided.argmax(axis=1)]
+                return _with_interval(model, read, predicted[:, 0], interval)
+            return _as_quantiles(model, predicted) if model.quantiles else predicted[:, 0]
+        decided = model.chosen.decisions.weighed(predicted)
+        return np.array(model.chosen.interpreter.labels)[decided.argmax(axis=1)]
 
     def _check_interval(self, interval: float) -> None:
         if self._task == "classification":
@@ -396,25 +434,12 @@ class AutoML:
                 allowed="between 0 and 1, such as 0.9",
             )
 
-    def _with_interval(self, samples: Any, numbers: np.ndarray, interval: float) -> pd.DataFrame:
-        import pandas as pd
-
-        low, high = self._bands.around(numbers, interval, samples)
-        return pd.DataFrame({"prediction": numbers, "low": low, "high": high})
-
-    def _as_quantiles(self, numbers: np.ndarray) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(numbers, columns=list(self._held_out.quantiles))
-
     @property
     def _bands(self) -> ErrorBands:
-        """How large errors are: learned once for each end of the run, and stored with it."""
+        """How large errors of the chosen model are: learned once for each end of the run."""
         seq = self.run.row.last_seq
         if self._learned_bands is None or self._learned_bands[0] != seq:
-            stored: Any = (self.run.history.result or {}).get("bands")
-            bands = self._learn_bands() if stored is None else self._stored_bands(stored)
-            self._learned_bands = (seq, bands)
+            self._learned_bands = (seq, self._learn_bands())
         return self._learned_bands[1]
 
     def _learn_bands(self) -> ErrorBands:
@@ -422,18 +447,7 @@ class AutoML:
         num = len(chosen.targets)
         if rows is not None:  # a run that was stopped may know the errors of its first folds only
             rows = replace(rows, inputs=rows.inputs[:num], rows=rows.rows[:num])
-        return learn_bands(chosen.predicted[:, 0], chosen.targets, rows)
-
-    def _stored_bands(self, sha256: str) -> ErrorBands:
-        payload = read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256]
-        return unpack(sha256, payload)
-
-    def _store_bands(self) -> str | None:
-        if self._task == "classification" or not self._chosen.used:
-            return None
-        sha256, payload = pack(self._bands)
-        write_objects(self.run.store.artifacts_of(self.run.run_id), {sha256: payload})
-        return sha256
+        return thinned(learn_bands(chosen.predicted[:, 0], chosen.targets, rows))
 
     def _with_quantiles(self, predicted: np.ndarray, samples: Any) -> np.ndarray:
         """Return predictions with the quantiles that the user asked for, as (samples, 1 + levels).
@@ -468,15 +482,9 @@ class AutoML:
         """
         import pandas as pd
 
-        read = self._read(samples, "samples")
-        values = self._unusual_values(read, self._predicted(read))
+        model = self._model
+        values = _unusual_values(model, *self._predicted(model, samples))
         return pd.DataFrame(values, columns=list(UnusualValue._fields))
-
-    def _unusual_values(self, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:
-        numbers = numbers_in(samples)
-        if self._task == "regression":
-            numbers[PREDICTION] = predicted[:, 0]
-        return unusual_values(numbers, self._held_out.ranges)
 
     def predict_proba(self, samples: Any) -> np.ndarray:
         """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
@@ -484,14 +492,15 @@ class AutoML:
         Raises:
             RunError: If numbers are predicted, or there is no result yet.
         """
+        model = self._model
         if self._task == "regression":
             raise RunError("a regression has no class probabilities", next_step="Use predict.")
-        return self._predicted(samples)
+        return self._predicted(model, samples)[1]
 
     @property
     def classes(self) -> list[Any]:
         """The classes as they were given, in the order of `predict_proba`, or empty for numbers."""
-        return list(self._held_out.interpreter.labels)
+        return list(self._interpreter.labels)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -512,12 +521,8 @@ class AutoML:
         """
         from workbench.runs.automl.exported_ensemble import write_ensemble
 
-        values = {**self._validated(self._chosen.predicted), **self._test}
-        parts = (self.run, self._final, self._learning, self._held_out)
-        bands = self._bands if self._held_out.quantiles else None
-        write_ensemble(
-            *parts, Path(folder), label=self._label, values=values, force=force, bands=bands
-        )
+        parts = (self.run, self._model, self._held_out)
+        write_ensemble(*parts, Path(folder), label=self._label, force=force)
         (Path(folder) / "MODEL_CARD.md").write_text(self.model_card(), encoding="utf-8")
         return linked(Path(folder))
 
@@ -527,7 +532,7 @@ class AutoML:
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
         """
-        target = self._held_out.interpreter.target_name
+        target = self._interpreter.target_name
         return model_card(self._document(), name=self.run.name, target=target)
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -591,8 +596,8 @@ class AutoML:
             "leaderboard": {"columns": columns_of(rows := self._rows()), "rows": rows},
             "analysis": dict(self.analysis.found),
             "refit": self._refitted,
-            "bands": self._store_bands(),
             "quantiles": self._tested_quantiles(),
+            STORED_MODEL: self._stored_model,
         }
 
     def __repr__(self) -> str:
@@ -644,8 +649,15 @@ class AutoML:
         )
 
     @property
+    def _interpreter(self) -> Interpreter:
+        """How samples are read. The model that predicts has it, and it is the same for all ends."""
+        if self._delivered is not None:
+            return self._delivered[1].chosen.interpreter
+        return self._held_out.interpreter
+
+    @property
     def _task(self) -> Task:
-        return self._held_out.interpreter.task
+        return self._interpreter.task
 
     def _tested_interval(self) -> dict[str, float] | None:
         """Return how often the intervals of predictions hold the numbers of test samples."""
@@ -687,7 +699,7 @@ class AutoML:
 
     @property
     def _label(self) -> str:
-        used = self._chosen.used
+        used = self._model.chosen.used
         if not used:
             return SIMPLEST[self._task]
         if len(used) == 1:
@@ -711,7 +723,14 @@ class AutoML:
         held_out = self._held_out
         return _repeated(predicted, held_out.targets, held_out.roles.blocks, held_out.weights)
 
-    def _decisions(self, chosen: ChosenModel) -> Decisions:
+    @property
+    def _decisions(self) -> Decisions:
+        """How probabilities are corrected, as the stored model or the chosen one does it."""
+        if self._delivered is not None and self._delivered[0] == self.run.row.last_seq:
+            return self._delivered[1].chosen.decisions
+        return self._chosen.decisions
+
+    def _learn_decisions(self, chosen: ChosenModel) -> Decisions:
         """Learn how probabilities are corrected, and which class follows from them."""
         if self._task == "regression" or not chosen.used:
             return Decisions(factors=self._held_out.class_factors)
@@ -727,12 +746,7 @@ class AutoML:
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:
         """Choose a model and test it: once for each end of the run, which may be extended."""
-        if not self.finished:
-            raise RunError(
-                f"run {self.run.run_id} is {self.run.state}: there is no result yet",
-                next_step="Wait for it with .wait(), or stop it now with .stop().",
-            )
-        last_seq = self.run.row.last_seq
+        last_seq = self._end()
         if self._ended is None or self._ended[0] != last_seq:
             most = (self.run.history.result or {}).get("num_compared")  # in the time that there was
             judged_s = self._until_s(_JUDGED)
@@ -745,12 +759,22 @@ class AutoML:
                 until_s=judged_s,
                 quantiles=self._held_out.quantiles,
             )
-            chosen = replace(chosen, decisions=self._decisions(chosen))
+            chosen = replace(chosen, decisions=self._learn_decisions(chosen))
             samples = self._held_out.samples
             # The quantiles of these predictions need the choice.
             self._ended = (last_seq, chosen, predicted := chosen.outputs(samples))
             self._ended = (last_seq, chosen, self._with_quantiles(predicted, samples))
         return self._ended[1], self._ended[2]
+
+    def _end(self) -> int:
+        """Return the number of the last event of the run, which must have ended."""
+        row = self.run.row
+        if row.state not in FINISHED_RUN_STATES and not self.finished:
+            raise RunError(
+                f"run {self.run.run_id} is {self.run.state}: there is no result yet",
+                next_step="Wait for it with .wait(), or stop it now with .stop().",
+            )
+        return row.last_seq
 
     @property
     def _guess_test(self) -> dict[str, float]:
@@ -763,8 +787,8 @@ class AutoML:
 
     def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         metric = metric_of(self.run.experiment)
-        decisions = self._chosen.decisions
         quantiles = self._held_out.quantiles
+        decisions = self._decisions
         return scores_of(predicted, targets, self._task, metric, decisions, quantiles=quantiles)
 
     def _until_s(self, part: float) -> float:
@@ -779,26 +803,49 @@ class AutoML:
         parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
         self._refitted = refit(*parts, until_s=until_s)
 
+    def store_model(self) -> None:
+        """Keep the model with the run, so that predicting does not choose again."""
+        self._stored_model = write(self.run, self._model)
+
     @property
-    def _final(self) -> ChosenModel:
-        """The model that predicts: the chosen one, whose trees may have been fitted to all rows."""
-        chosen, seq = self._chosen, self.run.row.last_seq
+    def _model(self) -> StoredModel:
+        """The model that predicts: the one that was stored with the result, or else chosen here."""
+        seq = self._end()
         if self._delivered is None or self._delivered[0] != seq:
-            stored: Any = (self.run.history.result or {}).get("refit") or self._refitted
-            parts = (self.run, chosen, self._learning, self._held_out.all_rows)
-            self._delivered = (seq, with_all_rows(*parts, stored))
+            sha256 = (self.run.history.result or {}).get(STORED_MODEL)
+            if not isinstance(sha256, str):
+                self._delivered = (seq, self._make_model())
+            elif self._delivered is None or self._stored_model != sha256:
+                self._delivered = (seq, read(self.run, sha256))
+                self._stored_model = sha256
+            else:  # something was noted about the run, but it has not had another end
+                self._delivered = (seq, self._delivered[1])
         return self._delivered[1]
 
-    def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
+    def _make_model(self) -> StoredModel:
+        """Return the chosen model, whose trees may have been fitted to all rows."""
+        chosen, held_out = self._chosen, self._held_out
+        refitted: Any = (self.run.history.result or {}).get("refit") or self._refitted
+        final = with_all_rows(self.run, chosen, self._learning, held_out.all_rows, refitted)
+        values = {**self._validated(chosen.predicted), **self._test}
+        bands, guess = None, held_out.guess
+        if self._task == "regression" and len(chosen.targets):
+            bands, guess = self._bands, self._guess_with_quantiles(1)[0]
+        return without_unused(
+            final, self._learning, held_out, values=values, bands=bands, guess=guess
+        )
+
+    def _predicted(self, model: StoredModel, samples: Any) -> tuple[Any, np.ndarray]:
+        """Return samples in the form that a model takes, and its predictions."""
+        read = self._read(samples, "samples")
         try:
-            read = self._read(samples, field)
-            return self._with_quantiles(self._final.outputs(read), read)
+            return read, model.outputs(read)
         except DataError as error:
-            raise error.about(field) from error
+            raise error.about("samples") from error
 
     def _read(self, samples: Any, field: str) -> Any:
         """Return samples in the form that the model takes."""
-        interpreter = self._held_out.interpreter
+        interpreter = self._interpreter
         try:
             return as_samples(interpreter.kind, samples, interpreter.text_columns)
         except DataError as error:
@@ -808,6 +855,33 @@ class AutoML:
 def export_result(run: Run, folder: str | Path, force: bool) -> Path:
     """Write the result of an AutoML run as a bundle. See `workbench.runs.result_exporters`."""
     return AutoML(run).export(folder, force=force)
+
+
+def _unusual_values(model: StoredModel, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:
+    numbers = numbers_in(samples)
+    if model.chosen.interpreter.task == "regression":
+        numbers[PREDICTION] = predicted[:, 0]
+    return unusual_values(numbers, model.ranges)
+
+
+def _with_interval(
+    model: StoredModel, samples: Any, numbers: np.ndarray, interval: float
+) -> pd.DataFrame:
+    import pandas as pd
+
+    if model.bands is None:
+        raise RunError(
+            "no model was ready in time, so there is no interval",
+            next_step="Extend the run: found.run.extend(time=...).",
+        )
+    low, high = model.bands.around(numbers, interval, samples)
+    return pd.DataFrame({"prediction": numbers, "low": low, "high": high})
+
+
+def _as_quantiles(model: StoredModel, predicted: np.ndarray) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(predicted[:, 1:], columns=list(model.quantiles))
 
 
 def _repeated(

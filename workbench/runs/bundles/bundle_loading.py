@@ -73,7 +73,7 @@ class Bundle:
         """
         return self._trained[1]
 
-    def predict(self, samples: Any) -> Answers:
+    def predict(self, samples: Any, *, interval: float | None = None) -> Answers:
         """Return the answers of the model for new samples, by its ONNX file.
 
         Args:
@@ -81,8 +81,11 @@ class Bundle:
                 array for a model that takes arrays: values as they were before the workbench
                 encoded them. For a model that was trained on image files also paths of such files,
                 or of a folder of them.
+            interval: For numbers of an AutoML result, the share of true numbers that lie between
+                `low` and `high` of the answers, such as 0.9.
 
         Raises:
+            ArgumentError: If the model has no intervals, or it is not between 0 and 1.
             RunError: If the bundle was exported without its model in a format that can be run.
             DataError: If a column is missing, or a value is not of its kind. It names column and
                 row.
@@ -96,7 +99,12 @@ class Bundle:
         """
         from workbench.deploy.image_files import answers_for
 
-        return answers_for(self._predictor, samples)
+        if interval is not None:
+            self._predictor.check_interval(interval)
+        answers = answers_for(self._predictor, samples)
+        if interval is None:
+            return answers
+        return self._predictor.with_interval(answers, interval)
 
     def measure(self, device: str = "here", *, threads: int = 1, batch: int = 1) -> Timing:
         """Time the model on a device, and keep the result in the card.

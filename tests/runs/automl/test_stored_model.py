@@ -1,0 +1,160 @@
+"""The model that predicts is stored with the result, and is that of the last end of the run."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import workbench as wb
+from tests.builders.ended_automl import conclude, end, trained
+from tests.builders.recorded_runs import append, begin
+from workbench.cli.predict import predict
+from workbench.deploy.serving.rows import answers_as_json, with_intervals
+from workbench.foundation.errors import ArgumentError, RunError
+from workbench.runs.automl import launch, result
+
+RANDOM = np.random.default_rng(0)
+TABLE = pd.DataFrame(
+    {"x": RANDOM.normal(size=120), "town": RANDOM.choice([f"t{n}" for n in range(9)], 120)}
+)
+TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(size=120)
+LINEAR = {"family": "linear", "linear_l2": 1.0}
+TREES = {
+    "family": "boosted_trees",
+    "boosted_trees_num_trees": 20,
+    "boosted_trees_shrinkage": 0.2,
+    "boosted_trees_max_leaves": 4,
+    "boosted_trees_min_samples_leaf": 3,
+    "boosted_trees_l2": 1.0,
+}
+
+
+def created(store: wb.Store, table: pd.DataFrame = TABLE) -> wb.AutoML:
+    return launch.create(table, "y", time="20s", families="boosted_trees,linear", store=store)
+
+
+@pytest.mark.parametrize("target", ["number", "class"])
+def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = TABLE
+    if target == "class":
+        table = TABLE.assign(y=np.where(TABLE["y"] > 4, "high", "low"))
+    rows = table.drop(columns="y").head(7)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        ended = end(created(store, table), TREES, LINEAR)
+        made = ended._make_model()
+        expected = made.chosen.outputs(rows)
+        known: dict[str, Any] = {
+            "score": ended.score(),
+            "intervals": ended.intervals(),
+            "baseline": ended.baseline,
+        }
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise AssertionError("the model was chosen again")
+
+        monkeypatch.setattr(result, "choose", refuse)
+        monkeypatch.setattr(result, "unpack", refuse)
+        again = wb.AutoML.attach(ended.run.run_id, store=store)
+        if target == "class":
+            np.testing.assert_array_equal(again.predict_proba(rows), expected)
+            assert set(again.predict(rows)) <= set(again.classes) == {"high", "low"}
+        else:
+            np.testing.assert_array_equal(again.predict(rows), expected[:, 0])
+            low, high = made.bands.around(expected[:, 0], 0.8)  # type: ignore[union-attr]
+            table = again.predict(rows, interval=0.8)
+            np.testing.assert_array_equal(table["low"], low)
+            np.testing.assert_array_equal(table["high"], high)
+        assert {
+            "score": again.score(),
+            "intervals": again.intervals(),
+            "baseline": again.baseline,
+        } == known
+        assert again.leaderboard()["model"].tolist() == [
+            row["model"] for row in again.to_json()["leaderboard"]["rows"]
+        ]
+        monkeypatch.undo()
+        monkeypatch.setattr(result, "choose", refuse)
+        again.export(tmp_path / "best")
+        answers = wb.load_bundle(tmp_path / "best").predict(rows)
+        assert answers.numbers is not None
+        np.testing.assert_allclose(answers.numbers.reshape(expected.shape), expected, rtol=1e-5)
+        if target == "number":
+            _check_intervals(tmp_path / "best", rows, again.predict(rows, interval=0.8))
+
+
+def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -> None:
+    """Check that a bundle has the same intervals, however it is asked."""
+    bundle = wb.load_bundle(folder)
+    answers = bundle.predict(rows, interval=0.8)
+    for found, name in (
+        (answers.values, "prediction"),
+        (answers.low, "low"),
+        (answers.high, "high"),
+    ):
+        np.testing.assert_allclose(found, expected[name], rtol=1e-5, atol=1e-5)
+    rows.to_csv(folder / "rows.csv", index=False)
+    asked = [str(folder / "rows.csv"), "--interval", "0.8"]
+    shown = CliRunner().invoke(predict, [str(folder), *asked], standalone_mode=False).stdout
+    assert shown.startswith("prediction,low,high\n")
+    script = [sys.executable, str(folder / "predict.py"), *asked]
+    done = subprocess.run(script, capture_output=True, text=True, check=True)
+    assert done.stdout == shown
+    np.testing.assert_allclose(
+        pd.read_csv(io.StringIO(shown))[["low", "high"]], expected[["low", "high"]], rtol=1e-5
+    )
+    served = with_intervals(
+        bundle.card.outputs[0],
+        answers_as_json(bundle.card, replace(answers, low=None, high=None)),
+        0.8,
+    )
+    np.testing.assert_allclose([answer["low"] for answer in served], expected["low"], rtol=1e-5)
+    np.testing.assert_allclose([answer["high"] for answer in served], expected["high"], rtol=1e-5)
+    with pytest.raises(ArgumentError, match="90 is no share of rows"):
+        bundle.predict(rows, interval=90)
+    wrong = [*script[:-1], "90"]
+    assert (
+        "such as 0.9" in subprocess.run(wrong, capture_output=True, text=True, check=False).stderr
+    )
+
+
+def test_the_model_of_a_run_that_goes_on_is_chosen_and_stored_again(tmp_path: Path) -> None:
+    rows = TABLE.drop(columns="y").head(7)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = end(created(store), TREES | {"boosted_trees_num_trees": 1})
+        first = found.predict(rows)
+        before = found.to_json()["stored_model"]
+        number = len(found._learning.folds)
+
+        append(store, found.run.run_id, [*begin(), *trained(found, LINEAR, first=number)])
+        with pytest.raises(RunError, match="there is no result yet"):
+            found.predict(rows)
+
+        conclude(found)
+        assert found.to_json()["stored_model"] != before
+        second = found.predict(rows)
+        assert np.abs(second - first).max() > 1e-3
+        again = wb.AutoML.attach(found.run.run_id, store=store)
+        np.testing.assert_array_equal(again.predict(rows), second)
+        np.testing.assert_array_equal(again._make_model().chosen.outputs(rows)[:, 0], second)
+
+
+def test_a_model_that_is_not_the_stored_one_is_not_loaded(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = end(created(store), LINEAR)
+        objects = store.artifacts_of(found.run.run_id).below("objects")
+        sha256 = found.to_json()["stored_model"]
+        objects.write(sha256, objects.read(sha256)[:-1] + b"!")
+        again = wb.AutoML.attach(found.run.run_id, store=store)
+        with pytest.raises(RunError, match="is not the one that was stored"):
+            again.predict(TABLE.head(1))
