@@ -170,9 +170,7 @@ class ReadColumns:
 
     def series(self, columns: Iterable[Column]) -> dict[str, pd.Series]:
         """Return columns of the table as they are, by name."""
-        return {
-            column.name: column_of(self._table, self._names[column.name]) for column in columns
-        }
+        return {column.name: column_of(self._table, self._names[column.name]) for column in columns}
 
     def _once(self, column: Column, form: object, read: Callable[[pd.Series], Any]) -> Any:
         key = (column.name, form)

@@ -259,7 +259,6 @@ def add_quantiles(
         given: The values of the inputs by name.
         terms: The terms of texts that are counted.
     """
-
     size = _error_size(graph, predicted, quantiles, given, terms)
     steps = graph.constant(np.asarray(quantiles.steps, dtype=np.float32))
     return graph.add("Add", predicted, graph.add("Mul", size, steps))

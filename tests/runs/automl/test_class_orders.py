@@ -17,6 +17,7 @@ from tests.runs.automl.test_exported_ensemble import chosen_from
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.runs.automl.decisions import learn_decisions
 from workbench.runs.automl.exported_ensemble import write_ensemble
+from workbench.runs.automl.stored_model import without_unused
 from workbench.runs.automl.task_detection import read_problem
 
 NAMES = ["low", "medium", "high"]
@@ -75,9 +76,8 @@ def test_a_bundle_predicts_the_same_ordered_classes(tmp_path: Path) -> None:
     known = chosen.outputs(held_out.samples)
     decisions = learn_decisions(known, held_out.targets, score=None, distance_power=1)
     chosen = replace(chosen, decisions=replace(decisions, temperature=3.0, curves=()))
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     rows = table().drop(columns="grade")
     rows.to_csv(tmp_path / "rows.csv", index=False)
     outputs = chosen.outputs(rows)
@@ -87,4 +87,4 @@ def test_a_bundle_predicts_the_same_ordered_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(answers.classes, wanted)
     script = [sys.executable, str(tmp_path / "best" / "predict.py"), str(tmp_path / "rows.csv")]
     printed = subprocess.run(script, capture_output=True, text=True, check=True).stdout
-    assert [line.split(",")[0] for line in printed.splitlines()] == wanted.tolist()
+    assert [line.split(",")[0] for line in printed.splitlines()[1:]] == wanted.tolist()

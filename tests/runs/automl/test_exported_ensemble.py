@@ -106,9 +106,8 @@ def test_columns_that_are_encoded_together_are_so_in_the_graph(run: wb.Run, tmp_
     )
     encoders: Any = [reader.encoder for reader in held_out.interpreter.readers]
     assert all(encoder.pairs for encoder in encoders)
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     rows = held_out.samples.copy()
     rows.iloc[0, rows.columns.get_loc("shop")] = "a new shop"
     rows.iloc[1, rows.columns.get_loc("year")] = 1900

@@ -29,7 +29,7 @@ class Ended(wb.AutoML):
         self.run: Any = run
         self.__dict__ |= {"_held_out": held_out, "_learning": learning}
         self._made = chosen, chosen.outputs(held_out.samples)
-        self._delivered = None
+        self._delivered = self._learned_bands = None
         self._refitted = {}
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:

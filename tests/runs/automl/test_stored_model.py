@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import workbench as wb
 from tests.builders.ended_automl import conclude, end, trained
 from tests.builders.recorded_runs import append, begin
 from workbench.cli.predict import predict
-from workbench.deploy.serving.rows import answers_as_json, with_intervals
+from workbench.deploy.serving.rows import intervals_as_json
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs.automl import launch, result
 
@@ -71,7 +70,7 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
             assert set(again.predict(rows)) <= set(again.classes) == {"high", "low"}
         else:
             np.testing.assert_array_equal(again.predict(rows), expected[:, 0])
-            low, high = made.bands.around(expected[:, 0], 0.8)  # type: ignore[union-attr]
+            low, high = made.bands.around(expected[:, 0], 0.8, rows)  # type: ignore[union-attr]
             table = again.predict(rows, interval=0.8)
             np.testing.assert_array_equal(table["low"], low)
             np.testing.assert_array_equal(table["high"], high)
@@ -113,11 +112,7 @@ def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -
     np.testing.assert_allclose(
         pd.read_csv(io.StringIO(shown))[["low", "high"]], expected[["low", "high"]], rtol=1e-5
     )
-    served = with_intervals(
-        bundle.card.outputs[0],
-        answers_as_json(bundle.card, replace(answers, low=None, high=None)),
-        0.8,
-    )
+    served = intervals_as_json(answers)
     np.testing.assert_allclose([answer["low"] for answer in served], expected["low"], rtol=1e-5)
     np.testing.assert_allclose([answer["high"] for answer in served], expected["high"], rtol=1e-5)
     with pytest.raises(ArgumentError, match="90 is no share of rows"):

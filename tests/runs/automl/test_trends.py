@@ -13,6 +13,7 @@ from tests.builders.recorded_runs import record_run
 from tests.runs.automl.test_exported_ensemble import chosen_from
 from workbench.runs.automl.exported_ensemble import write_ensemble
 from workbench.runs.automl.preparation import prepare
+from workbench.runs.automl.stored_model import without_unused
 from workbench.runs.automl.task_detection import read_problem
 
 
@@ -59,9 +60,8 @@ def test_a_bundle_continues_the_trend(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     chosen, learning, held_out = chosen_from(sales(0.3), "sold", "boosted_trees", "mlp")
     assert held_out.interpreter.readers[0].trend is not None
-    write_ensemble(
-        run, chosen, learning, held_out, tmp_path / "best", label="one", values={}, force=False
-    )
+    model = without_unused(chosen, learning, held_out, values={}, bands=None)
+    write_ensemble(run, model, held_out, tmp_path / "best", label="one", force=False)
     rows = sales(0.3, 900).drop(columns="sold")
     answers = wb.load_bundle(tmp_path / "best").predict(rows)
     np.testing.assert_allclose(answers.values, chosen.outputs(rows)[:, 0], rtol=1e-5)

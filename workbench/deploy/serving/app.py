@@ -196,9 +196,7 @@ class Service:
             model.watch.add(rows, values, answers, time.perf_counter() - started_s)
         if interval is not None:
             loop = asyncio.get_running_loop()
-            ends = await loop.run_in_executor(
-                self._decoding, version.intervals, values, interval
-            )
+            ends = await loop.run_in_executor(self._decoding, version.intervals, values, interval)
             answers = [answer | pair for answer, pair in zip(answers, ends, strict=True)]
         return {"model": model.name, "version": version.sha256[:12], "answers": answers}
 

@@ -16,7 +16,12 @@ from workbench.deploy.card import MODEL, Card
 from workbench.deploy.predictor import Predictor
 from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
 from workbench.deploy.serving.drift import Watch
-from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows, intervals_as_json
+from workbench.deploy.serving.rows import (
+    RowReader,
+    answers_as_json,
+    feeds_of_rows,
+    intervals_as_json,
+)
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
