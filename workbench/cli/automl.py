@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
@@ -33,12 +35,13 @@ from workbench.cli.parameters import (
     TARGET,
     TASK,
     TEST,
+    TEXT_COLUMN,
     TIME,
     TIME_COLUMN,
     VALIDATION,
     WEIGHT_COLUMN,
 )
-from workbench.foundation.errors import ArgumentError
+from workbench.foundation.errors import ArgumentError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.data.dates import DateOrder
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     VALIDATION,
     QUERY,
     DATES,
+    TEXT_COLUMN,
     WEIGHT_COLUMN,
     CLASS_WEIGHTS,
     CLASS_ORDER,
@@ -78,7 +82,9 @@ if TYPE_CHECKING:
     JSON,
 )
 @example(
-    "workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m"
+    "workbench automl houses.csv --target price --time 5m",
+    "workbench automl photos/ --time 5m",
+    "workbench automl tickets.csv --target team --text-column message",
 )
 def automl(
     *,
@@ -94,6 +100,7 @@ def automl(
     validation: Path | None,
     query: str | None,
     dates: DateOrder | None,
+    text_column: str | None,
     weight_column: str | None,
     class_weights: str | None,
     class_order: str | None,
@@ -111,7 +118,8 @@ def automl(
 
     TABLE is a file (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather, .sqlite, or a .zip with
     one of them), a folder of such files, the address of a database, or the name of a bundled data
-    set. Write book.xlsx#SHEET or shop.sqlite#TABLE if the file has several.
+    set. Write book.xlsx#SHEET or shop.sqlite#TABLE if the file has several. For images or texts
+    (.txt), it is a folder with a folder for each class, and there is no --target.
 
     METRIC is log_loss (the default), accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc or
     average_precision for classes, also quadratic_kappa or class_distance for ordered ones, and rmse
@@ -129,31 +137,33 @@ def automl(
     from workbench.runs.waiting import ended_like_interrupted
 
     began_s = monotonic()
-    created = launch.create(
-        table,
-        target,
-        time=time,
-        task=task,
-        metric=metric,
-        drop=drop,
-        group_column=group_column,
-        time_column=time_column,
-        test=test,
-        validation=validation,
-        query=query,
-        dates=dates,
-        weight_column=weight_column,
-        class_weights=_read_weights(class_weights),
-        class_order=[name.strip() for name in (class_order or "").split(",") if name.strip()],
-        quantiles=_read_quantiles(quantiles),
-        families=families or (),
-        preset=preset,
-        seed=seed,
-        name=name,
-        store=open_store(),
-        launcher=launcher,
-        address=address,
-    )
+    with _as_options():
+        created = launch.create(
+            table,
+            target,
+            time=time,
+            task=task,
+            metric=metric,
+            drop=drop,
+            group_column=group_column,
+            time_column=time_column,
+            test=test,
+            validation=validation,
+            query=query,
+            dates=dates,
+            text_column=text_column,
+            weight_column=weight_column,
+            class_weights=_read_weights(class_weights),
+            class_order=[name.strip() for name in (class_order or "").split(",") if name.strip()],
+            quantiles=_read_quantiles(quantiles),
+            families=families or (),
+            preset=preset,
+            seed=seed,
+            name=name,
+            store=open_store(),
+            launcher=launcher,
+            address=address,
+        )
     for note in created.notes:
         print_note(note)
 
@@ -179,6 +189,21 @@ def automl(
         code = interrupted(created.run, launcher)
         _say_how_to_use(created)
         return code
+
+
+@contextmanager
+def _as_options() -> Iterator[None]:
+    """Call fields of errors as the command line does: --group-column for group_column."""
+    try:
+        yield
+    except WorkbenchError as error:
+        if error.field == "data":
+            raise error.about("TABLE") from error
+        name = None if error.field is None else f"--{error.field.replace('_', '-')}"
+        context = click.get_current_context()
+        if any(name in parameter.opts for parameter in context.command.params):
+            raise error.about(name) from error
+        raise
 
 
 def _read_weights(text: str | None) -> str | dict[str, float] | None:
@@ -212,7 +237,13 @@ def _read_quantiles(text: str | None) -> tuple[float, ...]:
 
 def _say_how_to_use(automl: AutoML) -> None:
     # To follow its run is to see trials, of which none is the answer.
-    click.echo(f"Its result, once it has ended: wb.AutoML.attach({automl.run.run_id!r})", err=True)
+    shown = command_line("show", automl.run.run_id)
+    click.echo(f"Its result, once it has ended: {shown}", err=True)
+
+
+def _rows_for(automl: AutoML) -> str:
+    """Return what to write for the new samples of a model."""
+    return "photos/" if automl.takes_image_files else "rows.csv"
 
 
 def _print_result(
@@ -238,8 +269,8 @@ def _print_result(
         for line in time_lines(history, monotonic() - began_s):
             click.echo(line)
         click.echo(f"run     {automl.run.run_id}")
-        click.echo(f"use it  wb.AutoML.attach({automl.run.run_id!r}).predict(...)")
         if document["used"]:
             click.echo(f"export  {command_line('export', automl.run.run_id, to='best')}")
+            click.echo(f"predict workbench predict best {_rows_for(automl)}")
     code = exit_code_of_run(history, state)
     return 0 if code == NOTHING_COMPLETE and document["used"] else code

@@ -293,6 +293,7 @@ QUERY = _option(
     _TEXT,
     "SELECT",
 )
+TEXT_COLUMN = _option("--text-column", "Learn from this column of texts alone.", _TEXT, "COLUMN")
 DATES = _option(
     "--dates",
     "Say how dates such as 03/04/2024 are written. Only needed if the table does not show it.",

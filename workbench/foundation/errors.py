@@ -135,6 +135,8 @@ class WorkbenchError(Exception):
         if self.allowed:
             message += f"; allowed: {self.allowed}"
         if self.next_step:
+            if message.endswith(".") and not message.endswith(".."):  # as in errors of libraries
+                message = message[:-1]
             message += f". {self._step(write)}"
         return message
 

@@ -236,7 +236,7 @@ def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signa
     found = wb.AutoML.attach()
     assert process.returncode == 130
     assert f"The run continues. To follow it: workbench follow {found.run.run_id}" in err
-    assert f"Its result, once it has ended: wb.AutoML.attach('{found.run.run_id}')" in err
+    assert f"Its result, once it has ended: workbench show {found.run.run_id}" in err
     assert "Traceback" not in err
     assert found.run.driven
     assert found.stop().wait(timeout_s=60).has_result

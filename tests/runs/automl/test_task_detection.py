@@ -257,7 +257,10 @@ def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
     (note,) = [
         note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note
     ]
-    assert note == ("10 rows of 60 repeat another row: copies are kept on one side of every split")
+    assert note == (
+        "10 rows of 60 have the same inputs as another: such rows are kept on one side of every"
+        " split"
+    )
     coins = pd.DataFrame(
         {
             "coin": rng.choice([0, 1], 60),

@@ -6,6 +6,7 @@ columns are not used. Encoders are learnt elsewhere, from train rows only.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -89,7 +90,8 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     if texts:
         notes.append(
             f"texts of several words are not used, as there are other columns: {listed(texts)}. To"
-            f" learn from one alone, pass it as X: wb.automl((table[{texts[0]!r}], y))"
+            f" learn from one alone: --text-column {shlex.quote(texts[0])}, or"
+            f" text_column={texts[0]!r} in Python"
         )
     notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
     notes += [

@@ -74,6 +74,8 @@ def write_ensemble(
         ):
             read_by.append(sizes := Member(bands.trees, columns=bands.encoder.columns))
         inputs, columns = _inputs(read_by, samples)
+        if interpreter.are_files:
+            members, inputs, columns = _of_files(members, columns["inputs"])
     terms = _terms([member for member, _ in members])
     labels = tuple(map(str, interpreter.labels))
     output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
@@ -203,6 +205,26 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
             members.append((member, weight / len(candidate.models)))
             examples.append(model.examples[number])
     return members, examples
+
+
+def _of_files(
+    members: Sequence[tuple[Member, float]], images: np.ndarray
+) -> tuple[list[tuple[Member, float]], tuple[Input, ...], dict[str, Any]]:
+    """Return members that take the pixels of image files, channels first, and such inputs."""
+    from workbench.deploy.card import Input
+    from workbench.deploy.exported_bundle import example_in
+
+    pixels = np.moveaxis(images, -1, 1)
+    taken = Input(
+        name="inputs",
+        kind="array",
+        shape=pixels.shape[1:],
+        dtype="float32",
+        example=example_in(pixels),
+        is_image=True,
+    )
+    of_files = [(replace(member, image_shape=None), weight) for member, weight in members]
+    return of_files, (taken,), {"inputs": pixels}
 
 
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from workbench.data.plain_frames import (
     plain_column,
     plain_frame,
 )
+from workbench.data.sample_folders import IMAGE_SIZE, is_sample_folder, read_sample_folder
 from workbench.data.table_files import column_of
 from workbench.data.table_sources import read_source
 from workbench.data.total_rows import without_total
@@ -42,6 +43,8 @@ def take_apart(
     if isinstance(data, str) and data in NAMED:
         samples, values = _bundled(data)
         return samples, pd.Series(values), None, ()
+    if isinstance(data, str | Path) and is_sample_folder(data):
+        return _take_folder(data, target)
     if isinstance(data, str | Path):
         try:
             data, converted = read_source(data, query=query, other_names=NAMED)
@@ -176,6 +179,24 @@ def _take_column(
     if not len(rest.columns):
         raise DataError("no column is left to predict the target from", field="data")
     return rest, column_of(frame, target), target, converted
+
+
+def _take_folder(
+    folder: str | Path, target: str | None
+) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:
+    """Return what `take_apart` returns of a folder with a folder for each class."""
+    import pandas as pd
+
+    if target is not None:
+        raise ArgumentError(
+            "the classes are the names of the folders", field="target", next_step="Remove it."
+        )
+    samples, classes, are_images = read_sample_folder(folder)
+    what = "texts"
+    if are_images:
+        what = f"images, each resized to {IMAGE_SIZE} x {IMAGE_SIZE} pixels"
+    note = f"{len(samples)} {what}, from {len(set(classes))} folders"
+    return samples, pd.Series(classes), None, (note,)
 
 
 def _take_pair(samples: Any, given: Any) -> tuple[Any, pd.Series, str | None, tuple[str, ...]]:

@@ -43,6 +43,7 @@ def automl(
     weight_column: str | None = None,
     query: str | None = None,
     dates: DateOrder | None = None,
+    text_column: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
@@ -63,8 +64,8 @@ def automl(
         data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples,
             height, width[, channels]) or texts. With `target`, a data frame, the path of a table
             (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather, .sqlite, a .zip with one of
-            them, or a folder with several), or the address of a database. Or the name of a bundled
-            data set.
+            them, or a folder with several), or the address of a database. A folder with a folder
+            of images or texts (.txt) for each class. Or the name of a bundled data set.
         target: The column to predict, if data is a table.
         time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
@@ -93,6 +94,7 @@ def automl(
             The rows are kept with the run. The address is not.
         dates: How to read dates such as 03/04/2024 if the table does not show it: day-first,
             month-first, or year-first for 24-03-04.
+        text_column: Learn from this column of texts alone.
         class_weights: What a mistake in each class costs, such as {"yes": 5}, or "balanced" for
             classes that count the same however rare they are. Probabilities stay as they are, but
             the predicted class follows the costs.
@@ -141,6 +143,7 @@ def automl(
         weight_column=weight_column,
         query=query,
         dates=dates,
+        text_column=text_column,
         class_weights=class_weights,
         quantiles=quantiles,
         class_order=class_order,
@@ -177,6 +180,7 @@ def create(
     weight_column: str | None = None,
     query: str | None = None,
     dates: DateOrder | None = None,
+    text_column: str | None = None,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
@@ -237,6 +241,7 @@ def create(
         query=query,
         class_order=class_order,
         dates=dates,
+        text_column=text_column,
     )
     levels = check_quantiles(quantiles, metric, problem.task)
     metric = PINBALL if levels and metric is None else metric

@@ -146,6 +146,7 @@ class Interpreter:
         target_name: The name of the target, if it has one.
         text_columns: The columns of a table that texts are read from.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
+        are_files: Whether the samples are image files.
     """
 
     kind: SampleKind
@@ -155,6 +156,7 @@ class Interpreter:
     target_name: str | None
     text_columns: tuple[str, ...] = ()
     target_unit: str = ""
+    are_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -344,6 +346,7 @@ def prepare(
         problem.target_name,
         problem.text_columns,
         problem.target_unit,
+        problem.are_files,
     )
     folds = tuple(encoded for encoded, _ in made)
     if problem.weights is not None:

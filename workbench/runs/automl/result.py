@@ -843,6 +843,11 @@ class AutoML:
         except DataError as error:
             raise error.about("samples") from error
 
+    @property
+    def takes_image_files(self) -> bool:
+        """Whether the model learnt from image files, and predicts them."""
+        return self._held_out.interpreter.are_files
+
     def _read(self, samples: Any, field: str) -> Any:
         """Return samples in the form that the model takes."""
         interpreter = self._interpreter

@@ -317,8 +317,8 @@ def _groups(
     why = (
         f"`{name}` has {num_groups} values in {len(table)} rows, and rows with the same value"
         " resemble each other: they are kept on one side of every split, so that the score holds"
-        f" for new ones. `{name}` is not an input. If rows are independent:"
-        f" {_way('group_column', NONE)}"
+        f" for new ones. `{name}` is not an input. Will you predict for the same ones? Then it may"
+        f" be the best input: {_way('group_column', NONE)}"
     )
     return name, groups, why
 

@@ -24,13 +24,14 @@ from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
 from workbench.data.plain_frames import check_plain, without_values
+from workbench.data.sample_folders import are_image_files, read_images
 from workbench.data.table_files import TABLE_ENDINGS, check_columns, column_of, read_table
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
 from workbench.runs.automl.class_orders import in_order, order_of
 from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
-from workbench.runs.automl.given_data import samples_of, take, take_apart
+from workbench.runs.automl.given_data import NAMED, samples_of, take, take_apart
 from workbench.runs.automl.own_parts import (
     LEARNING,
     TEST,
@@ -69,6 +70,7 @@ class Problem:
         notes: What the user should know about the data.
         text_forms: How columns write dates or numbers as text.
         text_columns: The columns of a table that texts are read from.
+        are_files: Whether the samples are image files.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         roles: Which rows belong together, and their times.
         parts: LEARNING, VALIDATION or TEST for each sample if the user divided them, or None.
@@ -87,6 +89,7 @@ class Problem:
     notes: tuple[str, ...]
     text_forms: Mapping[str, TextForm] = field(default_factory=dict)
     text_columns: tuple[str, ...] = ()
+    are_files: bool = False
     target_unit: str = ""
     roles: RowRoles = field(default_factory=RowRoles)
     parts: np.ndarray | None = field(default=None, repr=False)
@@ -112,6 +115,7 @@ def read_problem(
     query: str | None = None,
     class_order: Sequence[str] = (),
     dates: DateOrder | None = None,
+    text_column: str | None = None,
 ) -> Problem:
     """Read data and detect its task.
 
@@ -135,6 +139,7 @@ def read_problem(
         class_order: The classes from the lowest to the highest, if they are ordered and are neither
             numbers nor an ordered Categorical.
         dates: The order of dates that can be read in two ways, such as day-first for 03/04/2024.
+        text_column: The only column to learn from, which holds texts, or None.
 
     Raises:
         DataError: If the data is not sufficient to train and test on, such as too few samples or
@@ -187,7 +192,7 @@ def read_problem(
     notes += roles.notes
     unused = [column for column in (roles.group, weight_column) if column is not None]
     samples = _without(kind, samples, drop, name, unused=unused)
-    kind, samples, usable = _usable(kind, samples)
+    kind, samples, usable = _usable(kind, samples, text_column)
     roles, of_copies = _together(kind, samples, roles)
     kept, of_overlap = without_overlap(roles, parts)
     notes += of_copies + of_overlap
@@ -207,6 +212,7 @@ def read_problem(
         tuple(notes),
         usable.text_forms,
         usable.names if usable.are_texts else (),
+        are_files=kind == "images" and isinstance(data, str | Path) and data not in NAMED,
         roles=roles,
         parts=parts,
         weights=weights,
@@ -349,10 +355,10 @@ def _together(kind: SampleKind, samples: Any, roles: RowRoles) -> tuple[RowRoles
     blocks, num_copies = with_copies(roles.blocks, samples)
     if not num_copies:
         return roles, []
-    verb = "repeats" if num_copies == 1 else "repeat"
+    verb = "has" if num_copies == 1 else "have"
     note = (
-        f"{format_count(num_copies, 'row')} of {len(samples)} {verb} another row: copies are kept"
-        " on one side of every split"
+        f"{format_count(num_copies, 'row')} of {len(samples)} {verb} the same inputs as another:"
+        " such rows are kept on one side of every split"
     )
     return replace(roles, blocks=blocks), [note]
 
@@ -413,6 +419,8 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
         kind == "table" or Path(given).suffix.lower() in TABLE_ENDINGS
     ):
         given = read_table(existing_path(Path(given)))
+    elif kind == "images" and are_image_files(given):
+        given = read_images([given] if isinstance(given, str | Path) else given)
     elif kind == "texts" and isinstance(given, str):
         given = [given]
     if isinstance(given, Sized) and not len(given):
@@ -431,8 +439,21 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
     return samples
 
 
-def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColumns]:
+def _usable(
+    kind: SampleKind, samples: Any, text_column: str | None
+) -> tuple[SampleKind, Any, UsableColumns]:
     """Return the samples to learn from and their kind."""
+    if text_column is not None:
+        if kind != "table":
+            raise ArgumentError(
+                f"{kind} have no columns", field="text_column", next_step="Remove it."
+            )
+        check_columns(samples.columns, {"text_column": [text_column]}, section="")
+        return (
+            "texts",
+            joined_texts(samples, [text_column]),
+            UsableColumns((text_column,), are_texts=True),
+        )
     if kind != "table":
         return kind, samples, UsableColumns((), are_texts=False)
     usable = usable_columns(samples)
