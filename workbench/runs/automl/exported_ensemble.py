@@ -74,8 +74,6 @@ def write_ensemble(
         ):
             read_by.append(sizes := Member(bands.trees, columns=bands.encoder.columns))
         inputs, columns = _inputs(read_by, samples)
-        if interpreter.are_files:
-            members, inputs, columns = _of_files(members, columns["inputs"])
     terms = _terms([member for member, _ in members])
     labels = tuple(map(str, interpreter.labels))
     output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
@@ -196,35 +194,15 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
             if isinstance(encoder, TableEncoder):
                 member = replace(member, columns=encoder.columns, pairs=encoder.pairs)
             elif isinstance(encoder, ImageEncoder):
-                member = replace(
-                    member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape
-                )
+                # Pixels of files come with the channels first.
+                shape = None if chosen.interpreter.are_files else encoder.shape
+                member = replace(member, mean=encoder.mean, scale=encoder.scale, image_shape=shape)
             else:
                 assert isinstance(encoder, TextEncoder)
                 member = replace(member, texts=encoder)
             members.append((member, weight / len(candidate.models)))
             examples.append(model.examples[number])
     return members, examples
-
-
-def _of_files(
-    members: Sequence[tuple[Member, float]], images: np.ndarray
-) -> tuple[list[tuple[Member, float]], tuple[Input, ...], dict[str, Any]]:
-    """Return members that take the pixels of image files, channels first, and such inputs."""
-    from workbench.deploy.card import Input
-    from workbench.deploy.exported_bundle import example_in
-
-    pixels = np.moveaxis(images, -1, 1)
-    taken = Input(
-        name="inputs",
-        kind="array",
-        shape=pixels.shape[1:],
-        dtype="float32",
-        example=example_in(pixels),
-        is_image=True,
-    )
-    of_files = [(replace(member, image_shape=None), weight) for member, weight in members]
-    return of_files, (taken,), {"inputs": pixels}
 
 
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:
@@ -264,6 +242,20 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
     from workbench.deploy.exported_bundle import example_in
     from workbench.deploy.table_graph import input_of
 
+    if isinstance(samples, np.ndarray) and members[0].image_shape is None:
+        pixels = np.moveaxis(samples, -1, 1)
+        example = example_in(pixels)
+        shape = pixels.shape[1:]
+        return (
+            Input(
+                name="inputs",
+                kind="array",
+                shape=shape,
+                dtype="float32",
+                example=example,
+                is_image=True,
+            ),
+        ), {"inputs": pixels}
     if members[0].image_shape is not None:
         values = np.asarray(samples)
         shape = tuple(members[0].image_shape)
