@@ -151,6 +151,8 @@ def choose(
     *,
     most: int = NUM_ENSEMBLED,
     until_s: float = math.inf,
+    fit_s: float = math.inf,
+    num_rows: int = 0,
     quantiles: Sequence[float] = (),
 ) -> ChosenModel:
     """Choose among the configurations of a run by their predictions for the validation samples.
@@ -162,6 +164,10 @@ def choose(
         guess: Used where the run was too short for any model.
         most: How many configurations are compared, those that seemed the best to the run.
         until_s: The time at which no further one is judged, by `time.monotonic`. One always is.
+        fit_s: Time to fit the used configurations to all rows afterwards, in seconds. An ensemble
+            has no more members than it suffices for: those that only know some of the rows would
+            make it worse.
+        num_rows: How many rows that will be.
         quantiles: The quantiles that the user wants, for the pinball loss.
 
     Raises:
@@ -208,19 +214,81 @@ def choose(
         )
         pairs.append((candidate, by_fold))
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial or 0))
-    predictions = [candidate.predicted for candidate, _ in pairs]
-    weights = []
-    if predictions:
-        preset = preset_of(run.experiment)
-        chosen = select(predictions, loss, max_members=preset.max_members, min_gain=preset.min_gain)
-        weights = [float(weight) for weight in chosen]
+    costs_s = [expected_fit_s(run, candidate, learning, num_rows) for candidate, _ in pairs]
+    weights = _weights_of(
+        [candidate.predicted for candidate, _ in pairs],
+        functools.partial(
+            select,
+            loss=loss,
+            max_members=preset_of(run.experiment).max_members,
+            min_gain=preset_of(run.experiment).min_gain,
+        ),
+        costs_s,
+        limit_s=fit_s,
+    )
     candidates = []
     for (candidate, trials), weight in zip(pairs, weights, strict=True):
         if weight > 0.0:  # only what is used is kept in memory
             models = {number: _model(run, trials[number], learning, number) for number in folds}
             candidate = dataclasses.replace(candidate, models=models)
         candidates.append(candidate)
-    return ChosenModel(tuple(candidates), tuple(weights), targets, interpreter, guess)
+    return ChosenModel(tuple(candidates), tuple(weights.tolist()), targets, interpreter, guess)
+
+
+def _weights_of(
+    predictions: Sequence[np.ndarray],
+    choose_from: Callable[[Sequence[np.ndarray]], np.ndarray],
+    costs_s: Sequence[float],
+    *,
+    limit_s: float,
+) -> np.ndarray:
+    """Return the weight of each candidate, so that all with a weight can be fitted in some time."""
+    if not predictions:
+        return np.zeros(0)
+    weights = choose_from(predictions)
+    kept = _affordable(weights, costs_s, limit_s)
+    if len(kept) < np.count_nonzero(weights):
+        weights = np.zeros(len(predictions))
+        weights[kept] = choose_from([predictions[place] for place in kept])
+    return weights
+
+
+def _affordable(weights: np.ndarray, costs_s: Sequence[float], limit_s: float) -> list[int]:
+    """Return the places of the members that can be fitted in some time, the heaviest first."""
+    kept: list[int] = []
+    total_s = 0.0
+    for place in np.argsort(-weights, kind="stable").tolist():
+        if weights[place] > 0.0 and (not kept or total_s + costs_s[place] <= limit_s):
+            kept.append(place)
+            total_s += costs_s[place]
+    return kept
+
+
+def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_rows: int) -> float:
+    """Return how long it takes at most to fit a candidate to some rows, in seconds.
+
+    It is known from the time of its folds on one core. A model that only trains in steps is not
+    fitted again.
+
+    Args:
+        run: The run.
+        candidate: A candidate that was trained.
+        learning: The data that it learnt from.
+        num_rows: Number of rows.
+    """
+    from workbench.training.planning.settings import fitted_of
+
+    params: Any = candidate.params
+    if candidate.trial is None or fitted_of(run.experiment, params) is None:
+        return 0.0
+    trials = run.history.trials
+    configuration = trials[candidate.trial].configuration
+    took_s = [
+        trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
+        for trial in trials.values()
+        if trial.configuration == configuration and trial.planned_unix_s is not None
+    ]
+    return max(took_s, default=0.0) * num_rows / len(learning.folds[0].train_targets)
 
 
 def instant_model(
@@ -239,12 +307,13 @@ def instant_model(
     Returns:
         The model, or None if it cannot be fitted to such samples.
     """
-    from workbench.models.configurations import FittedConfiguration, configure
+    from workbench.models.configurations import configure
+    from workbench.models.zoo import LinearConfiguration
     from workbench.training.trained_model import outputs_of
 
     fold = learning.folds[0]
     configuration = configure("linear", {})
-    assert isinstance(configuration, FittedConfiguration)
+    assert isinstance(configuration, LinearConfiguration)
     num_features = math.prod(fold.input_shape)
     num_rows = min(len(fold.train_inputs), max(_FEWEST_INSTANT, _MAX_INSTANT // num_features))
     rows = np.random.default_rng(0).permutation(len(fold.train_inputs))[:num_rows]

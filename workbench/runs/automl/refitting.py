@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.foundation.errors import RunError
-from workbench.runs.automl.model_selection import Candidate, ChosenModel
+from workbench.runs.automl.model_selection import Candidate, ChosenModel, expected_fit_s
 from workbench.runs.automl.preparation import AllRows, LearningData
 from workbench.store.database.run_files import read_objects, write_objects
 
@@ -57,7 +57,7 @@ def refit(
             continue
         params: Any = candidate.params
         configuration = fitted_of(run.experiment, params)
-        expected_s = _expected_s(run, candidate.trial, learning, rows)
+        expected_s = expected_fit_s(run, candidate, learning, len(rows.targets))
         if configuration is None or time.monotonic() + expected_s > until_s:
             continue
         model = _fit(configuration, candidate, learning, rows, run.experiment.seed or 0)
@@ -107,19 +107,6 @@ def with_all_rows(
         candidates=tuple(candidates),
         interpreter=replace(chosen.interpreter, readers=readers),
     )
-
-
-def _expected_s(run: Run, first_trial: int, learning: LearningData, rows: AllRows) -> float:
-    """Return how long the fit will take at most, from the time of the folds on one core."""
-    trials = run.history.trials
-    configuration = trials[first_trial].configuration
-    took_s = [
-        trial.last_event_unix_s - trial.planned_unix_s  # without the start of its process
-        for trial in trials.values()
-        if trial.configuration == configuration and trial.planned_unix_s is not None
-    ]
-    num_train = len(learning.folds[0].train_targets)
-    return max(took_s, default=0.0) * len(rows.targets) / num_train
 
 
 def _fit(
