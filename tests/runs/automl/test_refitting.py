@@ -25,7 +25,7 @@ TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(s
 
 def ended_run(store: wb.Store, **params: Any) -> str:
     """Store a run of one candidate that was trained in this process, and its result."""
-    found = launch.create(TABLE, "y", time="20s", families="boosted_trees,mlp", store=store)
+    found = launch.create(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
     return end(found, params).run.run_id
 
 
@@ -42,7 +42,7 @@ TREES = {
 def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refitting, "_expected_s", lambda *_: -60.0)  # on any machine
+    monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         run_id = ended_run(store, **TREES)
         found = wb.AutoML.attach(run_id, store=store)
@@ -66,14 +66,23 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
         assert answers.values == pytest.approx(after, rel=1e-5)
 
 
-def test_networks_stay_as_they_are(tmp_path: Path) -> None:
-    network = {"mlp_num_layers": 0, "mlp_hidden_width": 8, "mlp_dropout": 0.0}
+def test_a_network_is_fitted_again_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
+    network = {
+        "tabular_mlp_num_passes": 5.0,
+        "tabular_mlp_num_layers": 1,
+        "tabular_mlp_hidden_width": 64,
+        "tabular_mlp_numeric_embedding": "piecewise",
+        "tabular_mlp_dropout": 0.0,
+        "tabular_mlp_step_size": 0.01,
+        "tabular_mlp_decay": 1e-3,
+    }
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run_id = ended_run(store, family="mlp", lr=0.01, weight_decay=0.01, **network)
+        run_id = ended_run(store, family="tabular_mlp", **network)
         found = wb.AutoML.attach(run_id, store=store)
-        assert found.to_json()["refit"] == {}
+        assert list(found.to_json()["refit"]) == ["0"]
         (candidate, _), *_ = found._model.chosen.used
-        assert len(candidate.models) == len(found._learning.folds)
+        assert list(candidate.models) == [len(found._learning.folds)]
 
 
 def test_rows_that_the_user_keeps_for_the_test_are_never_learnt_from() -> None:

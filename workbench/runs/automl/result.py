@@ -757,6 +757,8 @@ class AutoML:
                 self._held_out.guess,
                 most=most if isinstance(most, int) else NUM_ENSEMBLED,
                 until_s=judged_s,
+                fit_s=(_REFITTED - _JUDGED) * self.longest_s,
+                num_rows=sum(self._held_out.num_samples),
                 quantiles=self._held_out.quantiles,
             )
             chosen = replace(chosen, decisions=self._learn_decisions(chosen))
