@@ -35,7 +35,7 @@ def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
     monkeypatch.setattr("workbench.runs.launch.start", lambda run, **_: None)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="1m", store=store)
-        for waited_s, counted_s in ((20, 20), (59, 60 - 6 - launch.MIN_TRIAL_TIME_S)):
+        for waited_s, counted_s in ((20, 20), (59, 60 - 12 - launch.MIN_TRIAL_TIME_S)):
             launch.start(found, began_s=monotonic() - waited_s)
             last = store.commands(found.run.run_id)[-1]
             assert last.kind == "count_wait"
@@ -83,6 +83,32 @@ def test_a_run_that_was_too_short_for_any_trial_answers_with_a_linear_model(
         assert again.predict_proba(rows).tolist() == found.predict_proba(rows).tolist()
         answers = wb.load_bundle(found.export(tmp_path / "best")).predict(rows)
         assert answers.probabilities == pytest.approx(found.predict_proba(rows), abs=1e-5)
+
+
+def test_a_second_run_on_the_same_rows_learns_from_the_first(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+
+        def earlier_of(rows: pd.DataFrame, **options: Any) -> list[Any]:
+            found = launch.create(rows, "y", time="30s", store=store, **options)
+            commands = store.commands(found.run.run_id)
+            return [each.arguments["run_id"] for each in commands if each.kind == "warm_start"]
+
+        first = launch.create(table(), "y", time="10s", store=store)
+        assert earlier_of(table()) == [], "it has no trial"
+        params = {"family": "linear", "linear_l2": 2.0}
+        append(
+            store,
+            first.run.run_id,
+            [
+                *begin(),
+                TrialProposed(trial=0, params=params, configuration=0, seed=1),
+                TrialEnded(trial=0, attempt=0, state="complete", values={"val_loss": 0.5}, step=1),
+                *finish(10, "complete", "time"),
+            ],
+        )
+        assert earlier_of(table()) == [first.run.run_id]
+        assert earlier_of(table(), seed=1) == [], "other rows are tested"
+        assert earlier_of(table().assign(x=range(1, 41))) == []
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import append, begin
 from workbench.foundation.events import Event, RunStateChanged, TrialProposed
-from workbench.runs.automl import launch
+from workbench.runs.automl import conclusion, launch, refitting
 from workbench.sweeps.conclusion import result_of
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
@@ -104,3 +104,29 @@ def test_what_was_stored_is_not_chosen_again_and_a_prediction_is_that_of_the_sto
     assert again._ended is None, "no model was loaded to show what is known"
     assert set(again.predict(TABLE)) <= {"yes", "no"}
     assert len(again._chosen.candidates) == 1, "as many as were compared when it was stored"
+
+
+def test_a_run_that_is_killed_while_models_learn_from_all_rows_gives_the_same_result(
+    trained: tuple[wb.Store, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, run_id = trained
+    append(store, run_id, [RunStateChanged(state="running")])
+    experiment = wb.attach(run_id, store=store).experiment
+    ending = RunStateChanged(state="complete", reason="time")
+
+    monkeypatch.setattr(conclusion, "concluding_s", lambda _: 600.0)  # however busy the machine is
+
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refitting, "_fit", killed)
+        with pytest.raises(SystemExit):
+            result_of(store, run_id, experiment, ending)
+    assert wb.attach(run_id, store=store).history.result is None
+    results = []
+    for _ in range(2):
+        (stored,) = result_of(store, run_id, experiment, ending)
+        assert stored.type == "model_chosen"
+        results.append({name: stored.result[name] for name in ("test", "intervals", "used")})
+    assert results[0] == results[1]

@@ -24,6 +24,9 @@ NEEDED = (
 )
 """What is loaded to choose and to test a model. On a busy machine that takes long."""
 
+# If trials took longer than planned, choosing makes up for it, but not entirely.
+_LEAST_S, _LEAST_PART = 2.0, 0.5
+
 
 class _EndingRun(StoredRun):
     """A run as it will be once its end is stored."""
@@ -60,7 +63,9 @@ def conclude(store: Store, run_id: str, ending: RunStateChanged) -> ModelChosen:
     history = automl.run.history
     if (limit_s := history.in_force.budget.time) is not None:
         left_s = limit_s - history.limited_s(history.now_unix_s())
-        automl.longest_s = max(left_s, concluding_s(history.in_force))
+        planned_s = concluding_s(history.in_force)
+        least_s = min(planned_s, max(_LEAST_S, _LEAST_PART * planned_s))
+        automl.longest_s = max(left_s, least_s)
     automl.refit()
     automl.store_model()
     return ModelChosen(result=json.loads(json.dumps(plain(automl.to_json()))))

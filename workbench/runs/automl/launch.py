@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.data.dates import DateOrder
 from workbench.data.table_sources import name_of_source
-from workbench.experiment.automl import MIN_TRIAL_TIME_S, concluding_s
-from workbench.foundation.errors import ArgumentError
+from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
+from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.targets import Task
@@ -22,10 +22,13 @@ from workbench.runs.waiting import waiting_for
 from workbench.store.database import Store
 
 if TYPE_CHECKING:
+    from workbench.experiment import Experiment
     from workbench.runs.automl.result import AutoML
     from workbench.runs.run import Run
 
 MIN_TIME_S = 10.0
+# The newest runs of a store that are compared with a new one, and how many of them are used.
+_MOST_COMPARED, _MOST_EARLIER = 50, 3
 
 
 def automl(
@@ -268,11 +271,38 @@ def create(
         preset=preset,
     )
     opened = open_store(store)
+    earlier = _earlier_runs(opened, experiment, sha256)
     run = create_run(experiment, store=opened, launcher=launcher, address=address)
     write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
     for params in first_configurations(experiment):
         opened.command(run.run_id, "enqueue", {"params": params})
+    for run_id in earlier:
+        opened.command(run.run_id, "warm_start", {"run_id": run_id})
     return AutoML(run)
+
+
+def _earlier_runs(store: Store, experiment: Experiment, held_out: str) -> list[str]:
+    """Return the newest runs on the same rows, from whose trials the sampler can learn.
+
+    The rows were divided in the same way, so no trial has seen a test row.
+
+    Args:
+        store: The store.
+        experiment: What will be run. Only runs of the same name are read.
+        held_out: SHA-256 of the test part.
+    """
+    from workbench.sweeps.warm_start import prior_trials
+
+    same = []
+    for row in store.runs(limit=_MOST_COMPARED):
+        if row.name != experiment.name or len(same) == _MOST_EARLIER:
+            continue
+        with contextlib.suppress(WorkbenchError):  # such as trials of other families only
+            data = store.experiment(row.run_id).data
+            if data is not None and data.options.get(HELD_OUT) == held_out:
+                prior_trials(store, row.run_id, experiment)
+                same.append(row.run_id)
+    return same
 
 
 def start(
