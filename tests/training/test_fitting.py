@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from workbench.data import load
 from workbench.experiment import Experiment
 from workbench.foundation.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.models.zoo import BoostedTreesConfiguration
-from workbench.training.task import TrialTask
+from workbench.training.task import BEST, LAST, TrialTask
 from workbench.training.trained_model import load_model, outputs_of, stored_outputs
 from workbench.training.trial import run_trial
 
@@ -153,3 +156,57 @@ def test_what_trees_cannot_do_is_said(tmp_path, changes, part):
     ended, _ = run(asked, tmp_path, num_workers=workers)
     assert ended.state == "failed"
     assert part in str(ended.message)
+
+
+KILLED = """
+import os, signal, sys
+from workbench.foundation.events import TrialReported
+from workbench.training import fitting
+from workbench.training.task import TrialTask
+from workbench.training.trial import run_trial
+
+fitting._STORED_EVERY_S, fitting._PART_FOR_STORING = 0.0, 1e9
+experiment, family, folder = sys.argv[1:]
+seen = []
+
+def hear(event):
+    seen.append(isinstance(event, TrialReported))
+    if sum(seen) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+task = TrialTask("r", 0, 0, experiment, params={"family": family}, seed=7, folder=folder)
+run_trial(task, hear)
+"""
+
+
+@pytest.mark.parametrize("family", ["boosted_trees", "lightgbm", "tabular_mlp"])
+def test_a_killed_fit_continues_after_the_last_round_that_was_stored(tmp_path, family):
+    if family == "lightgbm":
+        pytest.importorskip(family)
+    asked = experiment(
+        search={"family": {"choices": [family]}},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    )
+    arguments = [asked.model_dump_json(), family, str(tmp_path / "killed")]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [path.name for path in (tmp_path / "killed").rglob("*.pt")] == [LAST]
+
+    params = {"family": family}
+    ended, events = run(asked, tmp_path / "killed", params=params, resume=True, attempt=1)
+    whole, all_events = run(asked, tmp_path / "whole", params=params)
+    assert ended.state == whole.state == "complete"
+    assert ended.values == pytest.approx(whole.values, rel=1e-5)
+    reports = [(each.told_again, each.step) for each in events if isinstance(each, TrialReported)]
+    # The round that was reported last was not stored before the kill, so it is made again.
+    assert [again for again, _ in reports[:4]] == [True, True, True, False]
+    assert [step for _, step in reports] == [
+        each.step for each in all_events if isinstance(each, TrialReported)
+    ]
+    assert [path.name for path in (tmp_path / "killed").rglob("*.pt")] == [BEST]
+
+
+def test_a_short_fit_stores_nothing_before_its_end(tmp_path):
+    _, events = run(experiment(), tmp_path, params={"family": "forest"})
+    assert [each.best for each in events if isinstance(each, CheckpointSaved)] == [True]
+    assert not list(tmp_path.rglob(LAST))
