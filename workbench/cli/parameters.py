@@ -257,6 +257,12 @@ FAMILIES = _option(
     _TEXT,
     "NAMES",
 )
+FOUNDATION_WEIGHTS = _option(
+    "--foundation-weights",
+    "Also try a tabular foundation model, TabICL or TabPFN, with the weights in this folder.",
+    _PATH,
+    "FOLDER",
+)
 PRESET = _option(
     "--preset",
     "fast: one model that predicts quickly. good: the default. best: more folds and a larger"

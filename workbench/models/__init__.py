@@ -31,6 +31,7 @@ MODELS = Registry(
         "lightgbm": "workbench.models.zoo:LightGBMConfiguration",
         "xgboost": "workbench.models.zoo:XGBoostConfiguration",
         "catboost": "workbench.models.zoo:CatBoostConfiguration",
+        "foundation": "workbench.models.zoo:FoundationConfiguration",
         "forecaster": "workbench.models.zoo:ForecasterConfiguration",
         "text_encoder": "workbench.models.zoo:TextEncoderConfiguration",
         "unet": "workbench.models.zoo:UNetConfiguration",

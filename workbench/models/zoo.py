@@ -540,6 +540,58 @@ class NeighboursConfiguration(FittedConfiguration):
         yield remember(inputs, targets, num_classes=num_classes, num_neighbours=self.num_neighbours)
 
 
+class FoundationConfiguration(FittedConfiguration):
+    """A tabular foundation model, TabICL or TabPFN, with weights in a local file."""
+
+    name = "foundation"
+    why_no_exits = "its layers need all train samples"
+
+    weights: str = Field(
+        "", description="Path of the weights, called like tabicl-classifier-v2-20260212.ckpt."
+    )
+    num_estimators: int = Field(
+        4, ge=1, le=64, description="How many times it predicts, with other orders of columns."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model before it is fitted. See ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.fitted_estimator import FittedEstimator
+
+        return FittedEstimator()
+
+    def describe(self, num_classes: int | None) -> str:
+        """Return a description of the model. See FittedConfiguration.describe."""
+        return "a foundation model for tables, which reads the train samples to predict"
+
+    def grow(
+        self,
+        inputs: np.ndarray,
+        targets: np.ndarray,
+        *,
+        num_classes: int | None,
+        num_rounds: int,
+        seed: int,
+        num_threads: int = 1,
+        growth: Growth | None = None,
+    ) -> Iterator[nn.Module]:
+        """Keep the train samples. See FittedConfiguration.grow."""
+        from workbench.models.fitted_estimator import FittedEstimator
+        from workbench.models.foundation_models import make_estimator
+
+        estimator = make_estimator(
+            self.weights,
+            num_classes=num_classes,
+            num_estimators=self.num_estimators,
+            seed=seed,
+            num_threads=num_threads,
+        )
+        yield FittedEstimator.of(estimator.fit(inputs, targets), num_classes)
+
+
 class TabularMLPConfiguration(FittedConfiguration):
     """An ensemble of perceptrons for tables that share most weights, with embedded numbers."""
 
@@ -686,13 +738,12 @@ class BoostedTreesConfiguration(TreesConfiguration):
         )
 
 
-# More trees never make a forest worse, so few of its sizes are evaluated. Each time, all of its
-# trees become a torch module again.
-_MAX_FOREST_ROUNDS = 3
-
-
 class VotingTreesConfiguration(TreesConfiguration):
     """Trees that are grown apart from each other and vote, by scikit-learn."""
+
+    # More trees never make a forest worse, so few of its sizes are evaluated. Each time, all of
+    # its trees become a torch module again.
+    max_rounds = 3
 
     num_trees: int = Field(200, ge=1, le=10_000, description="Number of trees.")
     min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
@@ -729,7 +780,7 @@ class VotingTreesConfiguration(TreesConfiguration):
             inputs,
             targets,
             num_classes=num_classes,
-            num_rounds=min(num_rounds, _MAX_FOREST_ROUNDS),
+            num_rounds=num_rounds,
             min_samples_leaf=self.min_samples_leaf,
             max_features=self.features_per_split,
             n_estimators=self.num_trees,
@@ -922,6 +973,7 @@ Family = Literal[
     "lightgbm",
     "xgboost",
     "catboost",
+    "foundation",
 ]
 _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "mlp": MLPConfiguration,
@@ -936,6 +988,7 @@ _FAMILIES: dict[Family, type[ModelConfiguration]] = {
     "lightgbm": LightGBMConfiguration,
     "xgboost": XGBoostConfiguration,
     "catboost": CatBoostConfiguration,
+    "foundation": FoundationConfiguration,
 }
 
 

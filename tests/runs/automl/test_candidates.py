@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from workbench.runs.automl.candidates import (
     _TREE_TIMES,
     LIBRARIES,
     check_families,
+    check_foundation,
     experiment_for,
     families_for,
     first_configurations,
@@ -162,3 +164,24 @@ def test_a_network_makes_as_many_passes_as_there_is_time_for(learning: LearningD
             params["tabular_mlp_num_passes"] == passes for params in first_configurations(made)
         )
     assert passes == 100.0
+
+
+def test_a_foundation_model_is_tried_only_with_a_folder(
+    learning: LearningData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, "tabicl")
+    assert "foundation" not in families_for("table", learning)
+    assert check_foundation("table", "regression", (), None) is None
+    with pytest.raises(ArgumentError, match=r"needs weights.*--foundation-weights FOLDER"):
+        check_foundation("table", "regression", check_families("table", "foundation"), None)
+
+    (tmp_path / "tabicl-regressor-v2.ckpt").touch()
+    weights = check_foundation("table", "regression", (), tmp_path)
+    made = experiment(learning, foundation=weights)
+    (first,) = (params for params in first_configurations(made) if params["family"] == "foundation")
+    assert first["foundation_weights"] == str(tmp_path / "tabicl-regressor-v2.ckpt")
+    assert made.search.root["foundation_weights"].contains(first["foundation_weights"])
+    with pytest.raises(ArgumentError, match="do not include it"):
+        check_foundation("table", "regression", ("linear",), tmp_path)
+    with pytest.raises(ArgumentError, match="for tables, not for images"):
+        check_foundation("images", "classification", (), tmp_path)

@@ -10,6 +10,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from workbench.foundation.errors import (
     install_command,
 )
 from workbench.foundation.refusals import closest
+from workbench.models.foundation_models import FoundationWeights, find_weights
 from workbench.models.zoo import Family
 from workbench.runs.automl.preparation import LearningData
 from workbench.runs.automl.presets import DEFAULT, PRESET, PresetName
@@ -42,12 +44,14 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
         "boosted_trees",
         "neighbours",
         "forest",
+        "foundation",
     ),
     "images": ("convnet", "resnet"),
     "texts": ("mlp",),
 }
 _SAMPLES: dict[SampleKind, str] = {"table": "tables", "images": "images", "texts": "texts"}
 NUM_ENSEMBLED = 40
+FOUNDATION_WEIGHTS = "foundation_weights"
 METRIC = "metric"
 """The option of the data that holds the metric to optimise, if the user chose one."""
 MAX_TRIALS = 400
@@ -65,12 +69,15 @@ _FITTED: tuple[Family, ...] = (
     "tabular_mlp",
     "extra_trees",
     "forest",
+    "foundation",
     *LIBRARIES,
 )
 _VOTING: tuple[Family, ...] = ("extra_trees", "forest")
 # Trees try every threshold of every feature. Beyond this size a network is trained faster.
 # Each prediction compares with all of them.
 _MAX_NEIGHBOURS = 5_000
+# A foundation model reads all of them for each prediction, which takes minutes on one core.
+_MAX_FOUNDATION_SAMPLES = 10_000
 _MAX_TREE_NUMBERS = 200_000_000
 # A forest stores all of its leaves: with more data each leaf holds more samples, to stay below 300
 # MB.
@@ -198,6 +205,7 @@ _SEARCH: dict[Family, dict[str, Any]] = {
         "extra_trees_min_samples_leaf": {"low": 1, "high": 10, "log": True},
         "extra_trees_features_per_split": {"low": 0.1, "high": 1.0},
     },
+    "foundation": {"foundation_num_estimators": {"choices": [4]}},
     "forest": {
         "forest_num_trees": {"choices": [200]},
         "forest_min_samples_leaf": {"low": 1, "high": 10, "log": True},
@@ -345,6 +353,7 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
             "extra_trees_features_per_split": 0.6,
         },
     ],
+    "foundation": [{"foundation_num_estimators": 4}],
     "forest": [
         {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
     ],
@@ -371,7 +380,11 @@ _FIRST: dict[Family, list[dict[str, Any]]] = {
 
 
 def families_for(
-    kind: SampleKind, learning: LearningData, asked: Sequence[str] = ()
+    kind: SampleKind,
+    learning: LearningData,
+    asked: Sequence[str] = (),
+    *,
+    has_foundation: bool = False,
 ) -> tuple[Family, ...]:
     """Return the model families to try.
 
@@ -379,11 +392,14 @@ def families_for(
         kind: The kind of sample.
         learning: The data, for its size.
         asked: As `check_families` returns them.
+        has_foundation: Whether there are weights of a foundation model.
     """
     if asked:
         chosen: set[Any] = set(asked)
         return tuple(family for family in FAMILIES[kind] if family in chosen)
     left_out = set(FAMILIES[kind]) - _usual(kind, set())
+    if has_foundation and len(learning.folds[0].train_targets) <= _MAX_FOUNDATION_SAMPLES:
+        left_out.discard("foundation")
     size = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs)
     if len(learning.folds[0].train_targets) > _MAX_NEIGHBOURS:
         left_out.add("neighbours")
@@ -439,9 +455,50 @@ def _usual(kind: SampleKind, left_out: set[Any]) -> set[Family]:
     """Return the families that are installed and not left out, none of them twice."""
     usual: set[Family] = set(FAMILIES[kind]) - left_out
     usual -= {family for family in LIBRARIES if _is_missing(family)}
+    usual.discard("foundation")  # whoever wants it brings its weights
     if "lightgbm" in usual:
         usual.discard("boosted_trees")  # scikit-learn grows the same trees, but takes longer
     return usual
+
+
+def check_foundation(
+    kind: SampleKind, task: Task, chosen: Sequence[Family], folder: Path | str | None
+) -> FoundationWeights | None:
+    """Return the weights of the foundation model to try, or None if there is none.
+
+    Args:
+        kind: The kind of sample.
+        task: Whether classes or numbers are predicted.
+        chosen: As `check_families` returns them.
+        folder: The folder with the weights, or None.
+
+    Raises:
+        ArgumentError: If only one of the family and the folder is given, or the folder has no
+            weights for the task.
+        MissingDependencyError: If the package of the weights is not installed.
+    """
+    if folder is None:
+        if "foundation" in chosen:
+            raise ArgumentError(
+                "the family foundation needs weights, which are never downloaded",
+                field="foundation_weights",
+                allowed="a folder with the weights of TabICL or TabPFN",
+                next_step="Pass the folder: --foundation-weights FOLDER.",
+            )
+        return None
+    if kind != "table":
+        raise ArgumentError(
+            f"foundation models are for tables, not for {_SAMPLES[kind]}",
+            field="foundation_weights",
+            next_step="Remove it.",
+        )
+    if chosen and "foundation" not in chosen:
+        raise ArgumentError(
+            "there are weights of a foundation model, but the families to try do not include it",
+            field="families",
+            next_step="Add foundation to them, or remove foundation_weights.",
+        )
+    return find_weights(folder, task)
 
 
 def missing_note(kind: SampleKind) -> str | None:
@@ -480,6 +537,7 @@ def experiment_for(
     task: Task = "classification",
     metric: str | None = None,
     families: Sequence[str] = (),
+    foundation: FoundationWeights | None = None,
     preset: PresetName = DEFAULT,
 ) -> Experiment:
     """Create the experiment that tries the candidates.
@@ -494,6 +552,7 @@ def experiment_for(
         task: Whether classes or numbers are predicted.
         metric: The optimised metric, or None for the loss.
         families: The families to try, as `check_families` returns them.
+        foundation: The weights of the foundation model to try, as `check_foundation` returns them.
         preset: The preset of the run.
     """
     measure = None
@@ -508,8 +567,15 @@ def experiment_for(
         objective = {"metric": measure.objective, "goal": measure.objective_goal}
     if preset != DEFAULT:
         data_options[PRESET] = preset
-    families = families_for(kind, learning, families)
+    families = families_for(kind, learning, families, has_foundation=foundation is not None)
+    sizes = {family: _size_in_time(family, learning, time_s) for family in families}
     num_train = len(learning.folds[0].train_targets)
+    search = _search_for(kind, families, _min_samples_leaf(num_train), sizes)
+    if foundation is not None and "foundation" in families:
+        search[FOUNDATION_WEIGHTS] = {
+            "choices": [str(foundation.path)],
+            "when": {"family": "foundation"},
+        }
     num_folds = len(learning.folds)
     batch = _batch_for(num_train)
     epochs = _epochs_for(kind, num_train, batch)
@@ -519,12 +585,7 @@ def experiment_for(
         data={"name": learning, **data_options},
         metrics=_reported_metrics(task, objective["metric"].removeprefix("val_")),
         objectives=[objective],
-        search=_search_for(
-            kind,
-            families,
-            _min_samples_leaf(num_train),
-            {family: _size_in_time(family, learning, time_s) for family in families},
-        ),
+        search=search,
         training={
             "epochs": epochs,
             "global_batch": batch,
@@ -552,6 +613,9 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
     for family, configurations in zip(families, listed, strict=True):
+        if family == "foundation":
+            (path,) = cast("Any", experiment.search.root[FOUNDATION_WEIGHTS]).values()
+            configurations[0][FOUNDATION_WEIGHTS] = path
         if family in _VOTING:
             least = experiment.search.root[f"{family}_min_samples_leaf"]
             assert isinstance(least, Int)

@@ -51,6 +51,7 @@ def automl(
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
     families: str | Sequence[str] = (),
+    foundation_weights: Path | str | None = None,
     preset: PresetName = DEFAULT,
     seed: int = 0,
     name: str | None = None,
@@ -108,6 +109,8 @@ def automl(
             "high"). Numbers and an ordered Categorical have their own order.
         families: Model families to try, such as "lightgbm,forest" or ["lightgbm", "forest"].
             "-neighbours" leaves one out. Empty for all that suit the data and are installed.
+        foundation_weights: A folder with the weights of TabICL or TabPFN, which is then tried
+            also. Nothing is downloaded.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
             more folds and a larger ensemble, which predicts more slowly.
         seed: Seed of the split into train, validation and test, and of everything random in the
@@ -151,6 +154,7 @@ def automl(
         quantiles=quantiles,
         class_order=class_order,
         families=families,
+        foundation_weights=foundation_weights,
         preset=preset,
         seed=seed,
         name=name,
@@ -188,6 +192,7 @@ def create(
     quantiles: Sequence[float] = (),
     class_order: Sequence[str] = (),
     families: str | Sequence[str] = (),
+    foundation_weights: Path | str | None = None,
     preset: PresetName = DEFAULT,
     seed: int = 0,
     name: str | None = None,
@@ -201,6 +206,7 @@ def create(
     """
     from workbench.runs.automl.candidates import (
         check_families,
+        check_foundation,
         experiment_for,
         first_configurations,
         missing_note,
@@ -251,12 +257,15 @@ def create(
     metric = QUADRATIC_KAPPA if problem.is_ordered and metric is None else metric
     check_metric(metric, problem.task, is_ordered=problem.is_ordered)
     chosen = check_families(problem.kind, families)
+    foundation = check_foundation(problem.kind, problem.task, chosen, foundation_weights)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(
         problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels
     )
     if not chosen and (note := missing_note(problem.kind)):
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))
+    if foundation is not None:
+        held_out = dataclasses.replace(held_out, notes=(*held_out.notes, foundation.note))
     sha256, payload = pack(held_out)
     experiment = experiment_for(
         problem.kind,
@@ -268,6 +277,7 @@ def create(
         task=problem.task,
         metric=metric,
         families=chosen,
+        foundation=foundation,
         preset=preset,
     )
     opened = open_store(store)
