@@ -197,13 +197,15 @@ def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(
     )
     learning = LearningData((Fold(inputs, targets, inputs[:10], targets[:10]),), (1,), ())
     experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
-    leaf = experiment.search.root["forest_min_samples_leaf"]
-    assert (leaf.low, leaf.high) == (least, 10 * least)
     first = first_configurations(experiment)
     for params in first:
         experiment.search.check(params)
-    tried = [params["forest_min_samples_leaf"] for params in first if params["family"] == "forest"]
-    assert tried == [5 * least, 3 * least]
+    for family, leaves in (("extra_trees", [3, 5]), ("forest", [3])):
+        name = f"{family}_min_samples_leaf"
+        leaf = experiment.search.root[name]
+        assert (leaf.low, leaf.high) == (least, 10 * least)
+        tried = [params[name] for params in first if params["family"] == family]
+        assert tried == [least * leaf for leaf in leaves]
 
 
 @pytest.mark.parametrize(("num_train", "most"), [(12, 11), (33, 32), (4_000, 64)])
