@@ -242,7 +242,9 @@ TRAIN = _option(
 )
 
 # Models.
-TARGET = _option("--target", "Predict this column.", _TEXT, "COLUMN")
+TARGET = _option(
+    "--target", "Predict this column, or several with commas between them.", _TEXT, "COLUMN"
+)
 TASK = _option(
     "--task",
     "Predict this kind of target. By default it is detected.",

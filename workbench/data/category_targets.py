@@ -25,14 +25,14 @@ def target_numbers(targets: np.ndarray, num_classes: int | None) -> np.ndarray |
 
     Args:
         targets: Class numbers, or numbers.
-        num_classes: Number of classes; None for a regression.
+        num_classes: Number of classes; None for a regression, which may have several targets.
 
     Returns:
         (rows, numbers): the numbers, whether it is the second of two classes, or whether it is each
         class. None if there are too many classes.
     """
     if num_classes is None:
-        return targets.astype(np.float64).reshape(-1, 1)
+        return targets.astype(np.float64).reshape(len(targets), -1)
     if num_classes > MAX_CLASSES:
         return None
     first = 1 if num_classes == 2 else 0

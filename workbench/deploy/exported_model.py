@@ -121,6 +121,7 @@ def build(
     curves: Sequence[tuple[Sequence[float], Sequence[float]]] = (),
     quantiles: Quantiles | None = None,
     error_size: Quantiles | None = None,
+    are_shares: bool = False,
 ) -> onnx.ModelProto:
     """Return the weighted mean of models as one graph.
 
@@ -137,6 +138,7 @@ def build(
         quantiles: How quantiles follow from a predicted number, if they are the output.
         error_size: How the usual size of an error follows from a predicted number, if it is the
             second output.
+        are_shares: Whether predicted numbers are kept between 0 and 1.
 
     Raises:
         RunError: If a model cannot be exported.
@@ -164,6 +166,8 @@ def build(
         total = along_curves(graph, total, curves)
     elif temperature != 1.0:
         total = _calibrated(graph, total, temperature)
+    if are_shares:
+        total = graph.add("Clip", total, *map(graph.constant, (np.float32(0), np.float32(1))))
     if quantiles is not None:
         total = add_quantiles(graph, total, quantiles, given, terms)
     more: list[tuple[str, str, tuple[int | str, ...]]] = []

@@ -11,6 +11,8 @@ HELD_OUT = "held_out"
 """The option of the data with the test part. Only AutoML runs have it."""
 STANDARDISES_TARGET = "standardises_target"
 """The option of the data of a regression whose loss uses a target of mean 0 and deviation 1."""
+NUM_TARGETS = "num_targets"
+"""The option of the data with the number of targets, if there are several."""
 STANDARDISED = " (standardised)"
 """The suffix for the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
@@ -45,6 +47,19 @@ def standardises_target(experiment: Experiment) -> bool:
     return data is not None and is_automl(experiment) and STANDARDISES_TARGET in data.options
 
 
+def short_errors(experiment: Experiment) -> dict[str, str]:
+    """Return the short names of the errors that trials report.
+
+    Errors of several targets have no common unit, so they are standardised.
+
+    Args:
+        experiment: The experiment of an AutoML run.
+    """
+    if experiment.data is None or NUM_TARGETS not in experiment.data.options:
+        return SHORT_ERRORS
+    return {name: f"{short}{STANDARDISED}" for name, short in SHORT_ERRORS.items()}
+
+
 def shown_metric(experiment: Experiment, metric: str) -> str:
     """Return the name of a metric for people.
 
@@ -56,7 +71,7 @@ def shown_metric(experiment: Experiment, metric: str) -> str:
         return metric
     if metric == "val_loss":
         return f"val_loss{STANDARDISED}"
-    short = SHORT_ERRORS.get(metric.removeprefix("val_"))
+    short = short_errors(experiment).get(metric.removeprefix("val_"))
     return f"val_{short}" if short is not None and metric.startswith("val_") else metric
 
 

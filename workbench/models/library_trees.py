@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.foundation.errors import ExperimentError, MissingDependencyError, install_command
+from workbench.foundation.errors import MissingDependencyError, install_command
 from workbench.models.growth import Growth
 from workbench.models.trees import UNSEEN, TreeEnsemble
 
@@ -52,6 +53,38 @@ class Booster(Protocol):
         The trees are in the form of `TreeEnsemble.of`, with the scores as outputs.
         """
         ...
+
+
+class _Several:
+    """A booster for each of several numbers."""
+
+    def __init__(self, boosters: Sequence[Booster]) -> None:
+        self._boosters = boosters
+
+    def extend(self, num_more: int) -> None:
+        for booster in self._boosters:
+            booster.extend(num_more)
+
+    def packed(self) -> bytes:
+        return pickle.dumps([booster.packed() for booster in self._boosters])
+
+    def load(self, packed: bytes, num_rounds: int) -> None:
+        for booster, of_one in zip(self._boosters, pickle.loads(packed), strict=True):
+            booster.load(of_one, num_rounds)
+
+    def scores(self, rows: np.ndarray, num_rounds: int) -> np.ndarray:
+        return np.concatenate([each.scores(rows, num_rounds) for each in self._boosters], axis=1)
+
+    def trees(self, num_rounds: int) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+        trees, starts = [], []
+        for place, booster in enumerate(self._boosters):
+            of_one, start = booster.trees(num_rounds)
+            starts.append(start)
+            for tree in of_one:
+                value = np.zeros((len(tree["value"]), len(self._boosters)))
+                value[:, place : place + 1] = tree["value"]
+                trees.append(tree | {"value": value})
+        return trees, np.concatenate(starts)
 
 
 class LibraryTrees(TreeEnsemble):
@@ -139,23 +172,16 @@ def grow_with_library(
         library: lightgbm, xgboost or catboost.
         inputs: See FittedConfiguration.grow.
         targets: A class number, or a number to predict, for each sample.
-        num_classes: Number of classes, or None for a regression.
+        num_classes: Number of classes, or None for a regression. Each of several numbers has its
+            own trees.
         num_trees: Number of trees, for each class if there are many.
         num_rounds: Number of parts into which the work is divided, at most.
         options: Options of the library.
         growth: Where an earlier attempt was, and what to store for a later one.
 
     Raises:
-        ExperimentError: If a sample has more than one target.
         MissingDependencyError: If the library is not installed.
     """
-    if targets.ndim > 1:
-        raise ExperimentError(
-            f"{library} predicts one number for each sample, but the targets have the shape"
-            f" {targets.shape}",
-            field="model",
-            next_step="Choose forest, or a network.",
-        )
     kind = _booster_type(library)
     places = np.zeros(1, dtype=int)
     if num_classes is not None:
@@ -165,7 +191,16 @@ def grow_with_library(
             return
     seen = None if num_classes is None else len(places)
     rows = np.ascontiguousarray(inputs, dtype=np.float32)
-    booster = kind(rows, targets, num_classes=seen, options=dict(options))
+    if targets.ndim > 1:
+        places = np.arange(targets.shape[1])
+        booster: Booster = _Several(
+            [
+                kind(rows, column, num_classes=None, options=dict(options))
+                for column in np.ascontiguousarray(targets.T)
+            ]
+        )
+    else:
+        booster = kind(rows, targets, num_classes=seen, options=dict(options))
     done = 0
     if growth.state is not None:
         done = growth.state["trees"]
@@ -176,7 +211,7 @@ def grow_with_library(
             continue
         booster.extend(size - done)
         done = size
-        yield LibraryTrees(booster, done, places, num_classes or 1)
+        yield LibraryTrees(booster, done, places, num_classes or len(places))
 
 
 def stage_sizes(num_trees: int, num_stages: int) -> list[int]:
@@ -197,8 +232,10 @@ def num_rounds_of(model: Any, has_shared_trees: bool) -> int:
         model: A `TreeEnsemble` of boosted trees.
         has_shared_trees: Whether a tree answers for all classes at once.
     """
-    num_outputs = int(model.value.shape[1])
-    per_round = num_outputs if num_outputs > 2 and not has_shared_trees else 1
+    num_scores = int((model.value != 0).any(dim=0).sum())  # of two classes only one has a score
+    per_round = max(1, num_scores)
+    if has_shared_trees and bool(((model.value != 0).sum(dim=1) > 1).any()):
+        per_round = 1
     return max(1, len(model.roots) // per_round)
 
 

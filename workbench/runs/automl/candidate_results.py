@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from workbench.experiment.automl import SHORT_ERRORS, shown_metric, standardises_target
+from workbench.experiment.automl import short_errors, shown_metric, standardises_target
 from workbench.experiment.goals import sign_of
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_count
@@ -176,14 +176,15 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
     first = trials[0]
     means = {name: math.fsum(values) / len(values) for name, values in known.items()}
     is_standardised = standardises_target(history.experiment)
+    short = short_errors(history.experiment)
     if is_standardised:
-        means = {SHORT_ERRORS.get(name, name): value for name, value in means.items()}
+        means = {short.get(name, name): value for name, value in means.items()}
     objective = history.experiment.objectives[0]
     optimised = objective.metric.removeprefix("val_")
     loss_label = "loss"
     if is_standardised:
         loss_label = "loss (standardised)"
-        optimised = SHORT_ERRORS.get(optimised, optimised)
+        optimised = short.get(optimised, optimised)
     message = None
     if failed:
         message = headline(failed[-1].message)

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
-from workbench.experiment.automl import STANDARDISES_TARGET
+from workbench.experiment.automl import NUM_TARGETS, STANDARDISES_TARGET
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import (
@@ -400,6 +400,8 @@ def families_for(
     left_out = set(FAMILIES[kind]) - _usual(kind, set())
     if has_foundation and len(learning.folds[0].train_targets) <= _MAX_FOUNDATION_SAMPLES:
         left_out.discard("foundation")
+    if learning.num_targets > 1:
+        left_out |= {"boosted_trees", "foundation"}  # they predict one number only
     size = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs)
     if len(learning.folds[0].train_targets) > _MAX_NEIGHBOURS:
         left_out.add("neighbours")
@@ -559,6 +561,8 @@ def experiment_for(
     data_options: dict[str, Any] = {"held_out": held_out}
     if task == "regression":
         data_options[STANDARDISES_TARGET] = True
+    if learning.num_targets > 1:
+        data_options[NUM_TARGETS] = learning.num_targets
     if metric is not None:
         measure = METRICS[task][metric]
         data_options[METRIC] = metric

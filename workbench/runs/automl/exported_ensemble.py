@@ -78,7 +78,8 @@ def write_ensemble(
     labels = tuple(map(str, interpreter.labels))
     output = output_of(interpreter.task, (len(chosen.guess),), labels, None)
     if interpreter.target_name is not None:
-        output = output.model_copy(update={"targets": (interpreter.target_name,)})
+        names = interpreter.target_names or (interpreter.target_name,)
+        output = output.model_copy(update={"targets": names})
     quantiles = error_size = None
     if bands is not None and (bands.trees is None or sizes is not None):
         from workbench.models.size_trees import MAX_FACTOR
@@ -115,6 +116,7 @@ def write_ensemble(
         curves=chosen.decisions.curves,
         quantiles=quantiles,
         error_size=error_size,
+        are_shares=interpreter.are_labels,
     )
 
     def expected(places: np.ndarray) -> np.ndarray:
@@ -124,7 +126,7 @@ def write_ensemble(
             return bands.quantiles(answers[:, 0], levels, rows)
         if output.kind == "classes":
             return answers
-        return answers[:, 0]
+        return answers if interpreter.target_names else answers[:, 0]
 
     num_train = held_out.num_samples[0]
     origin = Exported(

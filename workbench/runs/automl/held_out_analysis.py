@@ -148,6 +148,7 @@ def analyse(
     predicted: np.ndarray | None = None,
     longest_s: float = MAX_SECONDS,
     outputs: Callable[[Any], np.ndarray] | None = None,
+    target_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what the model does on test samples, as plain values.
 
@@ -164,6 +165,7 @@ def analyse(
         longest_s: For how many seconds columns are shuffled, at most. The first is always shuffled
             once.
         outputs: Returns probabilities, if `predict` weighs them.
+        target_names: The names of several targets, or empty if there is one.
     """
     if predicted is None:
         predicted = predict(samples)
@@ -184,18 +186,27 @@ def analyse(
         analysis: dict[str, Any] = {
             "confusion": _confusion(predicted.argmax(axis=1), targets, labels)
         }
+    elif target_names:
+        analysis = {}
     else:
         analysis = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
     if importance:
         analysis["importance"] = importance
     if hasattr(samples, "columns"):
-        slices = error_slices(samples, _mistakes(predicted, targets, task))
+        slices = None
+        if not target_names:  # a mean over targets would hide what is worst
+            slices = error_slices(samples, _mistakes(predicted, targets, task))
         if slices:
             analysis["slices"] = slices
         until_s = time.monotonic() + min(MAX_SECONDS, longest_s) / 2
         columns = [row["column"] for row in (importance or {"columns": []})["columns"]]
         dependence = partial_dependence(
-            outputs or predict, samples, columns, labels=labels, until_s=until_s
+            outputs or predict,
+            samples,
+            columns,
+            labels=labels,
+            names=target_names,
+            until_s=until_s,
         )
         if dependence:
             analysis["partial_dependence"] = dependence
@@ -324,6 +335,9 @@ def _mistakes(predicted: np.ndarray, targets: np.ndarray, task: Task) -> np.ndar
     """
     if task == "classification":
         return (predicted.argmax(axis=1) != targets).astype(float)
+    if targets.ndim > 1:  # in standard deviations, as units differ
+        scale = targets.std(axis=0)
+        return np.abs((predicted - targets) / np.where(scale > 0, scale, 1.0)).mean(axis=1)
     return np.abs(predicted[:, 0] - targets)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +17,9 @@ from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
 from workbench.foundation.errors import ArgumentError, WorkbenchError
 from workbench.foundation.formatting import duration_argument_s
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
+from workbench.runs.automl.several_targets import split_targets
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import Problem, read_problem
+from workbench.runs.automl.task_detection import Problem, read_problem, read_several
 from workbench.runs.waiting import waiting_for
 from workbench.store.database import Store
 
@@ -33,7 +35,7 @@ _MOST_COMPARED, _MOST_EARLIER = 50, 3
 
 def automl(
     data: Any,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     *,
     time: float | str = "10m",
     task: Task | Literal["ordinal"] | None = None,
@@ -70,7 +72,8 @@ def automl(
             (.csv, .tsv, .parquet, .xlsx, .jsonl, .json, .feather, .sqlite, a .zip with one of
             them, or a folder with several), or the address of a database. A folder with a folder
             of images or texts (.txt) for each class. Or the name of a bundled data set.
-        target: The column to predict, if data is a table.
+        target: The column to predict, if data is a table. A list, or names with commas between
+            them, for several columns, all of which are numbers, or labels that are 0 or 1.
         time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
             least 8 s are left for trials. A fifth of it, from 2 s to 2 min, is kept for choosing
@@ -174,7 +177,7 @@ def automl(
 
 def create(
     data: Any,
-    target: str | None = None,
+    target: str | Sequence[str] | None = None,
     *,
     time: float | str = "10m",
     task: Task | Literal["ordinal"] | None = None,
@@ -218,6 +221,7 @@ def create(
         QUADRATIC_KAPPA,
         check_metric,
         check_quantiles,
+        check_several,
     )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
@@ -237,9 +241,16 @@ def create(
         raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
     if isinstance(drop, str):
         drop = (drop,)
-    problem = read_problem(
+    columns = [str(name) for name in getattr(data, "columns", ())]
+    several = split_targets(target, columns)
+    read = read_problem
+    if several:
+        read = functools.partial(read_several, names=several)
+    elif isinstance(target, list | tuple):
+        target = target[0] if target else None
+    problem = read(
         data,
-        target,
+        *([] if several else [target]),
         task=task,
         drop=tuple(drop),
         group_column=group_column,
@@ -252,6 +263,8 @@ def create(
         dates=dates,
         text_column=text_column,
     )
+    if several:
+        check_several(problem.are_labels, metric, quantiles)
     levels = check_quantiles(quantiles, metric, problem.task)
     metric = PINBALL if levels and metric is None else metric
     metric = QUADRATIC_KAPPA if problem.is_ordered and metric is None else metric

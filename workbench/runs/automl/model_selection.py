@@ -104,6 +104,11 @@ class ChosenModel:
         mean = weighted_mean(
             [candidate.predicted for candidate, _ in self.used], [weight for _, weight in self.used]
         )
+        return self._answers(mean)
+
+    def _answers(self, mean: np.ndarray) -> np.ndarray:
+        if self.interpreter.are_labels:
+            return np.clip(mean, 0.0, 1.0)
         return self.decisions.calibrated(mean)
 
     def outputs(self, samples: Any) -> np.ndarray:
@@ -137,7 +142,7 @@ class ChosenModel:
             for candidate, _ in self.used
         ]
         mean = weighted_mean(predictions, [weight for _, weight in self.used])
-        return self.decisions.calibrated(mean)
+        return self._answers(mean)
 
     def _guessed(self, num_samples: int) -> np.ndarray:
         return np.tile(self.guess.astype(np.float64), (num_samples, 1))

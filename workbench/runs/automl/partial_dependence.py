@@ -26,6 +26,7 @@ def partial_dependence(
     columns: Sequence[str],
     *,
     labels: Sequence[Any] = (),
+    names: Sequence[str] = (),
     until_s: float,
 ) -> list[dict[str, Any]]:
     """Return the mean prediction at several values of each column.
@@ -35,6 +36,7 @@ def partial_dependence(
         table: Rows of the test.
         columns: The columns, the most important first.
         labels: The classes, or empty for numbers.
+        names: The names of several numbers, or empty if there is one.
         until_s: When to stop, by `time.monotonic`.
 
     Returns:
@@ -52,11 +54,11 @@ def partial_dependence(
             continue
         means = np.array([_mean_at(predict, rows, name, value) for value in values])
         kept = range(means.shape[1])
-        names = [str(label) for label in labels] or ["prediction"]
+        shown_names = [str(label) for label in labels] or list(names) or ["prediction"]
         if len(labels) == 2:
             kept = range(1, 2)
         by_class = {
-            names[number]: means[:, number].tolist() for number in list(kept)[:_MAX_CLASSES]
+            shown_names[number]: means[:, number].tolist() for number in list(kept)[:_MAX_CLASSES]
         }
         shown = [value if isinstance(value, float) else str(value) for value in values]
         found.append({"column": name, "values": shown, "means": by_class})

@@ -74,11 +74,13 @@ class LearningData:
         folds: A fold for each repeat of a training.
         training_seeds: The seed of the training on each fold.
         class_names: Names of the classes, by number, or empty for a regression.
+        num_targets: Number of targets of a regression.
     """
 
     folds: tuple[Fold, ...]
     training_seeds: tuple[int, ...]
     class_names: tuple[str, ...]
+    num_targets: int = 1
 
     def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
         """Return the fold of a training as a data set, or the first fold outside a training."""
@@ -98,8 +100,8 @@ class LearningData:
 
     @property
     def num_outputs(self) -> int:
-        """The number of classes, or 1 for a regression."""
-        return len(self.class_names) or 1
+        """The number of classes, or of targets of a regression."""
+        return len(self.class_names) or self.num_targets
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,15 @@ class Reader:
 
     Attributes:
         encoder: Learnt from the train part of the fold.
-        target_mean: Added to a predicted number after scaling.
-        target_scale: Factor of a predicted number.
+        target_mean: Added to a predicted number after scaling. Several targets have one each.
+        target_scale: Factor of a predicted number. Several targets have one each.
         trend: The place of the time among the encoded inputs, and how much is added for each unit
             of it. None without a trend over time.
     """
 
     encoder: Encoder = field(repr=False)
-    target_mean: float = 0.0
-    target_scale: float = 1.0
+    target_mean: float | np.ndarray = 0.0
+    target_scale: float | np.ndarray = 1.0
     trend: tuple[int, float] | None = None
 
     def in_units(self, outputs: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -147,6 +149,8 @@ class Interpreter:
         text_columns: The columns of a table that texts are read from.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         are_files: Whether the samples are image files.
+        target_names: The names of several targets, or empty if there is one.
+        are_labels: Whether several targets are labels, whose predictions are probabilities.
     """
 
     kind: SampleKind
@@ -157,6 +161,8 @@ class Interpreter:
     text_columns: tuple[str, ...] = ()
     target_unit: str = ""
     are_files: bool = False
+    target_names: tuple[str, ...] = ()
+    are_labels: bool = False
 
 
 @dataclass(frozen=True)
@@ -347,6 +353,8 @@ def prepare(
         problem.text_columns,
         problem.target_unit,
         problem.are_files,
+        problem.target_names,
+        problem.are_labels,
     )
     folds = tuple(encoded for encoded, _ in made)
     if problem.weights is not None:
@@ -375,12 +383,14 @@ def prepare(
         blocks,
     )
     seeds = tuple(training_seeds[: len(folds)])
-    return LearningData(folds, seeds, problem.class_names), held_out
+    return LearningData(
+        folds, seeds, problem.class_names, max(1, len(problem.target_names))
+    ), held_out
 
 
 def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int) -> bool:
     """Return whether models should learn what is left without a trend over time."""
-    if problem.task != "regression" or problem.roles.time is None:
+    if problem.task != "regression" or problem.roles.time is None or problem.target_names:
         return False
     places = [_place_of(reader, problem.roles.time) for _, reader in made]
     if None in places or len(set(places)) > 1:
@@ -438,7 +448,8 @@ def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, fl
     ranges = ranges_of(take(problem.samples, learning))
     if problem.task == "regression":
         targets = problem.targets[learning]
-        ranges[PREDICTION] = (float(targets.min()), float(targets.max()))
+        if targets.ndim == 1:
+            ranges[PREDICTION] = (float(targets.min()), float(targets.max()))
     return ranges
 
 
@@ -479,7 +490,7 @@ def _size_rows(
     problem: Problem, learning: np.ndarray, num_folds: int, seed: int
 ) -> SizeRows | None:
     """Encode the validation rows of all folds for trees that tell how large their errors are."""
-    if problem.kind != "table" or problem.task != "regression":
+    if problem.kind != "table" or problem.task != "regression" or problem.target_names:
         return None
     samples = take(problem.samples, learning)
     encoder = learn_encoder(problem.kind, samples, text_forms=problem.text_forms)
@@ -584,10 +595,14 @@ def _encode(
     validation: np.ndarray,
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what the train part tells."""
-    mean, scale, scaled = 0.0, 1.0, targets
+    mean: Any = 0.0
+    scale: Any = 1.0
+    scaled = targets
     if problem.task == "regression":
-        mean = float(targets[train].mean())
-        scale = float(divisor(np.asarray(mean), targets[train].std()))
+        mean = targets[train].mean(axis=0)
+        scale = divisor(np.asarray(mean), targets[train].std(axis=0))
+        if targets.ndim == 1:
+            mean, scale = float(mean), float(scale)
         scaled = ((targets - mean) / scale).astype(np.float32)
     known = take(samples, train)
     numbers = target_numbers(scaled[train], len(problem.class_names) or None)
@@ -597,7 +612,7 @@ def _encode(
         scaled[train],
         encoder.encode(take(samples, validation)),
         scaled[validation],
-        scale,
+        scale if isinstance(scale, float) else 1.0,
     )
     return encoded, Reader(encoder, mean, scale)
 

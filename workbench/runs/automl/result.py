@@ -11,7 +11,7 @@ import html
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -59,7 +59,7 @@ from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_l
 from workbench.runs.automl.row_roles import blocks_in
 from workbench.runs.automl.row_weights import weights_in
 from workbench.runs.automl.score_intervals import LEVEL
-from workbench.runs.automl.scores import measure_of, score_intervals, scores_of
+from workbench.runs.automl.scores import measure_of, score_intervals, scores_of, several_scores
 from workbench.runs.automl.stored_model import (
     STORED_MODEL,
     StoredModel,
@@ -68,7 +68,11 @@ from workbench.runs.automl.stored_model import (
     write,
 )
 from workbench.runs.automl.targets import Task
-from workbench.runs.automl.task_detection import as_samples, read_labelled
+from workbench.runs.automl.task_detection import (
+    as_samples,
+    read_labelled,
+    read_several_labelled,
+)
 from workbench.runs.notebook_output import linked, output_forms
 from workbench.runs.progress import progress_of
 from workbench.runs.run import Run, attach
@@ -82,6 +86,7 @@ if TYPE_CHECKING:
 # Of the time to conclude: when candidates have been judged, and when models have been fitted again.
 # The rest is left to shuffle columns.
 _JUDGED, _REFITTED = 0.4, 0.8
+_LABEL_FROM = 0.5
 _MEASURED_S = 2.0
 """For how long the time to predict is measured, all models together."""
 
@@ -270,6 +275,8 @@ class AutoML:
 
     def _labelled(self, data: Any, target: str | None) -> tuple[Any, np.ndarray]:
         interpreter = self._interpreter
+        if interpreter.target_names:
+            return read_several_labelled(data, interpreter.target_names)
         name = target if isinstance(data, tuple) else target or interpreter.target_name
         return read_labelled(data, name, interpreter.labels)
 
@@ -305,6 +312,7 @@ class AutoML:
             decisions=self._decisions,
             quantiles=self._held_out.quantiles,
             validation=self._validation,
+            several=self._several,
         )
 
     @property
@@ -380,6 +388,7 @@ class AutoML:
                 target_unit=interpreter.target_unit,
                 longest_s=self._until_s(1.0) - time.monotonic(),
                 outputs=chosen.outputs,
+                target_names=interpreter.target_names,
             )
             self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
@@ -403,6 +412,7 @@ class AutoML:
         Returns:
             The predictions. With `interval`, a table with the columns `prediction`, `low` and
             `high`. If the run was asked for quantiles, a table with a column for each: its level.
+            For several targets, a table with a column for each.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
@@ -415,14 +425,27 @@ class AutoML:
         read, predicted = self._predicted(model, samples)
         if values := _unusual_values(model, read, predicted):
             warnings.warn(describe_unusual(values, len(predicted)), stacklevel=2)
+        interpreter = model.chosen.interpreter
+        if interpreter.target_names:
+            if interpreter.are_labels:
+                predicted = (predicted >= _LABEL_FROM).astype(int)
+            return _as_table(predicted, interpreter.target_names)
         if model.chosen.interpreter.task == "regression":
             if interval is not None:
                 return _with_interval(model, read, predicted[:, 0], interval)
-            return _as_quantiles(model, predicted) if model.quantiles else predicted[:, 0]
+            return (
+                _as_table(predicted[:, 1:], model.quantiles) if model.quantiles else predicted[:, 0]
+            )
         decided = model.chosen.decisions.weighed(predicted)
         return np.array(model.chosen.interpreter.labels)[decided.argmax(axis=1)]
 
     def _check_interval(self, interval: float) -> None:
+        if self._interpreter.target_names:
+            raise ArgumentError(
+                "several targets have no interval",
+                field="interval",
+                next_step="Predict each in its own run.",
+            )
         if self._task == "classification":
             raise ArgumentError(
                 "classes have no interval", field="interval", next_step="Use predict_proba."
@@ -441,6 +464,11 @@ class AutoML:
         if self._learned_bands is None or self._learned_bands[0] != seq:
             self._learned_bands = (seq, self._learn_bands())
         return self._learned_bands[1]
+
+    @property
+    def _has_bands(self) -> bool:
+        is_single = self._task == "regression" and not self._interpreter.target_names
+        return is_single and bool(self._chosen.used)
 
     def _learn_bands(self) -> ErrorBands:
         chosen, rows = self._chosen, self._held_out.size_rows
@@ -486,13 +514,18 @@ class AutoML:
         values = _unusual_values(model, *self._predicted(model, samples))
         return pd.DataFrame(values, columns=list(UnusualValue._fields))
 
-    def predict_proba(self, samples: Any) -> np.ndarray:
+    def predict_proba(self, samples: Any) -> Any:
         """Return the probability of each class, in the order of `classes`. Samples as in `predict`.
+
+        For several labels, it is a table with the probability of each.
 
         Raises:
             RunError: If numbers are predicted, or there is no result yet.
         """
         model = self._model
+        interpreter = model.chosen.interpreter
+        if interpreter.are_labels:
+            return _as_table(self._predicted(model, samples)[1], interpreter.target_names)
         if self._task == "regression":
             raise RunError("a regression has no class probabilities", next_step="Use predict.")
         return self._predicted(model, samples)[1]
@@ -661,7 +694,7 @@ class AutoML:
 
     def _tested_interval(self) -> dict[str, float] | None:
         """Return how often the intervals of predictions hold the numbers of test samples."""
-        if self._task == "classification" or not self._chosen.used:
+        if not self._has_bands:
             return None
         numbers = self._ending()[1][:, 0]
         low, high = self._bands.around(numbers, LEVEL, self._held_out.samples)
@@ -787,11 +820,27 @@ class AutoML:
     def _validated(self, predicted: np.ndarray) -> dict[str, float]:
         return _named("val", self._scores(predicted, self._chosen.targets))
 
+    @property
+    def _several(self) -> Any:
+        """The scores of several targets, or None if there is one."""
+        interpreter = self._held_out.interpreter
+        metric = metric_of(self.run.experiment)
+        names, are_labels = interpreter.target_names, interpreter.are_labels
+        return several_scores(names, are_labels=are_labels, metric=metric)
+
     def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
         metric = metric_of(self.run.experiment)
         quantiles = self._held_out.quantiles
         decisions = self._decisions
-        return scores_of(predicted, targets, self._task, metric, decisions, quantiles=quantiles)
+        return scores_of(
+            predicted,
+            targets,
+            self._task,
+            metric,
+            decisions,
+            quantiles=quantiles,
+            several=self._several,
+        )
 
     def _until_s(self, part: float) -> float:
         """Return when a part of the time to conclude is over, by `time.monotonic`."""
@@ -831,7 +880,8 @@ class AutoML:
         final = with_all_rows(self.run, chosen, self._learning, held_out.all_rows, refitted)
         values = {**self._validated(chosen.predicted), **self._test}
         bands, guess = None, held_out.guess
-        if self._task == "regression" and len(chosen.targets):
+        is_single = not self._interpreter.target_names
+        if self._task == "regression" and is_single and len(chosen.targets):
             bands, guess = self._bands, self._guess_with_quantiles(1)[0]
         return without_unused(
             final, self._learning, held_out, values=values, bands=bands, guess=guess
@@ -866,7 +916,7 @@ def export_result(run: Run, folder: str | Path, force: bool) -> Path:
 
 def _unusual_values(model: StoredModel, samples: Any, predicted: np.ndarray) -> list[UnusualValue]:
     numbers = numbers_in(samples)
-    if model.chosen.interpreter.task == "regression":
+    if PREDICTION in model.ranges:
         numbers[PREDICTION] = predicted[:, 0]
     return unusual_values(numbers, model.ranges)
 
@@ -885,10 +935,10 @@ def _with_interval(
     return pd.DataFrame({"prediction": numbers, "low": low, "high": high})
 
 
-def _as_quantiles(model: StoredModel, predicted: np.ndarray) -> pd.DataFrame:
+def _as_table(numbers: np.ndarray, names: Sequence[Any]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(predicted[:, 1:], columns=list(model.quantiles))
+    return pd.DataFrame(numbers, columns=list(names))
 
 
 def _repeated(

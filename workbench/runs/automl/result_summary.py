@@ -196,6 +196,8 @@ def _notes_of_perfection(result: Mapping[str, Any]) -> list[str]:
     name = "r2"
     if result["task"] == "classification":
         name = "accuracy"
+    if name not in result["test"]:
+        return []
     columns = (result["analysis"].get("importance") or {}).get("columns") or []
     if float(result["test"][name]) < _PERFECT or not columns:
         return []

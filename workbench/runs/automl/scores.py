@@ -6,7 +6,7 @@ Pure functions of arrays.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +26,7 @@ from workbench.runs.automl.score_intervals import (
     parts_of,
     with_more_rows,
 )
+from workbench.runs.automl.several_targets import loss_of_several, measures_of
 from workbench.runs.automl.targets import Task
 
 
@@ -412,7 +413,14 @@ def loss_of(
         quantiles: The quantiles that the user wants, for the pinball loss.
     """
     if metric is not None and not METRICS[task][metric].is_tuned:
-        return measure_of(metric, task, quantiles).loss(predicted, targets)
+        loss = measure_of(metric, task, quantiles).loss
+        return (
+            loss_of_several(predicted, targets, loss)
+            if targets.ndim > 1
+            else loss(predicted, targets)
+        )
+    if targets.ndim > 1:
+        return loss_of_several(predicted, targets, _squared_error)
     if task == "regression":
         return _squared_error(predicted, targets)
     return _log_loss(predicted, targets)
@@ -426,7 +434,7 @@ def measure_of(name: str, task: Task, quantiles: Sequence[float] = ()) -> Measur
         task: Whether classes or numbers are predicted.
         quantiles: The quantiles that the user wants, for the pinball loss.
     """
-    measure = METRICS[task].get(name) or _ALSO_SHOWN[name]
+    measure = METRICS[task].get(name) or _ALSO_SHOWN.get(name) or METRICS["classification"][name]
     if name == PINBALL and quantiles:
         return replace(measure, score=pinball_of(quantiles))
     return measure
@@ -440,6 +448,7 @@ def scores_of(
     decisions: Decisions | None = None,
     *,
     quantiles: Sequence[float] = (),
+    several: Mapping[str, tuple[Score, Scale]] | None = None,
 ) -> dict[str, float]:
     """Return the scores to show, the most important one first.
 
@@ -450,7 +459,10 @@ def scores_of(
         metric: The optimised metric, which comes first, or None for the default.
         decisions: How the class follows from probabilities, if not the most probable one.
         quantiles: The quantiles that follow each predicted number.
+        several: The scores of several targets, as `several_scores` returns them, or None for one.
     """
+    if several is not None:
+        return {name: score(predicted, targets) for name, (score, _) in several.items()}
     decided = predicted if decisions is None else decisions.weighed(predicted)
     scores = {}
     for name in _shown_names(task, metric):
@@ -469,6 +481,7 @@ def score_intervals(
     decisions: Decisions | None = None,
     quantiles: Sequence[float] = (),
     validation: tuple[np.ndarray, np.ndarray, RowBlocks] | None = None,
+    several: Mapping[str, tuple[Score, Scale]] | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
 
@@ -482,6 +495,7 @@ def score_intervals(
         quantiles: The quantiles that follow each predicted number.
         validation: Predictions and targets of the validation samples, and which of them belong
             together, or None if there are none.
+        several: As in `scores_of`.
     """
     decided = predicted if decisions is None else decisions.weighed(predicted)
     parts = parts_of(len(targets), blocks)
@@ -489,7 +503,11 @@ def score_intervals(
     if validation is not None:
         more = with_more_rows((predicted, targets, blocks), validation)
     intervals = {}
-    for name in _shown_names(task, metric):
+    for name, (score, scale) in (several or {}).items():
+        interval = interval_of(score, predicted, targets, scale=scale, parts=parts, more=more)
+        if interval is not None:
+            intervals[name] = interval
+    for name in _shown_names(task, metric) if several is None else ():
         measure = measure_of(name, task, quantiles)
         num_decisive = None
         if measure.is_per_class:
@@ -519,6 +537,51 @@ def _shown_names(task: Task, metric: str | None) -> tuple[str, ...]:
     return (*first, *(name for name in _SHOWN[task] if name not in first))
 
 
+def check_several(are_labels: bool, metric: str | None, quantiles: Sequence[float]) -> None:
+    """Reject options that need a single target.
+
+    Args:
+        are_labels: Whether the targets are labels.
+        metric: The metric to optimise, or None.
+        quantiles: The quantiles that the user asks for, or empty.
+
+    Raises:
+        ArgumentError: If there is such an option.
+    """
+    if quantiles or metric == PINBALL:
+        raise ArgumentError(
+            "several targets have no quantiles",
+            field="quantiles",
+            next_step="Predict each target in its own run.",
+        )
+    if are_labels and metric is not None:
+        raise ArgumentError(
+            "the metric of several labels cannot be chosen",
+            field="metric",
+            next_step="Remove it, or predict each label in its own run.",
+        )
+
+
+def several_scores(
+    names: Sequence[str], *, are_labels: bool, metric: str | None
+) -> dict[str, tuple[Score, Scale]] | None:
+    """Return the scores of several targets, or None if there is one.
+
+    Args:
+        names: The targets, or empty if there is one.
+        are_labels: Whether they are labels.
+        metric: The optimised metric, or None for the default.
+    """
+    if not names:
+        return None
+
+    def measure(kind: str) -> tuple[Score, Scale]:
+        found = measure_of(kind, "regression")
+        return found.score, found.scale
+
+    return measures_of(names, are_labels=are_labels, metric=metric, measure=measure)
+
+
 def is_better(name: str, task: Task, value: float, other: float) -> bool:
     """Return whether a value of a metric is better than another one."""
     return sign_of(measure_of(name, task).goal) * (value - other) > 0
@@ -534,8 +597,8 @@ def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.nda
         num_classes: Number of classes, or None for a regression.
 
     Returns:
-        One prediction: (classes,) probabilities, or (1,) number.
+        One prediction: (classes,) probabilities, or (targets,) numbers.
     """
     if num_classes is None:
-        return np.array([train_targets.mean()])
+        return np.atleast_1d(train_targets.mean(axis=0))
     return np.bincount(train_targets, minlength=num_classes) / len(train_targets)

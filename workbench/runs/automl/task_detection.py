@@ -43,6 +43,7 @@ from workbench.runs.automl.own_parts import (
 from workbench.runs.automl.rare_classes import MIN_SAMPLES, drop_rare, imbalance_of
 from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
 from workbench.runs.automl.row_weights import weights_of
+from workbench.runs.automl.several_targets import with_numeric_targets
 from workbench.runs.automl.targets import Task, check_finite, check_targets, numbers_of
 
 if TYPE_CHECKING:
@@ -77,6 +78,9 @@ class Problem:
         weights: The weight of each sample, all above 0, or None if all are equal.
         weight_column: The column with the weights, or None.
         is_ordered: Whether the classes have an order, in which they are numbered.
+        target_names: The names of several targets, whose numbers are the columns of `targets`, or
+            empty if there is one.
+        are_labels: Whether several targets are labels, which are 0 or 1.
     """
 
     kind: SampleKind
@@ -96,6 +100,8 @@ class Problem:
     weights: np.ndarray | None = field(default=None, repr=False)
     weight_column: str | None = None
     is_ordered: bool = False
+    target_names: tuple[str, ...] = ()
+    are_labels: bool = False
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -240,6 +246,54 @@ def _with_known_columns(
     samples = samples.copy(deep=False)
     samples.attrs = known.attrs
     return samples
+
+
+def read_several(data: Any, names: Sequence[str], *, task: str | None, **how: Any) -> Problem:
+    """Read data with several targets, each of which is a number, or each a label.
+
+    Args:
+        data: A table: a data frame, the path of a table or the address of a database.
+        names: The targets.
+        task: The task that the user chose, or None.
+        **how: The other arguments of `read_problem`.
+
+    Raises:
+        DataError: As `read_problem`, or if the targets are of different kinds.
+        ArgumentError: As `read_problem`, or if an option needs a single target.
+    """
+    samples, values, _, converted = take_apart(data, names[0], how.pop("query", None))
+    if task not in (None, "regression"):
+        raise ArgumentError(
+            f"the task is {task}, but there are several targets",
+            field="task",
+            allowed="regression, or none: labels that are 0 or 1 are detected",
+        )
+    if how.pop("class_order", ()):
+        raise ArgumentError("several targets have no order of classes", field="class_order")
+    table, are_labels, num_left_out = with_numeric_targets(
+        samples.assign(**{names[0]: values.to_numpy()}), names
+    )
+    drop = tuple(how.pop("drop", ()))
+    problems = []
+    for name in names:
+        others = [other for other in names if other != name]
+        unused = (*drop, *others)
+        problems.append(read_problem(table, name, task="regression", drop=unused, **how))
+    if len({len(problem) for problem in problems}) > 1:
+        raise DataError("some rows to test on lack a target", field="test")
+    notes = [*converted]
+    if num_left_out:
+        notes.append(f"{num_left_out} samples without all targets are not used")
+    notes += dict.fromkeys(note for problem in problems for note in problem.notes)
+    return replace(
+        problems[0],
+        targets=np.column_stack([problem.targets for problem in problems]),
+        target_name=", ".join(names),
+        target_names=tuple(names),
+        are_labels=are_labels,
+        target_unit="",
+        notes=tuple(dict.fromkeys(notes)),
+    )
 
 
 def _check_enough(num_learning: int, num_dropped: int) -> None:
@@ -397,6 +451,21 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
             f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers)
         )
     return samples, np.array([numbers[name] for name in names], dtype=np.int64)
+
+
+def read_several_labelled(data: Any, names: Sequence[str]) -> tuple[Any, np.ndarray]:
+    """Read a table with several targets, for a model that has been trained.
+
+    Args:
+        data: A data frame, or the path of a table.
+        names: The targets.
+
+    Returns:
+        The samples and (samples, targets) numbers.
+    """
+    samples, values, _, _ = take_apart(data, names[0])
+    table, _, _ = with_numeric_targets(samples.assign(**{names[0]: values.to_numpy()}), names)
+    return table.drop(columns=list(names)), table[list(names)].to_numpy(dtype=np.float64)
 
 
 def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
