@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -241,16 +240,9 @@ def create(
         raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
     if isinstance(drop, str):
         drop = (drop,)
-    columns = [str(name) for name in getattr(data, "columns", ())]
-    several = split_targets(target, columns)
-    read = read_problem
-    if several:
-        read = functools.partial(read_several, names=several)
-    elif isinstance(target, list | tuple):
-        target = target[0] if target else None
-    problem = read(
+    problem = _read(
         data,
-        *([] if several else [target]),
+        target,
         task=task,
         drop=tuple(drop),
         group_column=group_column,
@@ -263,7 +255,7 @@ def create(
         dates=dates,
         text_column=text_column,
     )
-    if several:
+    if problem.target_names:
         check_several(problem.are_labels, metric, quantiles)
     levels = check_quantiles(quantiles, metric, problem.task)
     metric = PINBALL if levels and metric is None else metric
@@ -326,6 +318,16 @@ def _earlier_runs(store: Store, experiment: Experiment, held_out: str) -> list[s
                 prior_trials(store, row.run_id, experiment)
                 same.append(row.run_id)
     return same
+
+
+def _read(data: Any, target: str | Sequence[str] | None, **how: Any) -> Problem:
+    """Read data with one target or several."""
+    names = split_targets(target, [str(name) for name in getattr(data, "columns", ())])
+    if names:
+        return read_several(data, names, **how)
+    if isinstance(target, list | tuple):
+        target = target[0] if target else None
+    return read_problem(data, target, **how)
 
 
 def start(

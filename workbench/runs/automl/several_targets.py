@@ -38,6 +38,8 @@ def split_targets(target: Any, columns: Sequence[str] | None) -> tuple[str, ...]
         return ()
     else:
         names = [str(name) for name in target]
+    if len(names) < 2:
+        return ()
     if len(set(names)) < len(names):
         raise ArgumentError("a target is listed twice", field="target")
     if len(names) > MAX_TARGETS:
