@@ -304,6 +304,8 @@ def notes_of_classes(target: pd.Series) -> list[str]:
 
 
 def _notes_of_units(name: str, column: pd.Series) -> list[str]:
+    if column.nunique() <= _MAX_CLASSES:  # such as the classes 7a, 7b and 8a
+        return []
     if not (units := _units_apart(column)):
         return []
     return [

@@ -53,10 +53,12 @@ _HIGH = re.compile(rb"[\x80-\xff]+")
 # In Windows-1252, these are letters that Western languages hardly use. On a Mac, they are common.
 _RARE = re.compile(rb"[\x83\x88\x8a\x8c\x8e\x98\x9a\x9c\x9e\x9f]")
 _COMMON = re.compile(rb"[\xc0-\xff]")
+_FEWEST_FILLED = 4
+"""With fewer columns, a header of two names may be whole."""
 _LEAST_ALIKE = 0.8
 """At least this share of the rows below a header has a cell for each of its names."""
-_MOST_JOINED = 0.5
-"""Up to this share of its letters with a mark may touch another one in a Western text."""
+_MOST_JOINED = 0.25
+"""Up to this share of its letters with a mark may be three or more in a row in a Western text."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def _are_western(high: Sequence[bytes]) -> bool:
         joined.decode(WESTERN)
     except UnicodeDecodeError:
         return False
-    num_joined = sum(len(run) for run in high if len(run) > 1)
+    num_joined = sum(len(run) for run in high if len(run) > 2)
     num_rare, num_common = len(_RARE.findall(joined)), len(_COMMON.findall(joined))
     return num_joined <= _MOST_JOINED * len(joined) and num_rare <= num_common
 
@@ -298,7 +300,16 @@ def _is_title(cells: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
     if cells[0].startswith("#"):
         width = next((len(row) for row in below if not row[0].startswith("#")), len(cells))
         return len(cells) != width
-    return bool(cells[0].strip()) and not any(map(str.strip, cells[1:]))
+    num_filled = _num_filled(cells)
+    if not cells[0].strip() or not below:
+        return False
+    # Banks write lines such as an account and its number above the table.
+    usual = sorted(map(_num_filled, below))[len(below) // 2]
+    return num_filled == 1 or (usual >= _FEWEST_FILLED and 2 * num_filled <= usual)
+
+
+def _num_filled(cells: Sequence[str]) -> int:
+    return sum(bool(cell.strip()) for cell in cells)
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:

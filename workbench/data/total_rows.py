@@ -50,8 +50,9 @@ def _is_total(values: pd.Series) -> bool:
     above = above[~np.isnan(above)]
     if np.isnan(last) or not above.any():
         return False
-    # Totals are rounded as the numbers above.
-    return bool(np.isclose(last, [above.sum(), above.mean()], rtol=1e-3, atol=1e-9).any())
+    # A mean is often rounded to few digits.
+    is_sum = np.isclose(last, above.sum(), rtol=1e-3, atol=1e-9)
+    return bool(is_sum or np.isclose(last, above.mean(), rtol=1e-2, atol=1e-9))
 
 
 def _numbers_of(values: pd.Series) -> np.ndarray | None:

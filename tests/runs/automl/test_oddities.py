@@ -90,6 +90,13 @@ TEXT_FILES: dict[str, tuple[str, str | bytes]] = {
     "capital ending": ("A.CSV", table(town=TOWNS, x=X)),
     "title above": ("a.csv", "Report 2024\n\n" + table(town=TOWNS, x=X)),
     "title with commas": ("a.csv", "Report 2024,,\n,,\n" + table(town=TOWNS, x=X)),
+    "lines of a bank above": (
+        "a.csv",
+        "Kontoauszug;;;\nIBAN;DE12;;\n\n"
+        + written(
+            {"who": ["M\u00fcller Gr\u00f6\u00dfe"] * NUM, "x": X, "u": X * 2, "y": LABELS}, ";"
+        ),
+    ),
     "comments above": ("a.csv", "# exported\n# by me, today\n" + table(town=TOWNS, x=X)),
     "blank lines": ("a.csv", "\n\n" + table(town=TOWNS, x=X).replace("\n", "\n\n")),
     "trailing separators": ("a.csv", table(town=TOWNS, x=X).replace("\n", ",\n")),
@@ -222,6 +229,49 @@ def test_another_column_shows_the_order_of_dates(tmp_path: Path) -> None:
         day=[day.strftime("%m/%d/%Y") for day in EARLY],
     )
     assert days_of(read(tmp_path, "a.csv", content), "day") == EARLY
+
+
+def test_an_age_among_texts_is_a_number_and_no_group(tmp_path: Path) -> None:
+    ages = np.random.default_rng(1).integers(18, 60, NUM)
+    cells = ["prefer not to say" if place % 9 == 0 else age for place, age in enumerate(ages)]
+    problem = read(tmp_path, "a.csv", table(age=cells, x=X))
+    assert problem.roles.group is None
+    expected = np.where(np.arange(NUM) % 9 == 0, np.nan, ages)
+    np.testing.assert_array_equal(numbers(problem, "age"), expected)
+
+
+def test_classes_that_differ_in_capitals_or_spaces_are_one(tmp_path: Path) -> None:
+    spelt = [[f"{y}", f"{y.upper()} ", y][place % 3] for place, y in enumerate(LABELS)]
+    problem = read(tmp_path, "a.csv", written({"x": X, "y": spelt}))
+    assert problem.class_names == ("no", "yes")
+    assert np.array(problem.class_names)[problem.targets].tolist() == LABELS.tolist()
+
+
+def test_folders_of_images_and_texts_are_samples_with_classes(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    for name, colour in (("cat", (200, 0, 0)), ("dog", (0, 0, 200))):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        (tmp_path / "mails" / name).mkdir(parents=True)
+        for number in range(12):
+            pillow.new("RGB", (20, 30), colour).save(tmp_path / f"photos/{name}/{number}.png")
+            (tmp_path / f"mails/{name}/{number}.txt").write_text(f"a {name} of {number}")
+    photos = read_problem(tmp_path / "photos")
+    assert (photos.kind, photos.class_names, photos.are_files) == ("images", ("cat", "dog"), True)
+    assert photos.samples.shape == (24, 64, 64, 3)
+    red = photos.samples[:, 0, 0, 0]
+    assert red.tolist() == [200] * 12 + [0] * 12
+    mails = read_problem(str(tmp_path / "mails"))
+    assert (mails.kind, mails.class_names) == ("texts", ("cat", "dog"))
+    assert mails.samples[0] == "a cat of 0"
+    with pytest.raises(WorkbenchError, match="the classes are the names of the folders"):
+        read_problem(tmp_path / "photos", "y")
+
+
+def test_one_column_of_texts_is_learnt_from_alone(tmp_path: Path) -> None:
+    messages = [f"my {y} is about a thing of {place}" for place, y in enumerate(LABELS)]
+    problem = read(tmp_path, "a.csv", table(text=messages, x=X), text_column="text")
+    assert (problem.kind, problem.text_columns) == ("texts", ("text",))
+    assert list(problem.samples) == messages
 
 
 def frame(**columns: Any) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from workbench.data.columns import text_form_of
 from workbench.data.dates import ISO, as_times, date_format_of, is_text
+from workbench.data.number_texts import number_text_of
 from workbench.data.row_splits import RowBlocks, hold_out
 from workbench.data.table_files import check_columns, column_of
 from workbench.data.tables import MAX_DETECTED_CLASSES
@@ -60,6 +62,8 @@ _KINDS = re.compile(
     r"neighborhood|neighbourhood|origin|plan|plz|post|postal|product|province|region|route|"
     r"sku|state|station|status|street|team|town|type|version|zip|zone"
 )
+_NEARLY_NUMBERS = 0.8
+"""From this share of numbers on, a column of texts is not one of codes."""
 _CODE = re.compile(
     r"[A-Za-z]{0,12}[-_ #]?\d{2,}|[0-9a-f]{8}(-?[0-9a-f]{4}){0,4}[0-9a-f]*", re.ASCII
 )
@@ -269,7 +273,7 @@ def _both(
 
 def _way(argument: str, value: str) -> str:
     option = argument.replace("_", "-")
-    return f'--{option} {value}, or {argument}="{value}" in Python'
+    return f'--{option} {shlex.quote(value)}, or {argument}="{value}" in Python'
 
 
 def _numbers_of(targets: pd.Series) -> np.ndarray:
@@ -368,7 +372,8 @@ def _kind_of_group(name: str, column: pd.Series) -> int | None:
         return 1
     if is_text(column) and date_format_of(column) is None:
         values = column.dropna().astype(str).drop_duplicates()
-        if values.str.fullmatch(_CODE).mean() > 0.95:
+        is_number = number_text_of(column, min_share=_NEARLY_NUMBERS) is not None
+        if not is_number and values.str.fullmatch(_CODE).mean() > 0.95:
             return 2
     return None
 

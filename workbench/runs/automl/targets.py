@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -117,3 +118,26 @@ def _name_of(targets: pd.Series) -> str:
     if targets.name is None:
         return "the target"
     return f"the target {str(targets.name)!r}"
+
+
+def with_one_spelling(targets: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Return classes with one spelling each, and a note if some differ in case or spaces only.
+
+    Args:
+        targets: The classes, none missing. Only texts are changed.
+    """
+    counts = Counter(value for value in targets if isinstance(value, str))
+    spellings: dict[str, list[str]] = {}
+    for text, _ in counts.most_common():
+        spellings.setdefault(" ".join(text.split()).casefold(), []).append(text)
+    several = [texts for texts in spellings.values() if len(texts) > 1]
+    if not several:
+        return targets, []
+    usual = {text: texts[0] for texts in several for text in texts}
+    shown = "; ".join(
+        f"{', '.join(map(repr, others))} as {first!r}" for first, *others in several[:3]
+    )
+    dots = "; ..." * (len(several) > 3)
+    return targets.map(lambda value: usual.get(value, value)), [
+        f"classes that differ only in capitals or spaces are one class: {shown}{dots}"
+    ]

@@ -44,7 +44,13 @@ from workbench.runs.automl.rare_classes import MIN_SAMPLES, drop_rare, imbalance
 from workbench.runs.automl.row_roles import NONE, RowRoles, find_row_roles, with_copies
 from workbench.runs.automl.row_weights import weights_of
 from workbench.runs.automl.several_targets import with_numeric_targets
-from workbench.runs.automl.targets import Task, check_finite, check_targets, numbers_of
+from workbench.runs.automl.targets import (
+    Task,
+    check_finite,
+    check_targets,
+    numbers_of,
+    with_one_spelling,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -342,6 +348,9 @@ def _of_classes(
     problem: Problem, targets: pd.Series, usable: UsableColumns, order: Sequence[str] | None
 ) -> Problem:
     """Return the problem with the classes to predict, without those that are too rare."""
+    of_spelling: list[str] = []
+    if not order:
+        targets, of_spelling = with_one_spelling(targets)
     class_names, classes = number_classes(targets)
     if order:
         class_names, classes = in_order(class_names, classes, order)
@@ -350,7 +359,13 @@ def _of_classes(
     if len(kept) < len(targets):
         problem = _take_rows(problem, kept)
     check_classes_of_parts(classes, problem.parts, class_names)
-    notes = [*problem.notes, *left_out, *imbalance_of(classes, class_names), *usable.notes]
+    notes = [
+        *problem.notes,
+        *of_spelling,
+        *left_out,
+        *imbalance_of(classes, class_names),
+        *usable.notes,
+    ]
     notes += _notes_of_leaks(
         problem.kind,
         problem.samples,
@@ -444,7 +459,10 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
     if not labels:
         return samples, numbers_of(targets)
     numbers = {_name_of_class(label): number for number, label in enumerate(labels)}
+    plain = {_plain_class(name): name for name in numbers}
     names = [_name_of_class(value) for value in targets]
+    if len(plain) == len(numbers):  # as in training, capitals and spaces do not matter
+        names = [name if name in numbers else plain.get(_plain_class(name), name) for name in names]
     unknown = sorted(set(names) - numbers.keys())
     if unknown:
         raise DataError(
@@ -602,3 +620,8 @@ def _name_of_class(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def _plain_class(name: str) -> str:
+    """Return a class without the capitals and spaces that do not make it another one."""
+    return " ".join(name.split()).casefold()
