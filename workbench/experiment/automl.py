@@ -20,7 +20,7 @@ SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
 
 # Part of the time of a run in which its model is chosen, tested and fitted to all rows, and the
 # limits of that in seconds.
-_CONCLUDING_PART, _CONCLUDING_S = 0.2, (2.0, 120.0)
+_CONCLUDING_PART, _CONCLUDING_S = 0.25, (2.5, 120.0)
 
 MIN_TRIAL_TIME_S = 8.0
 """Trials get at least this much time, however long the start takes.

@@ -38,17 +38,26 @@ def test_members_without_time_are_left_out_and_the_others_weighted_again(
     predictions: list[np.ndarray], limit_s: float
 ) -> None:
     costs_s = [1.0, 2.0, 1.0, 0.0, 1.0]
-    best = choose_from(predictions)
     weights = _weights_of(predictions, choose_from, costs_s, limit_s=limit_s)
     assert weights.sum() == pytest.approx(1.0)
-    assert weights[int(best.argmax())] > 0.0, "the heaviest member stays, whatever it costs"
-    others = [place for place in np.flatnonzero(weights) if place != best.argmax()]
-    assert sum(costs_s[place] for place in others) <= max(
-        0.0, limit_s - costs_s[int(best.argmax())]
-    )
     kept = np.flatnonzero(weights)
+    assert sum(costs_s[place] for place in kept) <= limit_s
     mean = np.tensordot(weights, np.array(predictions), axes=1)
     assert squared_error(mean) <= min(squared_error(predictions[place]) for place in kept)
+
+
+def test_the_heaviest_member_stays_if_there_is_time_for_none(
+    predictions: list[np.ndarray],
+) -> None:
+    weights = _weights_of(predictions, choose_from, [9.0] * 5, limit_s=1.0)
+    assert np.flatnonzero(weights).tolist() == [int(choose_from(predictions).argmax())]
+
+
+def test_a_member_that_would_take_all_of_the_time_gives_way_to_several_others(
+    predictions: list[np.ndarray],
+) -> None:
+    weights = _weights_of(predictions, choose_from, [9.0, 1.0, 1.0, 1.0, 1.0], limit_s=9.5)
+    assert np.flatnonzero(weights).tolist() == [1, 2, 3, 4]
 
 
 def test_no_candidate_has_no_weights() -> None:

@@ -75,8 +75,8 @@ def automl(
             them, for several columns, all of which are numbers, or labels that are 0 or 1.
         time: Time from this call until the result is chosen and tested, in seconds or such as 10m.
             At least 10 s. Reading data and starting processes take a few seconds of it, but at
-            least 8 s are left for trials. A fifth of it, from 2 s to 2 min, is kept for choosing
-            and testing, and for fitting the chosen models to all rows.
+            least 8 s are left for trials. A quarter of it, from 2.5 s to 2 min, is kept for
+            choosing and testing, and for fitting the chosen models to all rows.
         task: classification, regression or ordinal, or None to detect it from the target. Ordinal
             means classes with an order, such as grades. So does an ordered Categorical of pandas.
         metric: What to optimise: log_loss, accuracy, balanced_accuracy, macro_f1, f1, mcc, roc_auc

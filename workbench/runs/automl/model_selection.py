@@ -46,6 +46,11 @@ _MAX_INSTANT, _FEWEST_INSTANT = 2_000_000, 200
 _NUM_TIMED = 1_000
 
 
+# Of the time that is left to fit to all rows. The test comes before.
+_FIT_PART = 0.8
+_LEAST_S = 1e-3
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A configuration that was trained on all folds that count.
@@ -156,7 +161,7 @@ def choose(
     *,
     most: int = NUM_ENSEMBLED,
     until_s: float = math.inf,
-    fit_s: float = math.inf,
+    fit_until_s: float = math.inf,
     num_rows: int = 0,
     quantiles: Sequence[float] = (),
 ) -> ChosenModel:
@@ -169,9 +174,9 @@ def choose(
         guess: Used where the run was too short for any model.
         most: How many configurations are compared, those that seemed the best to the run.
         until_s: The time at which no further one is judged, by `time.monotonic`. One always is.
-        fit_s: Time to fit the used configurations to all rows afterwards, in seconds. An ensemble
-            has no more members than it suffices for: those that only know some of the rows would
-            make it worse.
+        fit_until_s: The time at which the used configurations should have been fitted to all rows,
+            by `time.monotonic`. An ensemble has no more members than there is time for: those that
+            only know some of the rows would make it worse.
         num_rows: How many rows that will be.
         quantiles: The quantiles that the user wants, for the pinball loss.
 
@@ -229,7 +234,7 @@ def choose(
             min_gain=preset_of(run.experiment).min_gain,
         ),
         costs_s,
-        limit_s=fit_s,
+        limit_s=_FIT_PART * (fit_until_s - time.monotonic()),
     )
     candidates = []
     for (candidate, trials), weight in zip(pairs, weights, strict=True):
@@ -259,14 +264,17 @@ def _weights_of(
 
 
 def _affordable(weights: np.ndarray, costs_s: Sequence[float], limit_s: float) -> list[int]:
-    """Return the places of the members that can be fitted in some time, the heaviest first."""
+    """Return the places of the members that can be fitted in some time.
+
+    Those with much weight for their time come first. If there is time for none, the heaviest stays.
+    """
     kept: list[int] = []
     total_s = 0.0
-    for place in np.argsort(-weights, kind="stable").tolist():
-        if weights[place] > 0.0 and (not kept or total_s + costs_s[place] <= limit_s):
+    for place in np.argsort(-weights / np.maximum(costs_s, _LEAST_S), kind="stable").tolist():
+        if weights[place] > 0.0 and total_s + costs_s[place] <= limit_s:
             kept.append(place)
             total_s += costs_s[place]
-    return kept
+    return kept or [int(weights.argmax())]
 
 
 def expected_fit_s(run: Run, candidate: Candidate, learning: LearningData, num_rows: int) -> float:

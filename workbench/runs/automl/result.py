@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 # Of the time to conclude: when candidates have been judged, and when models have been fitted again.
 # The rest is left to shuffle columns.
-_JUDGED, _REFITTED = 0.4, 0.8
+_JUDGED, _REFITTED = 0.35, 0.9
 _LABEL_FROM = 0.5
 _MEASURED_S = 2.0
 """For how long the time to predict is measured, all models together."""
@@ -790,7 +790,7 @@ class AutoML:
                 self._held_out.guess,
                 most=most if isinstance(most, int) else NUM_ENSEMBLED,
                 until_s=judged_s,
-                fit_s=(_REFITTED - _JUDGED) * self.longest_s,
+                fit_until_s=self._until_s(_REFITTED),
                 num_rows=sum(self._held_out.num_samples),
                 quantiles=self._held_out.quantiles,
             )
