@@ -35,6 +35,8 @@ from workbench.models.trees import TreeEnsemble
 from workbench.training.loaders import as_tensors
 
 _FLOAT = np.dtype("float32")
+_MAX_LOGARITHM = 80.0
+"""A larger logarithm has no number in float32."""
 _LEAST_CALIBRATED = 1e-7
 """A smaller probability is corrected as this one, as AutoML does."""
 
@@ -57,6 +59,7 @@ class Member:
         pairing: How scores of classes are read from outputs, or None for classes that come last.
         trend: The place of an encoded input, and what is added to a predicted number for each unit
             of it, or None.
+        is_log: Whether the model predicts the logarithm of a number.
     """
 
     model: nn.Module
@@ -70,6 +73,7 @@ class Member:
     image_shape: tuple[int, ...] | None = None
     pairing: Pairing | None = None
     trend: tuple[int, float] | None = None
+    is_log: bool = False
 
     @classmethod
     def of(
@@ -548,6 +552,9 @@ def _answer(graph: Graph, value: str, member: Member, output: Output) -> str:
         value = graph.add(
             "Add", graph.add("Mul", value, graph.constant(scale)), graph.constant(mean)
         )
+    if member.is_log:
+        most = graph.constant(np.float32(_MAX_LOGARITHM))
+        value = graph.add("Exp", graph.add("Min", value, most))
     if output.shape:
         return value
     return graph.add("Reshape", value, graph.constant(np.array([-1], dtype=np.int64)))

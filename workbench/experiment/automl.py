@@ -13,6 +13,8 @@ STANDARDISES_TARGET = "standardises_target"
 """The option of the data of a regression whose loss uses a target of mean 0 and deviation 1."""
 NUM_TARGETS = "num_targets"
 """The option of the data with the number of targets, if there are several."""
+IS_LOG = "is_log"
+"""The option of the data of a regression whose models learn the logarithm of the target."""
 STANDARDISED = " (standardised)"
 """The suffix for the name of a loss that is computed from a standardised target."""
 SHORT_ERRORS = {"mean_absolute_error": "mae", "root_mean_squared_error": "rmse"}
@@ -50,12 +52,16 @@ def standardises_target(experiment: Experiment) -> bool:
 def short_errors(experiment: Experiment) -> dict[str, str]:
     """Return the short names of the errors that trials report.
 
-    Errors of several targets have no common unit, so they are standardised.
+    Errors of several targets have no common unit, so they are standardised. Those of logarithms
+    say so.
 
     Args:
         experiment: The experiment of an AutoML run.
     """
-    if experiment.data is None or NUM_TARGETS not in experiment.data.options:
+    options = {} if experiment.data is None else experiment.data.options
+    if IS_LOG in options:
+        return {name: f"{short} (of logarithms)" for name, short in SHORT_ERRORS.items()}
+    if NUM_TARGETS not in options:
         return SHORT_ERRORS
     return {name: f"{short}{STANDARDISED}" for name, short in SHORT_ERRORS.items()}
 

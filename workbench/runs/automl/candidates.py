@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.data.encoders import SampleKind
 from workbench.experiment import Experiment
-from workbench.experiment.automl import NUM_TARGETS, STANDARDISES_TARGET
+from workbench.experiment.automl import IS_LOG, NUM_TARGETS, STANDARDISES_TARGET
 from workbench.experiment.domain import Float, Int
 from workbench.experiment.metric_declarations import TASKS
 from workbench.foundation.errors import (
@@ -563,6 +563,8 @@ def experiment_for(
         data_options[STANDARDISES_TARGET] = True
     if learning.num_targets > 1:
         data_options[NUM_TARGETS] = learning.num_targets
+    if learning.is_log:
+        data_options[IS_LOG] = True
     if metric is not None:
         measure = METRICS[task][metric]
         data_options[METRIC] = metric

@@ -191,6 +191,7 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
                 target_mean=reader.target_mean,
                 target_scale=reader.target_scale,
                 trend=reader.trend,
+                is_log=reader.is_log,
             )
             encoder = reader.encoder
             if isinstance(encoder, TableEncoder):

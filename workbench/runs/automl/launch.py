@@ -265,7 +265,7 @@ def create(
     foundation = check_foundation(problem.kind, problem.task, chosen, foundation_weights)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(
-        problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels
+        problem, seed, seeds, preset, class_weights=class_weights, quantiles=levels, metric=metric
     )
     if not chosen and (note := missing_note(problem.kind)):
         held_out = dataclasses.replace(held_out, notes=(*held_out.notes, note))

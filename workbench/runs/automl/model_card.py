@@ -28,6 +28,7 @@ def model_card(
         target: What is predicted, if it has a name.
         licences: Licences of weights that the model contains and others have trained.
     """
+    licences = [*licences, *filter(_is_on_license, result.get("notes") or ())]
     sections = [
         (
             "Intended use",
@@ -49,6 +50,11 @@ def model_card(
         if content:
             lines += [f"## {title}", "", *content, ""]
     return "\n".join(lines)
+
+
+def _is_on_license(note: str) -> bool:
+    """Return whether a note is about the license of foundation weights."""
+    return "license" in note and "weights" in note
 
 
 def _model(result: Mapping[str, Any]) -> list[str]:
@@ -91,7 +97,7 @@ def _data(result: Mapping[str, Any], target: str | None) -> list[str]:
         f"- Rows to learn from: {num['learning']}",
         f"- Rows of the test, which chose nothing: {num['test']}",
         f"- {how}",
-        *(f"- {note}" for note in result.get("notes") or ()),
+        *(f"- {note}" for note in result.get("notes") or () if not _is_on_license(note)),
         f"- Where the data comes from: {_TO_WRITE}",
     ]
 

@@ -7,6 +7,7 @@ target scale of a fold are learnt from the train part of that fold only.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,8 @@ from workbench.runs.automl.given_data import take
 from workbench.runs.automl.own_parts import LEARNING, TEST, VALIDATION
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
-from workbench.runs.automl.scores import simplest_guess
+from workbench.runs.automl.scores import loss_of, simplest_guess
+from workbench.runs.automl.target_logs import MAX_LOGARITHM, logarithms_help
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem
 from workbench.runs.automl.trends import continues, slope_of
@@ -75,12 +77,14 @@ class LearningData:
         training_seeds: The seed of the training on each fold.
         class_names: Names of the classes, by number, or empty for a regression.
         num_targets: Number of targets of a regression.
+        is_log: Whether the targets are logarithms.
     """
 
     folds: tuple[Fold, ...]
     training_seeds: tuple[int, ...]
     class_names: tuple[str, ...]
     num_targets: int = 1
+    is_log: bool = False
 
     def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
         """Return the fold of a training as a data set, or the first fold outside a training."""
@@ -114,12 +118,14 @@ class Reader:
         target_scale: Factor of a predicted number. Several targets have one each.
         trend: The place of the time among the encoded inputs, and how much is added for each unit
             of it. None without a trend over time.
+        is_log: Whether models predict the logarithm of the target.
     """
 
     encoder: Encoder = field(repr=False)
     target_mean: float | np.ndarray = 0.0
     target_scale: float | np.ndarray = 1.0
     trend: tuple[int, float] | None = None
+    is_log: bool = False
 
     def in_units(self, outputs: np.ndarray, inputs: np.ndarray) -> np.ndarray:
         """Return numbers in the unit of the target. Probabilities are unchanged.
@@ -129,6 +135,8 @@ class Reader:
             inputs: The encoded samples.
         """
         numbers = outputs * self.target_scale + self.target_mean
+        if self.is_log:
+            return np.exp(np.minimum(numbers, MAX_LOGARITHM))
         if self.trend is None:
             return numbers
         place, slope = self.trend
@@ -316,6 +324,7 @@ def prepare(
     *,
     class_weights: str | Mapping[str, float] | None = None,
     quantiles: tuple[float, ...] = (),
+    metric: str | None = None,
 ) -> tuple[LearningData, HeldOut]:
     """Split and encode samples.
 
@@ -326,6 +335,7 @@ def prepare(
         preset: The preset of the run, which decides on the number of folds.
         class_weights: "balanced", what a mistake in each class costs, or None.
         quantiles: The quantiles that the user wants of each row, or empty.
+        metric: The optimised metric, or None for the default.
 
     Raises:
         DataError: If nothing can be learnt from the learning samples.
@@ -344,6 +354,16 @@ def prepare(
         )
         if all_rows is not None:
             all_rows = _all_without_trend(all_rows, str(problem.roles.time))
+    elif _has_logarithms(problem, made, metric, seed):
+        logarithms = replace(problem, targets=np.log(problem.targets))
+        made, _ = _encode_folds(logarithms, learning, preset, seed)
+        made = [(fold, replace(reader, is_log=True)) for fold, reader in made]
+        notes += (
+            "models learn the logarithm of the target, because that is better on validation rows",
+        )
+        all_rows = _all_rows(logarithms, learning, test)
+        if all_rows is not None:
+            all_rows = replace(all_rows, reader=replace(all_rows.reader, is_log=True))
     interpreter = Interpreter(
         problem.kind,
         problem.task,
@@ -383,9 +403,14 @@ def prepare(
         blocks,
     )
     seeds = tuple(training_seeds[: len(folds)])
-    return LearningData(
-        folds, seeds, problem.class_names, max(1, len(problem.target_names))
-    ), held_out
+    learned = LearningData(
+        folds,
+        seeds,
+        problem.class_names,
+        max(1, len(problem.target_names)),
+        made[0][1].is_log,
+    )
+    return learned, held_out
 
 
 def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int) -> bool:
@@ -400,6 +425,31 @@ def _has_trend(problem: Problem, made: Sequence[tuple[Fold, Reader]], seed: int)
         for fold, _ in made
     ]
     return continues(folds, int(places[0] or 0), seed)
+
+
+def _has_logarithms(
+    problem: Problem, made: Sequence[tuple[Fold, Reader]], metric: str | None, seed: int
+) -> bool:
+    """Return whether models should learn the logarithm of the target."""
+    if problem.task != "regression" or problem.kind != "table" or problem.target_names:
+        return False
+    if not problem.targets.min() > 0:
+        return False
+    folds = [
+        (
+            fold.train_inputs,
+            _in_units(reader, fold.train_targets, fold.train_inputs),
+            fold.validation_inputs,
+            _in_units(reader, fold.validation_targets, fold.validation_inputs),
+        )
+        for fold, reader in made
+    ]
+    loss = functools.partial(loss_of, task=problem.task, metric=metric)
+    return logarithms_help(folds, loss, seed)
+
+
+def _in_units(reader: Reader, targets: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    return reader.in_units(targets.astype(np.float64), inputs)
 
 
 def _place_of(reader: Reader, name: str) -> int | None:

@@ -46,8 +46,8 @@ def continues(folds: Sequence[FoldArrays], place: int, seed: int = 0) -> bool:
         rows = slice(max(0, len(train_targets) - _MAX_ROWS), None)
         known, wanted = train_inputs[rows], train_targets[rows].astype(np.float64)
         slope = slope_of(known, wanted, place)
-        plain = _predicted(known, wanted, inputs, seed)
-        rest = _predicted(known, wanted - slope * known[:, place], inputs, seed)
+        plain = predicted_by_trees(known, wanted, inputs, seed)
+        rest = predicted_by_trees(known, wanted - slope * known[:, place], inputs, seed)
         both = [
             float(((targets - predicted) ** 2).sum())
             for predicted in (plain, rest + slope * inputs[:, place])
@@ -57,10 +57,22 @@ def continues(folds: Sequence[FoldArrays], place: int, seed: int = 0) -> bool:
     return bool(errors[1] < _MOST_ERROR_LEFT * errors[0]) and wins > len(folds) / 2
 
 
-def _predicted(known: np.ndarray, targets: np.ndarray, inputs: np.ndarray, seed: int) -> np.ndarray:
+def predicted_by_trees(
+    known: np.ndarray, targets: np.ndarray, inputs: np.ndarray, seed: int
+) -> np.ndarray:
+    """Return what trees with fixed settings predict, which tell how a target is best learned.
+
+    Args:
+        known: Encoded train rows.
+        targets: Their targets.
+        inputs: Encoded rows to predict.
+        seed: Seed of the trees.
+    """
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
+    if len(targets) > _MAX_ROWS:
+        known, targets = known[-_MAX_ROWS:], targets[-_MAX_ROWS:]
     trees = HistGradientBoostingRegressor(
         max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=seed
     )
