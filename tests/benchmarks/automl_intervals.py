@@ -1,14 +1,14 @@
 """How often the intervals of AutoML's scores hold the score on the rows that a table comes from.
 
-Run `python -m tests.benchmarks.automl_intervals [--kind KIND] [--first SEED] [--num N]`; about two
-seconds of one core for each table. Each run is stored when it is there, and the next call goes on
-from the runs that it finds.
+Run `python -m tests.benchmarks.automl_intervals [--kind KIND] [--first SEED] [--num N]`. Each table
+takes about two seconds of one core. Each run is stored when it has ended, and a later call only
+makes those that are missing.
 
 A run takes the way of `wb.automl` from the table to the stored result, with a linear model and
 LightGBM. Only its trials are trained in this process, without Ray, and no column is shuffled. The
 model that it delivers then predicts thousands of further rows of the same kind: other rows, other
 groups, or the rows that follow in time. scikit-learn computes the scores of these predictions.
-WORKBENCH_TABLES names a folder with the public tables, as `tests.benchmarks.tables` writes them.
+The folder in WORKBENCH_TABLES has the public tables, as `tests.benchmarks.tables` writes them.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def _groups_of_classes(random: np.random.Generator, num_rows: int) -> DrawnTable
 
 
 def _series(random: np.random.Generator, num_rows: int, is_class: bool) -> DrawnTable:
-    """Days, whose noise resembles that of the day before. The population is the days after."""
+    """Days with noise that changes slowly from day to day. The population is the days after."""
     num_rows = max(num_rows, 150)
     signal = _Signal(random)
     num_all = num_rows + NUM_FURTHER

@@ -2,9 +2,11 @@
 
 The interval of a score holds the true score with 90 % certainty. It comes from the scores without
 one part of the samples at a time. Parts are samples, whole groups, or stretches of time, because
-samples of one group are no independent evidence. How much a score varies is also seen in validation
-samples: in 300 tables of 60 to 1,200 rows, the intervals of the test alone held the score on skewed
-numbers in 74 % of the tables, and those of both in 92 %.
+samples of one group are no independent evidence.
+
+Few test samples often have none of the rare large errors, so an interval is also as wide as test
+and validation samples together suggest. On 17 made tables with skewed numbers, 60 to 1,200 rows
+each, intervals of the test alone held the score in 74 % of 147 cases, and these in 92 %.
 """
 
 from __future__ import annotations
