@@ -272,6 +272,12 @@ PRESET = _option(
     OneOf(("fast", "good", "best")),
     "fast|good|best",
 )
+LIMIT = _option(
+    "--limit",
+    "Predict one row within this time, such as latency=1ms.",
+    _TEXT,
+    "latency=TIME",
+)
 GROUP_COLUMN = _option(
     "--group-column",
     "Keep rows with the same value in this column together, such as the rows of one patient. By"

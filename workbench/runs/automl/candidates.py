@@ -28,6 +28,7 @@ from workbench.foundation.errors import (
 from workbench.foundation.refusals import closest
 from workbench.models.foundation_models import FoundationWeights, find_weights
 from workbench.models.zoo import Family
+from workbench.runs.automl.latency import LATENCY_LIMIT
 from workbench.runs.automl.preparation import LearningData
 from workbench.runs.automl.presets import DEFAULT, PRESET, PresetName
 from workbench.runs.automl.scores import METRICS
@@ -541,6 +542,7 @@ def experiment_for(
     families: Sequence[str] = (),
     foundation: FoundationWeights | None = None,
     preset: PresetName = DEFAULT,
+    latency_limit_s: float | None = None,
 ) -> Experiment:
     """Create the experiment that tries the candidates.
 
@@ -556,6 +558,7 @@ def experiment_for(
         families: The families to try, as `check_families` returns them.
         foundation: The weights of the foundation model to try, as `check_foundation` returns them.
         preset: The preset of the run.
+        latency_limit_s: How long the prediction of one row may take, or None for any time.
     """
     measure = None
     data_options: dict[str, Any] = {"held_out": held_out}
@@ -573,6 +576,8 @@ def experiment_for(
         objective = {"metric": measure.objective, "goal": measure.objective_goal}
     if preset != DEFAULT:
         data_options[PRESET] = preset
+    if latency_limit_s is not None:
+        data_options[LATENCY_LIMIT] = latency_limit_s
     families = families_for(kind, learning, families, has_foundation=foundation is not None)
     sizes = {family: _size_in_time(family, learning, time_s) for family in families}
     num_train = len(learning.folds[0].train_targets)

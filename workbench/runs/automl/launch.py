@@ -54,6 +54,7 @@ def automl(
     families: str | Sequence[str] = (),
     foundation_weights: Path | str | None = None,
     preset: PresetName = DEFAULT,
+    limit: str | Mapping[str, float | str] | None = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -115,6 +116,8 @@ def automl(
             also. Nothing is downloaded.
         preset: fast for one model that predicts quickly, good for the usual compromise, best for
             more folds and a larger ensemble, which predicts more slowly.
+        limit: How long the prediction of one row may take, such as "latency=1ms". The result says
+            how long it takes. If no model is fast enough, the fastest one is used.
         seed: Seed of the split into train, validation and test, and of everything random in the
             run.
         name: Name of the run, or None to name it after the data.
@@ -158,6 +161,7 @@ def automl(
         families=families,
         foundation_weights=foundation_weights,
         preset=preset,
+        limit=limit,
         seed=seed,
         name=name,
         store=store,
@@ -196,6 +200,7 @@ def create(
     families: str | Sequence[str] = (),
     foundation_weights: Path | str | None = None,
     preset: PresetName = DEFAULT,
+    limit: str | Mapping[str, float | str] | None = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -213,6 +218,7 @@ def create(
         first_configurations,
         missing_note,
     )
+    from workbench.runs.automl.latency import check_limit
     from workbench.runs.automl.preparation import MAX_FOLDS, pack, prepare
     from workbench.runs.automl.result import AutoML
     from workbench.runs.automl.scores import (
@@ -228,6 +234,7 @@ def create(
     from workbench.store.database.run_files import write_objects
 
     time_s = _check_time(time)
+    latency_limit_s = check_limit(limit)
     if task not in (None, "classification", "regression", "ordinal"):
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
@@ -284,6 +291,7 @@ def create(
         families=chosen,
         foundation=foundation,
         preset=preset,
+        latency_limit_s=latency_limit_s,
     )
     opened = open_store(store)
     earlier = _earlier_runs(opened, experiment, sha256)

@@ -28,6 +28,7 @@ from workbench.foundation.errors import RunError
 from workbench.models.ensemble_selection import select, weighted_mean
 from workbench.runs.automl.candidates import METRIC, NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions
+from workbench.runs.automl.latency import limit_of, within
 from workbench.runs.automl.preparation import Fold, Interpreter, LearningData
 from workbench.runs.automl.presets import DEFAULT, PRESET, PRESETS, Preset
 from workbench.runs.automl.scores import loss_of
@@ -164,6 +165,7 @@ def choose(
     fit_until_s: float = math.inf,
     num_rows: int = 0,
     quantiles: Sequence[float] = (),
+    examples: Any = None,
 ) -> ChosenModel:
     """Choose among the configurations of a run by their predictions for the validation samples.
 
@@ -179,6 +181,7 @@ def choose(
             only know some of the rows would make it worse.
         num_rows: How many rows that will be.
         quantiles: The quantiles that the user wants, for the pinball loss.
+        examples: Some samples that were learned from, to time the prediction of one row, or None.
 
     Raises:
         RunError: If models failed, and none was trained.
@@ -224,25 +227,58 @@ def choose(
         )
         pairs.append((candidate, by_fold))
     pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial or 0))
+    chosen = ChosenModel((), (), targets, interpreter, guess)
     costs_s = [expected_fit_s(run, candidate, learning, num_rows) for candidate, _ in pairs]
-    weights = _weights_of(
-        [candidate.predicted for candidate, _ in pairs],
-        functools.partial(
-            select,
-            loss=loss,
-            max_members=preset_of(run.experiment).max_members,
-            min_gain=preset_of(run.experiment).min_gain,
-        ),
-        costs_s,
-        limit_s=_FIT_PART * (fit_until_s - time.monotonic()),
+    preset = preset_of(run.experiment)
+    choose_from = functools.partial(
+        select, loss=loss, max_members=preset.max_members, min_gain=preset.min_gain
     )
-    candidates = []
-    for (candidate, trials), weight in zip(pairs, weights, strict=True):
-        if weight > 0.0:  # only what is used is kept in memory
-            models = {number: _model(run, trials[number], learning, number) for number in folds}
-            candidate = dataclasses.replace(candidate, models=models)
-        candidates.append(candidate)
-    return ChosenModel(tuple(candidates), tuple(weights.tolist()), targets, interpreter, guess)
+
+    def selected(among: Sequence[int]) -> list[float]:
+        weights = np.zeros(len(pairs))
+        weights[list(among)] = _weights_of(
+            [pairs[number][0].predicted for number in among],
+            choose_from,
+            [costs_s[number] for number in among],
+            limit_s=_FIT_PART * (fit_until_s - time.monotonic()),
+        )
+        return weights.tolist()
+
+    return _combined(run, pairs, folds, learning, chosen, selected=selected, examples=examples)
+
+
+def _combined(
+    run: Run,
+    pairs: Sequence[tuple[Candidate, dict[int, Trial]]],
+    folds: Sequence[int],
+    learning: LearningData,
+    nothing: ChosenModel,
+    *,
+    selected: Callable[[Sequence[int]], list[float]],
+    examples: Any,
+) -> ChosenModel:
+    """Combine candidates, the best one first, and keep the limit on the time to predict a row.
+
+    `nothing` is a model without any of them.
+    """
+
+    def made(weights: Sequence[float], has_all_folds: bool) -> ChosenModel:
+        candidates = []
+        for (candidate, trials), weight in zip(pairs, weights, strict=True):
+            if weight > 0.0:  # only what is used is kept in memory
+                numbers = folds if has_all_folds else folds[:1]
+                models = {
+                    number: _model(run, trials[number], learning, number) for number in numbers
+                }
+                candidate = dataclasses.replace(candidate, models=models)
+            candidates.append(candidate)
+        return dataclasses.replace(nothing, candidates=tuple(candidates), weights=tuple(weights))
+
+    weights = selected(range(len(pairs)))
+    limit_s = limit_of(run.experiment)
+    if limit_s is None or not pairs or examples is None:
+        return made(weights, True)
+    return within(limit_s, weights, make=made, select=selected, rows=examples)
 
 
 def _weights_of(

@@ -26,6 +26,7 @@ from workbench.foundation.errors import ArgumentError, DataError, RunError
 from workbench.runs.automl.decisions import factors_of
 from workbench.runs.automl.error_bands import SizeRows
 from workbench.runs.automl.given_data import take
+from workbench.runs.automl.latency import NUM_EXAMPLES
 from workbench.runs.automl.own_parts import LEARNING, TEST, VALIDATION
 from workbench.runs.automl.presets import DEFAULT, PRESETS, PresetName
 from workbench.runs.automl.row_roles import TEST_FRACTION, RowRoles
@@ -210,6 +211,7 @@ class HeldOut:
         size_rows: The validation rows for trees that tell how far off a prediction may be, or None.
         quantiles: The quantiles that the user wants of each row, or empty.
         validation_blocks: Which validation samples of each fold belong together, and their times.
+        examples: Some samples to learn from, as they were given, on which a prediction is timed.
     """
 
     interpreter: Interpreter
@@ -228,6 +230,7 @@ class HeldOut:
     size_rows: SizeRows | None = field(default=None, repr=False)
     quantiles: tuple[float, ...] = ()
     validation_blocks: tuple[RowBlocks, ...] = field(default=(), repr=False)
+    examples: Any = field(default=None, repr=False)
 
     def blocks_of_validation(self, num_samples: int) -> RowBlocks | None:
         """Return which of the validation samples of the first folds belong together.
@@ -401,6 +404,7 @@ def prepare(
         _size_rows(problem, learning, len(folds), seed),
         quantiles,
         blocks,
+        take(problem.samples, learning[:NUM_EXAMPLES]),
     )
     seeds = tuple(training_seeds[: len(folds)])
     learned = LearningData(

@@ -37,6 +37,7 @@ from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
 from workbench.runs.automl.error_bands import ErrorBands, learn_bands, thinned
 from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
+from workbench.runs.automl.latency import limit_of, row_s
 from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.model_selection import (
     Candidate,
@@ -630,6 +631,7 @@ class AutoML:
             "analysis": dict(self.analysis.found),
             "refit": self._refitted,
             "quantiles": self._tested_quantiles(),
+            "latency": self._row_time(),
             STORED_MODEL: self._stored_model,
         }
 
@@ -793,6 +795,7 @@ class AutoML:
                 fit_until_s=self._until_s(_REFITTED),
                 num_rows=sum(self._held_out.num_samples),
                 quantiles=self._held_out.quantiles,
+                examples=self._held_out.examples,
             )
             chosen = replace(chosen, decisions=self._learn_decisions(chosen))
             samples = self._held_out.samples
@@ -853,6 +856,12 @@ class AutoML:
         until_s = self._until_s(_REFITTED)
         parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
         self._refitted = refit(*parts, until_s=until_s)
+        limit_s = limit_of(self.run.experiment)
+        if limit_s is None or not self._refitted:
+            return
+        examples = self._held_out.examples
+        if row_s(self._with_all_rows().outputs, examples) > limit_s >= self._chosen_row_s:
+            self._refitted = {}  # the models of the folds are fast enough, and these are not
 
     def store_model(self) -> None:
         """Keep the model with the run, so that predicting does not choose again."""
@@ -873,11 +882,27 @@ class AutoML:
                 self._delivered = (seq, self._delivered[1])
         return self._delivered[1]
 
+    @property
+    def _chosen_row_s(self) -> float:
+        return row_s(self._chosen.outputs, self._held_out.examples)
+
+    def _with_all_rows(self) -> ChosenModel:
+        refitted: Any = (self.run.history.result or {}).get("refit") or self._refitted
+        parts = (self.run, self._chosen, self._learning, self._held_out.all_rows)
+        return with_all_rows(*parts, refitted)
+
+    def _row_time(self) -> dict[str, float | None] | None:
+        """Return how long the prediction of one row takes, and how long it may take."""
+        examples = self._held_out.examples
+        if examples is None:
+            return None
+        limit_s = limit_of(self.run.experiment)
+        return {"row_s": row_s(self._model.outputs, examples), "limit_s": limit_s}
+
     def _make_model(self) -> StoredModel:
         """Return the chosen model, whose trees may have been fitted to all rows."""
         chosen, held_out = self._chosen, self._held_out
-        refitted: Any = (self.run.history.result or {}).get("refit") or self._refitted
-        final = with_all_rows(self.run, chosen, self._learning, held_out.all_rows, refitted)
+        final = self._with_all_rows()
         values = {**self._validated(chosen.predicted), **self._test}
         bands, guess = None, held_out.guess
         is_single = not self._interpreter.target_names

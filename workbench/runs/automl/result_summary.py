@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.experiment.actions import suggest
 from workbench.experiment.metric_declarations import declaration_of
 from workbench.foundation.errors import Suggestion
-from workbench.foundation.formatting import format_number, format_percent
+from workbench.foundation.formatting import format_duration, format_number, format_percent
 from workbench.runs.automl.candidate_results import (
     candidates_of,
     describe_counts,
@@ -88,6 +88,7 @@ def summary_lines(
         cut_short = describe_cut_short(history)
         if cut_short is not None:
             lines.append(cut_short)
+        lines += _described_latency(result)
         if decided := (result.get("decisions") or {}).get("text"):
             lines.append(decided)
         lines += _described_intervals(result)
@@ -97,6 +98,18 @@ def summary_lines(
         lines += describe_analysis(result["analysis"])
         lines += _notes_of_perfection(result)
     return [*lines, *(f"note: {note}" for note in result["notes"] if has_notes)]
+
+
+def _described_latency(result: Mapping[str, Any]) -> list[str]:
+    """Return how long the prediction of one row takes, if the user limited it."""
+    latency = result.get("latency") or {}
+    limit_s = latency.get("limit_s")
+    if limit_s is None:
+        return []
+    taken, limit = format_duration(latency["row_s"]), format_duration(limit_s)
+    if latency["row_s"] <= limit_s:
+        return [f"one row is predicted in {taken}, within the limit of {limit}"]
+    return [f"one row is predicted in {taken}: no model is within the limit of {limit}"]
 
 
 def _described_intervals(result: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,7 @@ class StoredModel:
 class _StoredCandidate:
     """A candidate whose weights are objects of the run, by the place of their reader."""
 
-    trial: int
+    trial: int | None
     family: str
     params: dict[str, object]
     loss: float
@@ -236,7 +236,8 @@ def read(run: Run, sha256: str) -> StoredModel:
             stored.family,
             stored.params,
             {
-                place: module(stored.params, place, sha256)
+                # A model that was fitted in place of a trial has no family among its parameters.
+                place: module({"family": stored.family, **stored.params}, place, sha256)
                 for place, sha256 in stored.weights_sha256.items()
             },
             no_rows,

@@ -1,0 +1,100 @@
+"""A limit on the time to predict one row is kept, and is reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.builders.ended_automl import end
+from tests.runs.automl.test_stored_model import LINEAR, TABLE, TREES
+from workbench.foundation.errors import ArgumentError
+from workbench.runs.automl import latency, launch
+from workbench.runs.automl.latency import check_limit, limit_of, row_s, within
+
+
+def test_a_limit_is_a_duration_with_a_name() -> None:
+    assert check_limit(None) is None
+    assert check_limit("latency=1ms") == check_limit({"latency": "1ms"}) == 0.001
+    assert check_limit({"latency": 2}) == 2.0
+    with pytest.raises(ArgumentError, match="limit: 'memory' cannot be limited"):
+        check_limit("memory=3GB")
+    with pytest.raises(ArgumentError, match="limit: 'soon' is not a duration"):
+        check_limit("latency=soon")
+
+
+class Slow:
+    """A model that takes a time for each of its parts."""
+
+    def __init__(self, weights: Sequence[float], times_s: Sequence[float], num_folds: int) -> None:
+        self.weights, self.num_folds = list(weights), num_folds
+        self.row_s = num_folds * sum(
+            each for each, weight in zip(times_s, weights, strict=True) if weight
+        )
+
+    def outputs(self, _rows: Any) -> None:
+        """Take the time that is faked below."""
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "weights", "num_folds"),
+    [
+        (100.0, [0.5, 0.3, 0.2], 5),  # as it is
+        (14.0, [0.5, 0.3, 0.2], 1),  # one fold of each
+        (5.0, [0.5, 0.0, 0.5], 1),  # without the slow one
+        (3.0, [0.0, 0.0, 1.0], 1),  # a single one, although it is not the best
+        (0.1, [0.0, 0.0, 1.0], 1),  # the fastest, if none is in time
+    ],
+)
+def test_a_limit_costs_as_few_models_as_possible(
+    limit_s: float, weights: list[float], num_folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times_s = [3.0, 8.0, 1.0]
+    monkeypatch.setattr(latency, "row_s", lambda outputs, _: outputs.__self__.row_s)
+
+    def make(given: Sequence[float], has_all_folds: bool) -> Any:
+        return Slow(given, times_s, 5 if has_all_folds else 1)
+
+    def select(among: Sequence[int]) -> list[float]:
+        if len(among) == 3:
+            return [0.5, 0.3, 0.2]
+        return [1.0 / len(among) if number in among else 0.0 for number in range(3)]
+
+    found: Any = within(limit_s, [0.5, 0.3, 0.2], make=make, select=select, rows=None)
+    assert (found.weights, found.num_folds) == (weights, num_folds)
+
+
+def test_the_time_of_a_row_is_measured() -> None:
+    rows = np.zeros((3, 2))
+    taken_s = row_s(lambda row: time.sleep(0.002 * len(row)), rows)
+    assert 0.002 <= taken_s < 1.0
+
+
+@pytest.mark.parametrize(("limit", "is_kept"), [("1m", True), ("1us", False)])
+def test_the_result_says_whether_its_limit_is_kept(
+    limit: str, is_kept: bool, tmp_path: Path
+) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        created = launch.create(
+            TABLE,
+            "y",
+            time="20s",
+            families="boosted_trees,linear",
+            limit={"latency": limit},
+            store=store,
+        )
+        assert limit_of(created.run.experiment) is not None
+        found = end(created, TREES, LINEAR)
+        document: Any = found.to_json()
+        assert (document["latency"]["row_s"] <= document["latency"]["limit_s"]) is is_kept
+        words = "within the limit of 1 min" if is_kept else "no model is within the limit of 1 µs"
+        assert words in "\n".join(document["summary"])
+        if not is_kept:
+            (used,) = document["used"]
+            assert used["num_folds"] == 1
+        assert len(found.predict(TABLE.drop(columns="y"))) == len(TABLE)
