@@ -297,7 +297,10 @@ class _Training:
             self._make_step(min(1.0, (self._step + 1) / warm_up))
             self._step += 1
             newest = max(1.0 / averaged, 1.0 / self._step)
-            torch._foreach_lerp_(self._means, weights, newest)
+            # One call for all weights. For each of them, it would take as long as the step.
+            torch._foreach_lerp_(  # pyright: ignore[reportPrivateImportUsage]
+                self._means, weights, newest
+            )
 
     def _make_step(self, factor: float) -> None:
         place = self._step % self.steps_of_epoch

@@ -39,12 +39,25 @@ TREES = {
 }
 
 
+NETWORK = {
+    "family": "tabular_mlp",
+    "tabular_mlp_num_passes": 12.0,
+    "tabular_mlp_num_layers": 1,
+    "tabular_mlp_hidden_width": 64,
+    "tabular_mlp_numeric_embedding": "piecewise",
+    "tabular_mlp_dropout": 0.0,
+    "tabular_mlp_step_size": 0.01,
+    "tabular_mlp_decay": 1e-3,
+}
+
+
+@pytest.mark.parametrize("params", [TREES, NETWORK], ids=["trees", "network"])
 def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_older(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    params: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run_id = ended_run(store, **TREES)
+        run_id = ended_run(store, **params)
         found = wb.AutoML.attach(run_id, store=store)
         document = found.to_json()
         assert list(document["refit"]) == ["0"]
@@ -64,25 +77,6 @@ def test_the_model_that_predicts_has_learnt_from_the_test_rows_and_its_score_is_
         found.export(tmp_path / "best")
         answers = wb.load_bundle(tmp_path / "best").predict(held_out.samples)
         assert answers.values == pytest.approx(after, rel=1e-5)
-
-
-def test_a_network_is_fitted_again_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refitting, "expected_fit_s", lambda *_: -60.0)  # on any machine
-    network = {
-        "tabular_mlp_num_passes": 5.0,
-        "tabular_mlp_num_layers": 1,
-        "tabular_mlp_hidden_width": 64,
-        "tabular_mlp_numeric_embedding": "piecewise",
-        "tabular_mlp_dropout": 0.0,
-        "tabular_mlp_step_size": 0.01,
-        "tabular_mlp_decay": 1e-3,
-    }
-    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
-        run_id = ended_run(store, family="tabular_mlp", **network)
-        found = wb.AutoML.attach(run_id, store=store)
-        assert list(found.to_json()["refit"]) == ["0"]
-        (candidate, _), *_ = found._model.chosen.used
-        assert len(candidate.models) == 1
 
 
 def test_rows_that_the_user_keeps_for_the_test_are_never_learnt_from() -> None:

@@ -579,7 +579,9 @@ def experiment_for(
     if latency_limit_s is not None:
         data_options[LATENCY_LIMIT] = latency_limit_s
     families = families_for(kind, learning, families, has_foundation=foundation is not None)
-    sizes = {family: _size_in_time(family, learning, time_s) for family in families}
+    sizes: dict[Family, float] = {
+        family: _size_in_time(family, learning, time_s) for family in families
+    }
     num_train = len(learning.folds[0].train_targets)
     search = _search_for(kind, families, _min_samples_leaf(num_train), sizes)
     if foundation is not None and "foundation" in families:

@@ -181,6 +181,11 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
             "no model was ready in time, so there is nothing to export but the simplest guess",
             next_step="Extend the run, then export it again.",
         )
+    if any(candidate.family == "foundation" for candidate, _ in chosen.used):
+        raise RunError(
+            "a foundation model is part of the result, and such models cannot be exported",
+            next_step="Start AutoML again without foundation_weights.",
+        )
     members: list[tuple[Member, float]] = []
     examples = []
     for candidate, weight in chosen.used:
