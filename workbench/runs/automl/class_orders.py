@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -45,7 +45,8 @@ def order_of(
         return tuple(map(str, dtype.categories))
     if task != "ordinal":
         return None
-    if not pd.to_numeric(targets.dropna().astype(str), errors="coerce").notna().all():
+    numbers: Any = pd.to_numeric(targets.dropna().astype(str), errors="coerce")
+    if not numbers.notna().all():
         raise ArgumentError(
             "the order of the classes is unknown",
             field="class_order",

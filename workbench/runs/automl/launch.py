@@ -333,9 +333,10 @@ def _read(data: Any, target: str | Sequence[str] | None, **how: Any) -> Problem:
     names = split_targets(target, [str(name) for name in getattr(data, "columns", ())])
     if names:
         return read_several(data, names, **how)
-    if isinstance(target, list | tuple):
-        target = target[0] if target else None
-    return read_problem(data, target, **how)
+    single = None if target is None else target
+    if single is not None and not isinstance(single, str):
+        single = str(single[0]) if len(single) else None
+    return read_problem(data, single, **how)
 
 
 def start(

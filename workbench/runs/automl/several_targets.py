@@ -68,9 +68,9 @@ def with_numeric_targets(
         DataError: If a column does not exist, or targets are neither all numbers nor all labels.
     """
     check_columns(list(table.columns), {"target": list(names)}, section="")
-    columns = {name: read_targets(column_of(table, name), None) for name in names}
+    columns: dict[str, Any] = {name: read_targets(column_of(table, name), None) for name in names}
     known = np.logical_and.reduce([values.notna().to_numpy() for values in columns.values()])
-    table = table[known].reset_index(drop=True)
+    table = table.iloc[np.flatnonzero(known)].reset_index(drop=True)
     numbers: dict[str, pd.Series] = {}
     labels, others = [], []
     for name, values in columns.items():
@@ -120,7 +120,7 @@ def measures_of(
         measure: Returns the score of a single number and its scale, by the name of the metric.
     """
     if are_labels:
-        measures = {
+        measures: dict[str, tuple[Score, Scale]] = {
             "accuracy": (_accuracy, "share"),
             "exact_match": (_exact_match, "share"),
             "log_loss": (_log_loss, "error"),
@@ -130,7 +130,8 @@ def measures_of(
             ("roc_auc", _roc_auc, "share"),
         ]
     else:
-        kinds = dict.fromkeys([*([metric] if metric else []), "r2", "rmse", "mae"])
+        usual = ["r2", "rmse", "mae"]
+        kinds = usual if metric is None else [metric, *(kind for kind in usual if kind != metric)]
         shown = [(kind, *measure(kind)) for kind in kinds]
         first, score, scale = shown[0]
         measures = {first: (_mean_of(score), scale)}

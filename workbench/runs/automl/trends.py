@@ -7,6 +7,7 @@ added to what they predict. It is only used if that is better on later rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -73,8 +74,7 @@ def predicted_by_trees(
 
     if len(targets) > _MAX_ROWS:
         known, targets = known[-_MAX_ROWS:], targets[-_MAX_ROWS:]
-    trees = HistGradientBoostingRegressor(
-        max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=seed
-    )
+    kind: Any = HistGradientBoostingRegressor
+    trees = kind(max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=seed)
     with threadpool_limits(limits=1):
         return trees.fit(known, targets).predict(inputs)
