@@ -124,7 +124,7 @@ def scores_of(found: wb.AutoML, drawn: DrawnTable, names: list[str]) -> dict[str
     if "weight_column" in drawn.options:
         weights = drawn.further[drawn.options["weight_column"]].to_numpy()
     predicted = found.predict(rows)
-    options = {"sample_weight": weights}
+    options: dict[str, Any] = {"sample_weight": weights}
     if not found.classes:
         measured = {
             "r2": metrics.r2_score(targets, predicted, **options),

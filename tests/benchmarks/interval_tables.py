@@ -84,15 +84,15 @@ class _Signal:
 def _frame(random: np.random.Generator, inputs: np.ndarray, target: np.ndarray) -> pd.DataFrame:
     """Return a table with a column of categories and some gaps."""
     frame = pd.DataFrame(inputs, columns=[f"x{number}" for number in range(inputs.shape[1])])
-    frame["x0"] = pd.cut(frame["x0"], [-9, -1, -0.3, 0.3, 1, 9], labels=list("abcde")).astype(str)
+    places = np.searchsorted([-1.0, -0.3, 0.3, 1.0], inputs[:, 0])
+    frame["x0"] = np.array(list("abcde"))[places]
     frame.loc[random.random(len(frame)) < 0.05, "x1"] = np.nan
     return frame.assign(y=target)
 
 
 def _cut(frame: pd.DataFrame, num_rows: int, **more: Any) -> DrawnTable:
-    return DrawnTable(
-        frame[:num_rows].reset_index(drop=True), frame[num_rows:].reset_index(drop=True), **more
-    )
+    rows, further = (frame.iloc[part] for part in (slice(num_rows), slice(num_rows, None)))
+    return DrawnTable(rows.reset_index(drop=True), further.reset_index(drop=True), **more)
 
 
 def _classes_of(random: np.random.Generator, score: np.ndarray, num_classes: int) -> np.ndarray:
@@ -184,10 +184,10 @@ def _grouped(
     )
     frame = _frame(random, inputs, target).assign(patient_id=group)
     is_known = group < num_groups
-    rows = frame[is_known].sample(frac=1.0, random_state=int(random.integers(1 << 30)))
+    rows = frame.loc[is_known].sample(frac=1.0, random_state=int(random.integers(1 << 30)))
     return DrawnTable(
         rows.reset_index(drop=True),
-        frame[~is_known].reset_index(drop=True),
+        frame.loc[~is_known].reset_index(drop=True),
         options={"group_column": "patient_id"} | options,
     )
 

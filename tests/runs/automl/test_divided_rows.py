@@ -22,12 +22,13 @@ def drawn(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     random = np.random.default_rng(seed)
     num_rows = int(random.integers(60, 400))
     table = pd.DataFrame(random.normal(size=(num_rows, 4)), columns=list("abcd"))
-    table["city"] = random.choice(["Bern", "Chur", "Genf", None], num_rows)
+    table["city"] = random.choice(np.array(["Bern", "Chur", "Genf", None]), num_rows)
     table.loc[random.random(num_rows) < 0.1, "b"] = np.nan
     table["y"] = table["a"] + random.normal(size=num_rows)
     if seed % 2:
         table["y"] = np.where(table["y"] > 0, "yes", "no")
     options: dict[str, Any] = {}
+    groups = np.arange(num_rows)
     if seed % 3:
         groups = random.integers(0, max(6, num_rows // 5), num_rows)
         table["owner"] = pd.Series(groups, dtype=object).map("p{}".format)
@@ -111,11 +112,12 @@ def test_no_group_and_no_copy_is_on_both_sides(seed, monkeypatch):
 def test_own_parts_share_no_group_and_no_copy_with_rows_to_learn_from(seed, monkeypatch):
     table, options = drawn(6 * seed + 4)
     options.pop("time_column", None)
-    own = {"test": table[:6], "validation": table[4:14]}
+    own: dict[str, Any] = {"test": table.iloc[:6], "validation": table.iloc[4:14]}
     try:
-        problem = read_problem(table[10:], "y", **options, **own)
+        problem = read_problem(table.iloc[10:], "y", **options, **own)
     except DataError as error:
         pytest.skip(str(error))
-    everything = pd.concat([table[10:], table[4:14], table[:6]], ignore_index=True)
+    rows = [table.iloc[10:], own["validation"], own["test"]]
+    everything = pd.DataFrame(pd.concat(rows, ignore_index=True))
     for one, other in parts_of(problem, seed, monkeypatch):
         assert shared(everything, one, other) == []

@@ -479,6 +479,7 @@ def predict_s(run: Run, candidate: Candidate, learning: LearningData, num_folds:
     fold = learning.folds[0]
     model = next(iter(candidate.models.values()), None)
     if model is None:
+        assert candidate.trial is not None, "a model that was fitted here is in memory"
         model = _model(run, run.history.trials[candidate.trial], learning, 0)
     inputs = fold.validation_inputs
     rows = inputs[np.arange(_NUM_TIMED) % len(inputs)]

@@ -161,7 +161,8 @@ def with_more_rows(
     """
     if len(test[1]) >= _ENOUGH or not len(other[1]):
         return None
-    predicted, targets = (np.concatenate([test[at], other[at]]) for at in range(2))
+    predicted = np.concatenate([test[0], other[0]])
+    targets = np.concatenate([test[1], other[1]])
     times = None
     if test[2].times is not None and other[2].times is not None:
         times = np.concatenate([test[2].times, other[2].times])

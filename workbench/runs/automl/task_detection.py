@@ -231,9 +231,11 @@ def read_problem(
         weight_column=weight_column,
     )
     if not kept.all():
-        problem = _take_rows(problem, np.flatnonzero(kept))
-        targets = targets[kept].reset_index(drop=True)
-        _check_enough(int((problem.parts == LEARNING).sum()), dropped)
+        assert parts is not None
+        _check_enough(int((parts[kept] == LEARNING).sum()), dropped)
+        places = np.flatnonzero(kept)
+        problem = _take_rows(problem, places)
+        targets = targets.iloc[places].reset_index(drop=True)
     if wanted == "regression":
         return _of_numbers(problem, targets, written, usable)
     return _of_classes(problem, targets, usable, order)
