@@ -448,3 +448,15 @@ def test_a_whole_number_is_the_same_category_with_and_without_a_point():
     ):
         assert learnt.encode(truth).tolist() == [[0, 0], [0, 0]]
     assert learnt.encode(pd.Series([1.5, 3.0], name="k")).tolist() == [[0, 0], [0, 0]]
+
+
+def test_dates_that_can_be_read_in_two_ways_need_their_order(tmp_path):
+    rows = [f"{month:02d}/{day:02d}/2024,{month}.5" for month in (1, 2, 3) for day in (4, 5, 6)]
+    (tmp_path / "table.csv").write_text("day,y\n" + "\n".join(rows) + "\n")
+    given = {"path": tmp_path / "table.csv", "target": "y", "task": "regression"}
+    with pytest.raises(DataError, match=r"Set data\.dates, such as to day-first") as caught:
+        TableOptions(**given).summary()
+    assert caught.value.field == "data.dates"
+    for order, form in (("month-first", "%m/%d/%Y"), ("day-first", "%d/%m/%Y")):
+        (day,) = TableOptions(**given, dates=order).reading(seed=0).columns
+        assert day.date_format == form
