@@ -82,7 +82,7 @@ def without_values(table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     emptied = {}
     for name in set(names) & set(table.columns):
         try:
-            check_plain(table[[name]])
+            _plain(table[name], "data")
         except DataError:
             emptied[name] = np.nan
     return table.assign(**emptied)

@@ -231,12 +231,12 @@ def without_units_below_header(
             if pd.notna(first):
                 return table, ()
         elif isinstance(first, str) and _is_word(first) and len(known := below.dropna()):
-            converted = pd.to_numeric(known, errors="coerce")
-            if converted.notna().all():
+            converted = np.asarray(pd.to_numeric(known, errors="coerce"), dtype=np.float64)
+            if not np.isnan(converted).any():
                 numbers[column] = pd.to_numeric(below)
                 units[column] = first.strip()
-    others = table.iloc[0].drop(list(units))
-    if not units or (len(units) == 1 and others.notna().any()):
+    others = table.drop(columns=list(units)).head(1)
+    if not units or (len(units) == 1 and bool(others.notna().to_numpy().any())):
         return table, ()
     shown = ", ".join(list(units.values())[:_MAX_UNITS])
     if any(column.startswith("Unnamed: ") for column in units):

@@ -141,7 +141,8 @@ def _check_computed(path: Path, sheet: str, columns: Sequence[str]) -> None:
                     if _name_in(cell) in columns
                 }
             for place, column in places.items():
-                if isinstance(row[place], str) and row[place].startswith("="):
+                cell = row[place]
+                if isinstance(cell, str) and cell.startswith("="):
                     raise DataError(
                         f"{column} of {path.name} has formulas, and their results are not stored",
                         field="data.path",

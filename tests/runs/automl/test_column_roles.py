@@ -99,7 +99,7 @@ def test_texts_beside_other_columns_are_left_out_with_a_way_to_use_them() -> Non
     columns, notes = told(table(review=[f"it was good for {row} days" for row in range(NUM_ROWS)]))
     assert columns == ["size"]
     assert "texts of several words are not used" in notes
-    assert "wb.automl((table['review'], y))" in notes
+    assert "--text-column review, or text_column='review' in Python" in notes
 
 
 def test_texts_beside_nothing_but_names_of_rows_are_read_also_later() -> None:
@@ -195,6 +195,9 @@ def test_other_texts_among_numbers_are_noted_with_their_share_and_the_first_of_t
         " missing, the first of them 'unknown' in row 7 (from 0)"
     )
     spend[10:18] = ["unknown"] * 8
+    _, notes = told(table(spend=spend))
+    assert "spend is read as numbers: 10 of 60 values (16.7%) are something else" in notes
+    spend[10:18] = ["a lot"] * 8
     _, notes = told(table(spend=spend))
     assert (
         "spend is read as text: row 7 (from 0) holds 'unknown', although most others are numbers"

@@ -255,7 +255,9 @@ def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
         {"x": rng.normal(size=50), "town": rng.choice(["a", "b"], 50), "y": rng.normal(size=50)}
     )
     (note,) = [
-        note for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes if "copies" in note
+        note
+        for note in read_problem(pd.concat([frame, frame[:10]]), "y").notes
+        if "rows of" in note
     ]
     assert note == (
         "10 rows of 60 have the same inputs as another: such rows are kept on one side of every"
@@ -269,7 +271,7 @@ def test_copies_of_rows_are_noted_unless_rows_have_few_possible_values():
         }
     )
     for unique in (frame, coins):
-        assert not [note for note in read_problem(unique, "y").notes if "copies" in note]
+        assert not [note for note in read_problem(unique, "y").notes if "rows of" in note]
 
 
 @pytest.mark.parametrize("shape", [(40, 2), (20, 2)])

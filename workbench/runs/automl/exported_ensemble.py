@@ -250,8 +250,9 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
     from workbench.deploy.exported_bundle import example_in
     from workbench.deploy.table_graph import input_of
 
-    if isinstance(samples, np.ndarray) and members[0].image_shape is None:
-        pixels = np.moveaxis(samples, -1, 1)
+    is_of_files = members[0].image_shape is None and not hasattr(samples, "columns")
+    if is_of_files:
+        pixels = np.moveaxis(np.asarray(samples), -1, 1)
         example = example_in(pixels)
         shape = pixels.shape[1:]
         return (

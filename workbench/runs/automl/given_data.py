@@ -145,8 +145,10 @@ def _as_pandas(data: Any) -> Any:
         return data
     if isinstance(data, Mapping):
         return pd.DataFrame(data)
-    if isinstance(data, list) and data and all(isinstance(row, Mapping) for row in data):
-        return pd.DataFrame(data)
+    if isinstance(data, list):
+        if data and all(isinstance(row, Mapping) for row in data):
+            return pd.DataFrame(data)
+        return data
     if hasattr(data, "collect") and hasattr(data, "lazy"):  # a lazy frame of polars
         data = data.collect()
     if hasattr(data, "__arrow_c_stream__"):
@@ -172,7 +174,7 @@ def _take_column(
         raise DataError(
             f"there is no column {target!r}", field="target", allowed=allowed, next_step=meant
         )
-    check_plain(frame[[target]], field="target")
+    check_plain(column_of(frame, target).to_frame(), field="target")
     frame, of_total = without_total(frame)
     converted = (*converted, *of_total)
     rest = frame.drop(columns=[target])

@@ -509,7 +509,8 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
     ):
         given = read_table(existing_path(Path(given)))
     elif kind == "images" and are_image_files(given):
-        given = read_images([given] if isinstance(given, str | Path) else given)
+        files = [given] if isinstance(given, str | Path) else given
+        given = read_images([str(file) for file in files])
     elif kind == "texts" and isinstance(given, str):
         given = [given]
     if isinstance(given, Sized) and not len(given):
