@@ -15,8 +15,8 @@ from workbench.data.category_targets import cross_fitted_means, target_means
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
 from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
+from workbench.data.plain_frames import column_of
 from workbench.data.splits import divisor
-from workbench.data.table_files import column_of
 from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:

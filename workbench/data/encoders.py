@@ -22,8 +22,8 @@ from workbench.data.columns import (
     learn_categories,
     learn_column,
 )
+from workbench.data.plain_frames import column_of
 from workbench.data.splits import divisor
-from workbench.data.table_files import column_of
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns

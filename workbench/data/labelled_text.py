@@ -15,9 +15,10 @@ from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
+from workbench.data.plain_frames import column_of
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, split_in_three, test_split
-from workbench.data.table_files import column_of, read_table
+from workbench.data.table_files import read_table
 from workbench.data.tables import number_classes
 from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
 from workbench.experiment.metric_declarations import Task

@@ -12,7 +12,7 @@ import fractions
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -37,6 +37,18 @@ class PlainFrame(NamedTuple):
 
     table: pd.DataFrame
     notes: tuple[str, ...]
+
+
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return one column of a table."""
+    return cast("pd.Series", table[name])
+
+
+def frame_of_arrow(data: object) -> pd.DataFrame:
+    """Return the table of a library that offers its columns as Arrow's."""
+    import pyarrow
+
+    return pyarrow.table(data).to_pandas()
 
 
 def plain_frame(

@@ -17,9 +17,10 @@ from typing_extensions import Self
 
 from workbench.data.dates import ISO, as_times, date_format_of
 from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.plain_frames import column_of
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, divisor
-from workbench.data.table_files import check_columns, column_of, read_columns, read_table
+from workbench.data.table_files import check_columns, read_columns, read_table
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, ExperimentError
 

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from workbench.data.number_texts import (
     shows_decimal_commas,
 )
 from workbench.data.options import existing_path
-from workbench.data.plain_frames import PlainFrame, plain_frame
+from workbench.data.plain_frames import PlainFrame, column_of, plain_frame
 from workbench.data.table_formats import FORMATS, NOTES, is_known, read, split_part
 from workbench.data.text_layout import TextLayout, is_text_table, layout_of
 from workbench.foundation.errors import DataError, MissingDependencyError, WorkbenchError
@@ -380,11 +380,6 @@ def _columns_of(
         check_repeated(Path(path), names, field="data.path")
         return names
     return [str(name) for name in read_table(Path(path), 0).columns]
-
-
-def column_of(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return one column of a table."""
-    return cast("pd.Series", table[name])
 
 
 def check_columns(

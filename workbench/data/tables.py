@@ -20,16 +20,10 @@ from workbench.data.columns import Column, check_numbers, learn_column, text_for
 from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import DatasetOptions, existing_path, held_out_field
-from workbench.data.plain_frames import check_plain
+from workbench.data.plain_frames import check_plain, column_of
 from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, divisor, split_in_three, test_split
-from workbench.data.table_files import (
-    check_columns,
-    column_of,
-    read_columns,
-    read_noted_table,
-    read_table,
-)
+from workbench.data.table_files import check_columns, read_columns, read_noted_table, read_table
 from workbench.data.table_summary import TableSummary, summarise
 from workbench.experiment.metric_declarations import Task
 from workbench.foundation.errors import DataError, WorkbenchError

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.data.table_files import column_of
+from workbench.data.plain_frames import column_of
 from workbench.foundation.formatting import format_count, format_number
 
 # A number is far outside if it is further out than the learned range is wide.

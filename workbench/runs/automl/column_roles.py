@@ -24,7 +24,7 @@ from workbench.data.columns import TextForm, text_form_of
 from workbench.data.dates import is_text
 from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.encoders import MAX_CATEGORIES
-from workbench.data.table_files import column_of
+from workbench.data.plain_frames import column_of
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns
 

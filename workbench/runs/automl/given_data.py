@@ -16,12 +16,13 @@ from workbench.data.encoders import SampleKind
 from workbench.data.plain_frames import (
     PlainFrame,
     check_plain,
+    column_of,
+    frame_of_arrow,
     name_of_column,
     plain_column,
     plain_frame,
 )
 from workbench.data.sample_folders import IMAGE_SIZE, is_sample_folder, read_sample_folder
-from workbench.data.table_files import column_of
 from workbench.data.table_sources import read_source
 from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
@@ -152,9 +153,7 @@ def _as_pandas(data: Any) -> Any:
     if hasattr(data, "collect") and hasattr(data, "lazy"):  # a lazy frame of polars
         data = data.collect()
     if hasattr(data, "__arrow_c_stream__"):
-        import pyarrow
-
-        return pyarrow.table(data).to_pandas()
+        return frame_of_arrow(data)
     return data
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.data.table_files import column_of
+from workbench.data.plain_frames import column_of
 
 if TYPE_CHECKING:
     import pandas as pd

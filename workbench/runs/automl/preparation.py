@@ -23,6 +23,7 @@ from workbench.data.row_splits import RowBlocks, folds_of, hold_out
 from workbench.data.splits import ArraySplit, divisor
 from workbench.data.unusual_rows import PREDICTION, ranges_of
 from workbench.foundation.errors import ArgumentError, DataError, RunError
+from workbench.models.trends import continues, slope_of
 from workbench.runs.automl.decisions import factors_of
 from workbench.runs.automl.error_bands import SizeRows
 from workbench.runs.automl.given_data import take
@@ -34,7 +35,6 @@ from workbench.runs.automl.scores import loss_of, simplest_guess
 from workbench.runs.automl.target_logs import MAX_LOGARITHM, logarithms_help
 from workbench.runs.automl.targets import Task
 from workbench.runs.automl.task_detection import Problem
-from workbench.runs.automl.trends import continues, slope_of
 
 VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5

@@ -18,8 +18,9 @@ import numpy as np
 from workbench.data.columns import text_form_of
 from workbench.data.dates import ISO, as_times, date_format_of, is_text
 from workbench.data.number_texts import number_text_of
+from workbench.data.plain_frames import column_of
 from workbench.data.row_splits import RowBlocks, hold_out
-from workbench.data.table_files import check_columns, column_of
+from workbench.data.table_files import check_columns
 from workbench.data.tables import MAX_DETECTED_CLASSES
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count

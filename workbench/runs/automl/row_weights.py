@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.data.encoders import SampleKind
-from workbench.data.table_files import check_columns, column_of
+from workbench.data.plain_frames import column_of
+from workbench.data.table_files import check_columns
 from workbench.foundation.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

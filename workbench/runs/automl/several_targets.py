@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.data.table_files import check_columns, column_of
+from workbench.data.plain_frames import column_of
+from workbench.data.table_files import check_columns
 from workbench.data.tables import detect_task, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.models.class_scores import macro_roc_auc

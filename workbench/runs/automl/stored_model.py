@@ -276,12 +276,11 @@ def _verified(run: Run, sha256: str) -> bytes:
 
 def _narrow(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return weights whose whole numbers take half the space. Those of trees are node numbers."""
-    import torch
-
-    limit = torch.iinfo(torch.int32).max
+    limit = np.iinfo(np.int32).max
     narrow: dict[str, torch.Tensor] = {}
     for name, values in state.items():
-        if values.dtype == torch.int64 and values.numel() and int(values.abs().max()) <= limit:
+        is_long = str(values.dtype) == "torch.int64"
+        if is_long and values.numel() and int(values.abs().max()) <= limit:
             narrow[name + _NARROWED] = values.int()
         else:
             narrow[name] = values

@@ -23,9 +23,9 @@ from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
 from workbench.data.options import existing_path
-from workbench.data.plain_frames import check_plain, without_values
+from workbench.data.plain_frames import check_plain, column_of, without_values
 from workbench.data.sample_folders import are_image_files, read_images
-from workbench.data.table_files import TABLE_ENDINGS, check_columns, column_of, read_table
+from workbench.data.table_files import TABLE_ENDINGS, check_columns, read_table
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
