@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from workbench.runs.automl.trends import FoldArrays, predicted_by_trees
+from workbench.models.trends import FoldArrays, predicted_by_trees
 
 # The loss with logarithms must be at most this part of the one without.
 _MOST_LOSS_LEFT = 0.95
