@@ -12,7 +12,7 @@ import torch
 
 from workbench.deploy.graph import Graph
 from workbench.deploy.onnx_export import add_trees
-from workbench.foundation.errors import ExperimentError, MissingDependencyError
+from workbench.foundation.errors import MissingDependencyError
 from workbench.models import library_trees
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.library_trees import LibraryTrees, stage_sizes
@@ -120,10 +120,14 @@ def test_a_library_that_is_missing_is_named_with_the_command(monkeypatch: Any) -
     assert "tables" in str(caught.value.next_step)
 
 
-def test_several_numbers_for_a_sample_are_an_error() -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_each_of_several_numbers_has_trees_like_those_it_has_alone(library: str) -> None:
     inputs, targets = data(None, has_missing=False)
-    with pytest.raises(ExperimentError, match="xgboost predicts one number"):
-        grow("xgboost", inputs, np.stack([targets, targets], axis=1), None)
+    both = np.stack([targets, targets * -3.0], axis=1)
+    said = grow(library, inputs, both, None)[-1](torch.from_numpy(inputs))
+    for place in (0, 1):
+        alone = grow(library, inputs, both[:, place], None)[-1](torch.from_numpy(inputs))
+        torch.testing.assert_close(said[:, place], alone[:, 0], rtol=1e-5, atol=1e-5)
 
 
 def test_weights_of_an_older_release_send_missing_values_right(tmp_path: Path) -> None:
