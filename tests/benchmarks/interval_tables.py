@@ -229,25 +229,18 @@ def _series_of_classes(random: np.random.Generator, num_rows: int) -> DrawnTable
 
 
 def _copies(random: np.random.Generator, num_rows: int) -> DrawnTable:
-    """A table in which a third of the rows repeats others. So does the population."""
+    """A table in which a third of the rows repeats others."""
     signal = _Signal(random)
     num_all = num_rows + NUM_FURTHER
     inputs = signal.inputs(random, num_all)
     score = signal(inputs) + 0.6 * random.normal(size=num_all)
     target = score if random.random() < 0.5 else np.where(score > 0, "yes", "no")
     frame = _frame(random, inputs, target)
-    rows = frame[:num_rows]
     num_kept = round(num_rows / 1.5)
-    rows = pd.concat(
-        [
-            rows[:num_kept],
-            rows[:num_kept].sample(
-                num_rows - num_kept, replace=True, random_state=int(random.integers(1 << 30))
-            ),
-        ]
-    )
-    rows = rows.sample(frac=1.0, random_state=1).reset_index(drop=True)
-    return DrawnTable(rows, frame[num_rows:].reset_index(drop=True))
+    places = np.append(np.arange(num_kept), random.integers(0, num_kept, num_rows - num_kept))
+    rows = frame.iloc[random.permutation(places)]
+    further = frame.iloc[num_rows:]
+    return DrawnTable(rows.reset_index(drop=True), further.reset_index(drop=True))
 
 
 def _weighted(random: np.random.Generator, num_rows: int) -> DrawnTable:
@@ -269,13 +262,11 @@ def _public(random: np.random.Generator, tables: Path, seed: int) -> DrawnTable:
     frame = pd.concat([pd.read_csv(folder / f"{part}.csv") for part in ("train", "test")])
     frame = frame.sample(frac=1.0, random_state=int(random.integers(1 << 30)))
     num_rows = min(int(random.integers(200, 1001)), len(frame) // 3)
-    drawn = frame[: num_rows + MOST_PUBLIC]
-    known = drawn[about["target"]][:num_rows].value_counts()
+    rows, further = frame.iloc[:num_rows], frame.iloc[num_rows : num_rows + MOST_PUBLIC]
     if about["task"] != "regression":  # a class that the model cannot know is no part of the kind
-        kept = drawn[about["target"]].isin(known.index[known >= 15])
-        rows, further = drawn[:num_rows][kept[:num_rows]], drawn[num_rows:][kept[num_rows:]]
-    else:
-        rows, further = drawn[:num_rows], drawn[num_rows:]
+        counts = rows[about["target"]].value_counts()
+        known = counts.index[counts >= 15]
+        rows, further = (part.loc[part[about["target"]].isin(known)] for part in (rows, further))
     return DrawnTable(
         rows.reset_index(drop=True),
         further.reset_index(drop=True),
