@@ -111,8 +111,7 @@ class Predictor:
         feeds, notes = feeds_of(self.card, columns)
         outputs, *sizes = self._session.run(None, self.shaped(feeds))
         notes += notes_of_unusual(self.card, feeds, outputs)
-        answers = self.answers_of(outputs, notes, feeds)
-        return replace(answers, error_sizes=sizes[0]) if sizes else answers
+        return self._with_sizes(self.answers_of(outputs, notes, feeds), sizes)
 
     def check_interval(self, interval: float) -> None:
         """Check that predicted numbers have an interval.
@@ -175,7 +174,14 @@ class Predictor:
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted."""
-        return self.answers_of(self.run(feeds), feeds=feeds)
+        outputs, *sizes = self._session.run(None, self.shaped(feeds))
+        return self._with_sizes(self.answers_of(outputs, feeds=feeds), sizes)
+
+    def _with_sizes(self, answers: Answers, sizes: Sequence[np.ndarray]) -> Answers:
+        """Return answers with the second output of the graph, if it has one."""
+        if not self.card.outputs[0].errors:
+            return answers
+        return replace(answers, error_sizes=sizes[0])
 
     def answers_of(
         self,

@@ -93,7 +93,7 @@ def walk_of(trees: Nodes) -> TreeWalk | None:
     )
     num_choices = len(roots) - 1
     num_features = int(feature.max(initial=0)) + 1
-    nodes = np.zeros(num_choices + len(left), dtype=NODE_DTYPE)
+    nodes: Any = np.zeros(num_choices + len(left), dtype=NODE_DTYPE)
     choices, others = nodes[:num_choices], nodes[num_choices:]
     is_leaf = left == np.arange(len(left))
     others["left_child"] = np.where(is_leaf, -1, left + num_choices)

@@ -138,7 +138,8 @@ class TreeEnsemble(nn.Module):
             if has_missing:
                 goes_left |= given.isnan() & self.missing_left[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
-        return self.start + self.value[node].sum(dim=1)
+        total = self.start.double() + self.value[node].double().sum(dim=1)
+        return total.to(self.value.dtype)
 
 
 def _add_directions(

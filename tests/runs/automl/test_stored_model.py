@@ -18,6 +18,7 @@ from tests.builders.ended_automl import conclude, end, trained
 from tests.builders.recorded_runs import append, begin
 from workbench.cli.predict import predict
 from workbench.deploy.serving.rows import intervals_as_json
+from workbench.deploy.serving.served_models import Limits, Version
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.runs.automl import launch, result
 
@@ -25,6 +26,7 @@ RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame(
     {"x": RANDOM.normal(size=120), "town": RANDOM.choice([f"t{n}" for n in range(9)], 120)}
 )
+TABLE["when"] = pd.date_range("2024-01-01", periods=120, freq="31h").strftime("%d/%m/%Y %H:%M")
 TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(size=120)
 LINEAR = {"family": "linear", "linear_l2": 1.0}
 TREES = {
@@ -72,8 +74,8 @@ def test_an_ended_run_predicts_and_is_exported_without_choosing_again(
             np.testing.assert_array_equal(again.predict(rows), expected[:, 0])
             low, high = made.bands.around(expected[:, 0], 0.8, rows)  # type: ignore[union-attr]
             table = again.predict(rows, interval=0.8)
-            np.testing.assert_array_equal(table["low"], low)
-            np.testing.assert_array_equal(table["high"], high)
+            np.testing.assert_allclose(table["low"], low, rtol=1e-9)
+            np.testing.assert_allclose(table["high"], high, rtol=1e-9)
         assert {
             "score": again.score(),
             "intervals": again.intervals(),
@@ -112,7 +114,9 @@ def _check_intervals(folder: Path, rows: pd.DataFrame, expected: pd.DataFrame) -
     np.testing.assert_allclose(
         pd.read_csv(io.StringIO(shown))[["low", "high"]], expected[["low", "high"]], rtol=1e-5
     )
-    served = intervals_as_json(answers)
+    assert intervals_as_json(answers)[0].keys() == {"low", "high"}
+    version = Version.open(folder, Limits(threads=1))
+    served = version.intervals(version.reader.read(rows.to_dict("records")), 0.8)
     np.testing.assert_allclose([answer["low"] for answer in served], expected["low"], rtol=1e-5)
     np.testing.assert_allclose([answer["high"] for answer in served], expected["high"], rtol=1e-5)
     with pytest.raises(ArgumentError, match="90 is no share of rows"):

@@ -111,7 +111,7 @@ class Version:
             return answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
 
         def intervals(rows: Sequence[Row], interval: float) -> list[Answer]:
-            answers = predictor.predict(feeds_of_rows(card, rows))
+            answers = predictor.compute(feeds_of_rows(card, rows))
             return intervals_as_json(predictor.with_interval(answers, interval))
 
         try:

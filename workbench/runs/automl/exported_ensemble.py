@@ -278,7 +278,8 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
     for member in members:
         for column in member.columns:
             learnt.setdefault(column.name, []).append(column)
-    given = {str(name): samples[name].to_numpy() for name in samples.columns}
+    table: Any = samples
+    given = {str(name): table[name].to_numpy() for name in table.columns}
     inputs = []
     for name, columns in learnt.items():
         all_of_them = [input_of(column, example_in(given[name])) for column in columns]
