@@ -26,6 +26,9 @@ TABLE["y"] = TABLE["x"] * 3 + TABLE["town"].str[1].astype(int) + RANDOM.normal(s
 def ended_run(store: wb.Store, **params: Any) -> str:
     """Store a run of one candidate that was trained in this process, and its result."""
     found = launch.create(TABLE, "y", time="20s", families="boosted_trees,tabular_mlp", store=store)
+    if params["family"] == "tabular_mlp":  # it makes as many passes as there is time for
+        passes: Any = found.run.experiment.search.root["tabular_mlp_num_passes"]
+        params["tabular_mlp_num_passes"] = passes.values()[0]
     return end(found, params).run.run_id
 
 
@@ -41,7 +44,6 @@ TREES = {
 
 NETWORK = {
     "family": "tabular_mlp",
-    "tabular_mlp_num_passes": 12.0,
     "tabular_mlp_num_layers": 1,
     "tabular_mlp_hidden_width": 64,
     "tabular_mlp_numeric_embedding": "piecewise",
