@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from workbench.runs.automl.given_data import samples_of, take
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
-    from workbench.runs.automl.model_selection import ChosenModel
 
 LATENCY_LIMIT = "latency_limit_s"
 """The option of the data with the most seconds to predict one row."""
@@ -30,6 +29,16 @@ _WARM_UP = 2
 _MARGIN = 1.1
 # A slow model on a busy machine is timed on fewer rows.
 _MAX_TIMED_S = 0.5
+
+
+class _Model(Protocol):
+    """A model that predicts rows."""
+
+    def outputs(self, samples: Any) -> object:
+        """Return what it predicts for samples."""
+
+
+Timed = TypeVar("Timed", bound=_Model)
 
 
 def check_limit(limit: str | Mapping[str, float | str] | None) -> float | None:
@@ -103,10 +112,10 @@ def within(
     limit_s: float,
     weights: Sequence[float],
     *,
-    make: Callable[[Sequence[float], bool], ChosenModel],
+    make: Callable[[Sequence[float], bool], Timed],
     select: Callable[[Sequence[int]], Sequence[float]],
     rows: Any,
-) -> ChosenModel:
+) -> Timed:
     """Return a model that predicts a row in time, or the fastest if none does.
 
     Args:
@@ -117,7 +126,7 @@ def within(
         rows: Some samples that were learned from.
     """
 
-    def timed(chosen: ChosenModel) -> float:
+    def timed(chosen: Timed) -> float:
         return row_s(chosen.outputs, rows) * _MARGIN
 
     chosen = make(weights, True)
@@ -145,10 +154,10 @@ def _fewer(
     limit_s: float,
     weights: Sequence[float],
     *,
-    make: Callable[[Sequence[float], bool], ChosenModel],
+    make: Callable[[Sequence[float], bool], Timed],
     select: Callable[[Sequence[int]], Sequence[float]],
-    timed: Callable[[ChosenModel], float],
-) -> ChosenModel | None:
+    timed: Callable[[Timed], float],
+) -> Timed | None:
     """Return a model of as many of the used candidates as are in time, or None if none are."""
     used = [number for number, weight in enumerate(weights) if weight > 0.0]
     times_s: dict[int, float] = {}
