@@ -86,9 +86,9 @@ if TYPE_CHECKING:
 
 # Of the time to conclude: when candidates have been judged, and when models have been fitted again.
 # The rest is left to shuffle columns.
-_JUDGED, _REFITTED = 0.35, 0.9
+_JUDGED, _REFITTED = 0.35, 0.7
 _LABEL_FROM = 0.5
-_MEASURED_S = 2.0
+_MEASURED_S = 1.0
 """For how long the time to predict is measured, all models together."""
 
 
