@@ -67,7 +67,7 @@ def changed(card: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
         ("inputs/0/shape", [2, 2], r"inputs has the shape \(2, 2\)"),
         ("statistics/inputs/shares", [0.5, 0.5], "2 shares for 4 bins"),
         ("statistics/inputs/edges", [1.0, 0.0, -1.0], "edges must increase"),
-        ("terms", ["a", "b"], "it lists the inputs counts, but model.onnx takes inputs"),
+        ("terms", ["a", "b"], "it lists the inputs counts, inputs, but model.onnx takes inputs"),
         ("files", {}, "does not contain the SHA-256 of model.onnx"),
         ("files", None, "does not contain the SHA-256 of model.onnx"),
         ("files/model.onnx", None, "does not contain the SHA-256 of model.onnx"),

@@ -21,6 +21,7 @@ from workbench.deploy.predict_script import script
 
 ARRAY = Input(name="inputs", kind="array", shape=(1, 8, 8), dtype="float32")
 CLASSES = Output(name="outputs", kind="classes", shape=(2,), classes=("cat", "dog"))
+PLAIN_TEXT = Input(name="review", kind="text", dtype="string")
 OTHERS: dict[str, tuple[Input, Output]] = {
     "table": (Input(name="age", kind="number", dtype="float64"), CLASSES),
     "series": (
@@ -28,7 +29,7 @@ OTHERS: dict[str, tuple[Input, Output]] = {
         Output(name="outputs", kind="values"),
     ),
     "text": (ARRAY.model_copy(update={"tokens": "words"}), CLASSES),
-    "counted text": (Input(name="review", kind="text", dtype="string"), CLASSES),
+    "counted text": (PLAIN_TEXT, CLASSES),
     "pixels": (ARRAY, CLASSES.model_copy(update={"shape": (8, 8, 2)})),
     "image files": (ARRAY.model_copy(update={"is_image": True}), CLASSES),
     "boxes": (ARRAY, CLASSES.model_copy(update={"kind": "boxes", "shape": (4, 4, 6)})),
@@ -44,6 +45,12 @@ def test_a_classifier_of_arrays_has_some_forty_lines() -> None:
 @pytest.mark.parametrize("kind", OTHERS)
 def test_what_is_imported_and_defined_is_used(kind: str) -> None:
     text = script(*OTHERS[kind])
+    check_names(text)
+    if kind == "table":
+        check_names(script(*OTHERS[kind], [PLAIN_TEXT]))
+
+
+def check_names(text: str) -> None:
     tree = ast.parse(text)
     aliases = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     imported = {alias.asname or alias.name for alias in aliases}

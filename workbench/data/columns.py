@@ -17,6 +17,7 @@ from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
 from workbench.data.plain_frames import column_of
 from workbench.data.splits import divisor
+from workbench.data.table_texts import joined_texts
 from workbench.foundation.errors import DataError
 
 if TYPE_CHECKING:
@@ -150,9 +151,9 @@ class ReadColumns:
         self._names = {str(name): name for name in table.columns}
         self._read: dict[tuple[str, object], Any] = {}
 
-    def absent(self, columns: Iterable[Column]) -> list[str]:
-        """Return the names of columns that the table does not have."""
-        return [column.name for column in columns if column.name not in self._names]
+    def absent(self, names: Iterable[str]) -> list[str]:
+        """Return the names that no column of the table has."""
+        return [name for name in names if name not in self._names]
 
     def numbers(self, column: Column) -> np.ndarray:
         """Return the numbers of a column, or the rank of each category with NaN for unknown ones.
@@ -167,6 +168,12 @@ class ReadColumns:
             form = column.number_text if column.kind == "number" else column.date_format
             return self._once(column, form, column.numbers)
         return column._ranks_of(*self._once(column, "categories", distinct_values))
+
+    def texts(self, names: tuple[str, ...]) -> np.ndarray:
+        """Return the texts of some columns, those of a row joined, as `joined_texts` does."""
+        if ("", names) not in self._read:
+            self._read["", names] = joined_texts(self._table, names)
+        return self._read["", names]
 
     def series(self, columns: Iterable[Column]) -> dict[str, pd.Series]:
         """Return columns of the table as they are, by name."""

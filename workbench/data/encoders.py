@@ -24,6 +24,7 @@ from workbench.data.columns import (
 )
 from workbench.data.plain_frames import column_of
 from workbench.data.splits import divisor
+from workbench.data.table_texts import TableTexts, joined_texts, learn_table_texts
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART, PART
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import absent_columns
@@ -58,11 +59,14 @@ class TableEncoder:
 
     Attributes:
         columns: How each column is encoded, in the order of the features.
-        pairs: Columns that are also encoded together. Their features come last.
+        pairs: Columns that are also encoded together. Their features come next.
+        texts: How the columns of sentences are encoded, or None if they tell nothing. Their
+            features come last.
     """
 
     columns: tuple[Column, ...] = field(repr=False)
     pairs: tuple[CategoryPair, ...] = field(default=(), repr=False)
+    texts: TableTexts | None = field(default=None, repr=False)
 
     def encode(self, samples: pd.DataFrame) -> np.ndarray:
         """Return rows as (rows, features). Columns that were not learnt are ignored."""
@@ -70,12 +74,16 @@ class TableEncoder:
 
     def encode_read(self, samples: ReadColumns) -> np.ndarray:
         """Return rows as `encode` does. Other encoders may have read them as well."""
-        if missing := samples.absent(self.columns):
-            raise absent_columns(missing, [column.name for column in self.columns])
+        names = [column.name for column in self.columns]
+        names += self.texts.names if self.texts is not None else ()
+        if missing := samples.absent(names):
+            raise absent_columns(missing, names)
         parts = [column.encoded(samples.numbers(column)) for column in self.columns]
         if self.pairs:
             values = samples.series(self.columns)
             parts += [pair.encode(values) for pair in self.pairs]
+        if self.texts is not None:
+            parts.append(self.texts.encode(samples.texts(self.texts.names)))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def encode_train(self, samples: pd.DataFrame, targets: np.ndarray | None) -> np.ndarray:
@@ -88,6 +96,8 @@ class TableEncoder:
         values = self._values(samples)
         parts = [column.encode_train(values[column.name], targets) for column in self.columns]
         parts += [pair.encode_train(values, targets) for pair in self.pairs]
+        if self.texts is not None:
+            parts.append(self.texts.encode_train(joined_texts(samples, self.texts.names)))
         return np.concatenate(parts, axis=1).astype(np.float32)
 
     def _values(self, samples: pd.DataFrame) -> dict[str, pd.Series]:
@@ -155,6 +165,7 @@ def learn_encoder(
     *,
     text_forms: Mapping[str, TextForm] | None = None,
     targets: np.ndarray | None = None,
+    text_columns: Sequence[str] = (),
 ) -> Encoder:
     """Learn how to encode samples from the train part.
 
@@ -164,18 +175,24 @@ def learn_encoder(
         text_forms: How columns write dates or numbers as text, by name.
         targets: Targets of the train part, as `category_targets.target_numbers` returns them. With
             them, categories of a table are also encoded by their mean target.
+        text_columns: The columns of a table that hold sentences.
 
     Raises:
         DataError: If nothing can be learnt from it.
     """
     if kind == "table":
         forms = text_forms or {}
-        columns = [_learn(column_of(train, name), forms.get(str(name)), targets) for name in train]
+        columns = [
+            _learn(column_of(train, name), forms.get(str(name)), targets)
+            for name in train
+            if name not in text_columns
+        ]
         # A constant column carries no information.
         kept = tuple(
             column for column in columns if not _is_constant(column, column_of(train, column.name))
         )
-        if not kept:
+        texts = learn_table_texts(train, text_columns, targets) if text_columns else None
+        if not kept and texts is None:
             raise DataError(
                 "every column is constant or empty", next_step="Add columns that differ."
             )
@@ -183,7 +200,7 @@ def learn_encoder(
         if targets is not None:
             values = {column.name: column_of(train, column.name) for column in kept}
             pairs = learn_pairs(kept, values, targets)
-        return TableEncoder(kept, pairs)
+        return TableEncoder(kept, pairs, texts)
     if kind == "images":
         pixels = _channels_first(train)
         mean = pixels.mean(axis=(0, 2, 3), dtype=np.float64)

@@ -74,16 +74,29 @@ def terms_of(text: str) -> Iterator[str]:
         >>> list(terms_of("Go"))
         ['go', '# g', '#go', '#o ', '# go', '#go ', '# go ']
     """
-    text = text.lower()
-    words = _COUNTED_WORDS.findall(text)
+    words = words_of(text)
     yield from words
     yield from map(" ".join, pairwise(words))
+    for word in text.lower().split():
+        yield from parts_of_word(word)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text that count, in small letters: those of two letters and more."""
+    return _COUNTED_WORDS.findall(text.lower())
+
+
+def parts_of_word(word: str) -> Iterator[str]:
+    """Yield the parts of a word, each with a prefix that says so.
+
+    Args:
+        word: The word, in small letters.
+    """
     shortest, longest = NUM_CHARACTERS_OF_PART
-    for word in text.split():
-        padded = f" {word} "
-        for size in range(shortest, min(longest, len(padded)) + 1):
-            for first in range(len(padded) - size + 1):
-                yield PART + padded[first : first + size]
+    padded = f" {word} "
+    for size in range(shortest, min(longest, len(padded)) + 1):
+        for first in range(len(padded) - size + 1):
+            yield PART + padded[first : first + size]
 
 
 def count_terms(texts: Sequence[str], places: Mapping[str, int]) -> np.ndarray:

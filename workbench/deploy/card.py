@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ MODEL = "model.onnx"
 ERROR_SIZE = "error_size"
 """The output of the graph with the usual size of an error, if it is known."""
 COUNTS = "counts"
-"""The input of the graph if the model counts the terms of texts."""
+"""The input of the graph for the counts of the terms of texts, unless a column is called so."""
 VERSION = 1
 """The version of the format, which grows when an older reader would misunderstand a card."""
 
@@ -245,7 +246,7 @@ class Card(_Part):
         answers: The distribution of the answers for the training data, by class or as numbers.
         num_train_samples: Number of samples that it was trained on.
         terms: The terms that are counted in the texts of a sample, see `workbench.data.tokens`.
-            Empty if the graph takes the inputs themselves.
+            Empty if it has none. The graph takes their counts in place of the texts.
     """
 
     version: int = VERSION
@@ -284,9 +285,32 @@ class Card(_Part):
         """Return an input by its name, or None if there is none."""
         return next((taken for taken in self.inputs if taken.name == name), None)
 
+    @property
+    def counts_name(self) -> str:
+        """The input of the graph for the counts of terms."""
+        return counts_name(self.inputs)
+
+    @property
+    def graph_inputs(self) -> tuple[Input, ...]:
+        """The inputs that the graph takes as they are. It takes the counts of terms of texts."""
+        return tuple(taken for taken in self.inputs if not self.terms or taken.kind != "text")
+
     def write(self, folder: Path) -> None:
         """Write the card into a bundle, all of it or nothing."""
         write_atomically(folder / CARD, self.model_dump_json(indent=2) + "\n")
+
+
+def counts_name(inputs: Sequence[Input]) -> str:
+    """Return the input of a graph for the counts of terms. No other input has this name.
+
+    Args:
+        inputs: The inputs of the model.
+    """
+    taken = {each.name for each in inputs if each.kind != "text"}
+    name = COUNTS
+    while name in taken:
+        name += "_"
+    return name
 
 
 def read_card(folder: Path) -> Card:

@@ -218,13 +218,13 @@ def write(
         split: The split that the samples come from.
         format: A further format, or ONNX for none.
         program: The model for formats that lower a torch program.
-        terms: The terms of texts whose counts the graph takes, or empty if it takes the inputs.
+        terms: The terms of texts whose counts the graph takes in their place, or empty.
 
     Raises:
         RunError: If the graph answers otherwise than the model.
     """
     onnx.save(made, str(folder / MODEL))
-    (folder / PREDICT).write_text(script(inputs[0], output), encoding="utf-8")
+    (folder / PREDICT).write_text(script(inputs[0], output, inputs[1:]), encoding="utf-8")
     card = Card(
         name=origin.name,
         run_id=origin.run_id,

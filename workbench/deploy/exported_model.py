@@ -21,8 +21,9 @@ from workbench.data.category_pairs import CategoryPair
 from workbench.data.columns import Column
 from workbench.data.encoders import TextEncoder
 from workbench.data.reading import Reading
+from workbench.data.table_texts import TableTexts
 from workbench.deploy import table_graph
-from workbench.deploy.card import COUNTS, ERROR_SIZE, Input, Output
+from workbench.deploy.card import ERROR_SIZE, Input, Output, counts_name
 from workbench.deploy.formats import Program
 from workbench.deploy.graph import Graph, onnx
 from workbench.deploy.onnx_export import OnnxModule, add_trees, write_onnx
@@ -37,6 +38,8 @@ from workbench.training.loaders import as_tensors
 _FLOAT = np.dtype("float32")
 _MAX_LOGARITHM = 80.0
 """A larger logarithm has no number in float32."""
+_COUNTS = "\0counts"
+"""The key of the counts of terms among the values of inputs. No column has this name."""
 _LEAST_CALIBRATED = 1e-7
 """A smaller probability is corrected as this one, as AutoML does."""
 
@@ -49,6 +52,7 @@ class Member:
         model: The model, on the CPU.
         columns: How the columns of a table are encoded, or empty if a sample is an array or a text.
         pairs: Columns of a table that are also encoded together.
+        table_texts: How the columns of sentences of a table are encoded, or None.
         texts: How the terms of texts are weighted, or None if samples are not texts.
         mean: Subtracted from an array. A number, or a number for each channel.
         scale: Divides an array after that.
@@ -65,6 +69,7 @@ class Member:
     model: nn.Module
     columns: tuple[Column, ...] = ()
     pairs: tuple[CategoryPair, ...] = ()
+    table_texts: TableTexts | None = None
     texts: TextEncoder | None = None
     mean: Any = 0.0
     scale: Any = 1.0
@@ -134,8 +139,7 @@ def build(
         inputs: The inputs of the graph.
         output: The output of the graph.
         examples: Some training inputs for each model, as arrays or tensors.
-        terms: The terms of texts whose counts are the input of the graph, or empty for other
-            inputs.
+        terms: The terms of texts whose counts the graph takes in their place, or empty.
         temperature: Probabilities are raised to the power of its inverse.
         curves: Instead of a temperature, a curve for each class, or for the second of two:
             predicted log-odds, and those that replace them.
@@ -149,12 +153,13 @@ def build(
     """
     graph = Graph()
     given: dict[str, str] = {}
+    for taken in inputs:
+        if terms and taken.kind == "text":
+            continue
+        dtype = np.dtype(taken.numpy_dtype)
+        given[taken.name] = graph.input(taken.name, dtype, taken.graph_shape)
     if terms:
-        given[COUNTS] = graph.input(COUNTS, _FLOAT, (len(terms),))
-    else:
-        for taken in inputs:
-            dtype = np.dtype(taken.numpy_dtype)
-            given[taken.name] = graph.input(taken.name, dtype, taken.graph_shape)
+        given[_COUNTS] = graph.input(counts_name(inputs), _FLOAT, (len(terms),))
     parts = [
         _answer(graph, add_member(graph, member, given, as_tensors(example), terms), member, output)
         for (member, _), example in zip(members, examples, strict=True)
@@ -351,10 +356,20 @@ def encode_inputs(
         given: The values of the inputs by name.
         terms: The terms of texts that are counted.
     """
-    if member.columns:
-        values = [table_graph.encode(graph, member.columns, dict(given), member.pairs)]
+    if member.columns or member.table_texts is not None:
+        values = [
+            table_graph.encode(
+                graph,
+                member.columns,
+                dict(given),
+                pairs=member.pairs,
+                texts=member.table_texts,
+                terms=terms,
+                counts=given.get(_COUNTS, ""),
+            )
+        ]
     elif member.texts is not None:
-        values = [table_graph.encode_texts(graph, member.texts, terms, given[COUNTS])]
+        values = [table_graph.encode_texts(graph, member.texts, terms, given[_COUNTS])]
     else:
         values = list(given.values())
         if member.image_shape is not None or _is_encoded(member):

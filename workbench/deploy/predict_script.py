@@ -14,7 +14,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,14 @@ from workbench.data.number_texts import (
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
-from workbench.deploy.card import Input, Output
+from workbench.deploy.card import COUNTS, Input, Output, counts_name
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
 CARD: dict[str, Any] = {}
 """The card of the bundle, which the script reads."""
 MISSING: set[str] = set()
+NO_TEXT: set[str] = set()
+COUNTS_NAME = COUNTS
 TRUTH = {"true": 1.0, "false": 0.0}
 FEWEST, MOST = NUM_CHARACTERS_OF_PART
 _MODULES = ("csv", "datetime", "hashlib", "io", "json", "os", "pathlib", "re", "sys")
@@ -144,14 +146,15 @@ _WITH_SIZES = "answers, sizes = session.run(None, samples)"
 _MAIN, _TABLE = '__name__ == "__main__":\n', "    table = csv"
 
 
-def script(taken: Input, output: Output) -> str:
+def script(taken: Input, output: Output, others: Sequence[Input] = ()) -> str:
     """Return the script of a model.
 
     Args:
-        taken: The first input of the model. All others are of its kind.
+        taken: The first input of the model.
         output: What the model answers.
+        others: The other inputs. They are columns of a table like the first, or arrays like it.
     """
-    parts = [_BEGIN, _reading(taken)]
+    parts = [_BEGIN, _reading((taken, *others))]
     if output.kind == "boxes":
         parts.append(_source(overlap, boxes))
     end = _END
@@ -170,6 +173,7 @@ def script(taken: Input, output: Output) -> str:
     values = {
         "MODULES": ", ".join(name for name in _MODULES if f"{name}." in text),
         "PACKAGES": packages,
+        "COUNTS_NAME": json.dumps(counts_name((taken, *others))),
         **_VALUES,
     }
     for name, value in values.items():
@@ -177,15 +181,17 @@ def script(taken: Input, output: Output) -> str:
     return text
 
 
-def _reading(taken: Input) -> str:
+def _reading(inputs: Sequence[Input]) -> str:
     """Return the functions that read samples, the last of which is `read`."""
+    taken = inputs[0]
+    num_texts = sum(column.kind == "text" for column in inputs)
+    no_text = f"\nNO_TEXT = set({json.dumps(sorted(MISSING_TEXTS))})\n"
     if taken.tokens:
         return _source(opened, rows_of, ids, read_texts)
     if taken.columns:
         return _source(opened, rows_of, read_series)
-    if taken.kind == "text":
-        missing = f"\nMISSING = set({json.dumps(sorted(MISSING_TEXTS))})\n"
-        return _source(opened, rows_of) + missing + _source(terms, read_counts)
+    if num_texts == len(inputs):
+        return _source(opened, rows_of) + no_text + _source(terms, counts_of, read_counts)
     if taken.is_image:
         return _source(eight_bits, pixels, read_images)
     if taken.kind == "array":
@@ -193,11 +199,11 @@ def _reading(taken: Input) -> str:
     missing = (
         f"\nMISSING = set({json.dumps(sorted(MISSING_MARKERS))})\nTRUTH = {json.dumps(TRUTH)}\n"
     )
-    return (
-        _source(opened, rows_of)
-        + missing
-        + _source(read_points, cell, plain_signs, number, seconds, read_table)
-    )
+    functions = (read_points, cell, plain_signs, number, seconds, columns_of)
+    if not num_texts:
+        return _source(opened, rows_of) + missing + _source(*functions, read_table)
+    functions = (*functions, terms, counts_of, read_table_with_texts)
+    return _source(opened, rows_of) + missing + no_text + _source(*functions)
 
 
 def _source(*functions: Callable[..., Any]) -> str:
@@ -342,17 +348,21 @@ def terms(text):
     return words + [" ".join(words[i : i + 2]) for i in range(len(words) - 1)] + parts
 
 
-def read_counts(path):
-    """Return how often the terms of the model occur in the texts of a table."""
-    names = [column["name"] for column in CARD["inputs"]]
-    rows = [[row[name] for name in names] for row in rows_of(path, names)]
+def counts_of(rows):
+    """Return how often the terms of the model occur in the texts of rows."""
+    names = [column["name"] for column in CARD["inputs"] if column["kind"] == "text"]
     places = {term: place for place, term in enumerate(CARD["terms"])}
     counts = np.zeros((len(rows), len(places)), np.float32)
-    for row, texts in enumerate(rows):
-        for term in terms(" ".join("" if text in MISSING else text for text in texts)):
+    for number, row in enumerate(rows):
+        for term in terms(" ".join("" if row[name] in NO_TEXT else row[name] for name in names)):
             if term in places:
-                counts[row, places[term]] += 1
-    return {"counts": counts}
+                counts[number, places[term]] += 1
+    return counts
+
+
+def read_counts(path):
+    """Return how often the terms of the model occur in the texts of a table."""
+    return {COUNTS_NAME: counts_of(rows_of(path, [column["name"] for column in CARD["inputs"]]))}
 
 
 def read_points(rows, path):
@@ -409,10 +419,8 @@ def seconds(column, text):
     return when.timestamp()
 
 
-def read_table(path):
-    """Return the columns of a table as the model takes them."""
-    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
-    read_points(rows, path)
+def columns_of(rows):
+    """Return the columns of rows as the model takes them."""
     types = {"string": object}
     return {
         column["name"]: np.array(
@@ -420,7 +428,22 @@ def read_table(path):
             types.get(column["dtype"], np.float64),
         ).reshape(-1, 1)
         for column in CARD["inputs"]
+        if column["kind"] != "text"
     }
+
+
+def read_table(path):
+    """Return the columns of a table as the model takes them."""
+    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    read_points(rows, path)
+    return columns_of(rows)
+
+
+def read_table_with_texts(path):
+    """Return the columns of a table, and how often terms occur in its texts."""
+    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    read_points(rows, path)
+    return {**columns_of(rows), COUNTS_NAME: counts_of(rows)}
 
 
 def around(numbers, sizes, errors, level):

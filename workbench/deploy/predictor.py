@@ -14,13 +14,16 @@ import numpy as np
 from typing_extensions import Self
 
 from workbench.data.tokens import count_terms
-from workbench.deploy.card import COUNTS, MODEL, Card, read_card
+from workbench.deploy.card import MODEL, Card, read_card
 from workbench.deploy.feeds import feeds_of, notes_of_unusual
 from workbench.deploy.packages import needs
 from workbench.deploy.predict_script import around
 from workbench.foundation.bundle_manifest import CARD, check_listed
 from workbench.foundation.errors import ArgumentError, RunError, first_line_of
 from workbench.models.found_boxes import NUM_EDGES, FoundBox, find_boxes
+
+_MAX_COUNTED = 1_000
+"""How many rows have their terms counted at once. Each has a number for every term."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class Predictor:
                 column and the row.
         """
         feeds, notes = feeds_of(self.card, columns)
-        outputs, *sizes = self._session.run(None, self.shaped(feeds))
+        outputs, *sizes = self._outputs(feeds)
         notes += notes_of_unusual(self.card, feeds, outputs)
         return self._with_sizes(self.answers_of(outputs, notes, feeds), sizes)
 
@@ -160,17 +163,32 @@ class Predictor:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the output of the graph for values that were checked and converted."""
-        return self._session.run(None, self.shaped(feeds))[0]
+        return self._outputs(feeds)[0]
+
+    def _outputs(self, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        num_rows = len(next(iter(feeds.values())))
+        if not self.card.terms or num_rows <= _MAX_COUNTED:
+            return self._session.run(None, self.shaped(feeds))
+        parts = [
+            {name: values[first : first + _MAX_COUNTED] for name, values in feeds.items()}
+            for first in range(0, num_rows, _MAX_COUNTED)
+        ]
+        found = [self._session.run(None, self.shaped(part)) for part in parts]
+        return [np.concatenate(outputs) for outputs in zip(*found, strict=True)]
 
     def shaped(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return values in the shapes of the graph: columns as (n, 1), texts as counts of terms."""
+        shaped = {}
+        given = dict(feeds)
         if self.card.terms:
-            texts = zip(*(feeds[column.name] for column in self.card.inputs), strict=True)
-            return {COUNTS: count_terms([" ".join(parts) for parts in texts], self._places)}
-        return {
-            name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
-            for name, values in feeds.items()
-        }
+            names = [taken.name for taken in self.card.inputs if taken.kind == "text"]
+            texts = zip(*(given.pop(name) for name in names), strict=True)
+            counts = count_terms([" ".join(parts) for parts in texts], self._places)
+            shaped[self.card.counts_name] = counts
+        for name, values in given.items():
+            is_column = values.ndim == 1 and self._shapes.get(name) == [1]
+            shaped[name] = values[:, None] if is_column else values
+        return shaped
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted."""
@@ -228,13 +246,15 @@ def _named(box: FoundBox, classes: Sequence[str]) -> dict[str, Any]:
 def _check_graph(card: Card, session: Any) -> None:
     """Raise an error if the card's inputs or outputs differ from the graph's."""
     taken = {item.name: item.shape for item in session.get_inputs()}
-    described = {item.name for item in card.inputs} if not card.terms else {COUNTS}
+    described = {item.name for item in card.graph_inputs}
+    if card.terms:
+        described.add(card.counts_name)
     output = card.outputs[0]
     if taken.keys() != described:
         names = ", ".join(sorted(taken))
         problem = f"it lists the inputs {', '.join(sorted(described))}, but {MODEL} takes {names}"
-    elif card.terms and taken[COUNTS][-1] != len(card.terms):
-        problem = f"it lists {len(card.terms)} terms, but {MODEL} takes {taken[COUNTS][-1]}"
+    elif card.terms and (size := taken[card.counts_name][-1]) != len(card.terms):
+        problem = f"it lists {len(card.terms)} terms, but {MODEL} takes {size}"
     elif output.kind == "boxes" and output.shape[-1:] != (NUM_EDGES + len(output.classes),):
         problem = (
             f"it lists {len(output.classes)} classes, but {MODEL} answers {output.shape} for a"
@@ -253,7 +273,7 @@ def _difference_of_shapes(
     card: Card, taken: Mapping[str, Sequence[Any]], answered: Sequence[Any]
 ) -> str | None:
     """Return how the shapes in a card and its graph differ. Dynamic sizes are not compared."""
-    arrays = [] if card.terms else [array for array in card.inputs if array.kind == "array"]
+    arrays = [array for array in card.graph_inputs if array.kind == "array"]
     output = card.outputs[0]
     shapes = [(array.name, array.shape, taken[array.name][1:]) for array in arrays]
     shapes.append((output.name, output.shape, answered[1:]))

@@ -1,6 +1,7 @@
 """The encoding of columns of a table, and of texts, as nodes of a graph.
 
-They compute the same as `workbench.data.columns`, and as `TextEncoder` with counts of terms.
+They compute the same as `workbench.data.columns`, and as `TextEncoder` and `TableTexts` with counts
+of terms.
 `workbench.data.tokens` counts the terms, or in a bundle its script.
 """
 
@@ -17,6 +18,7 @@ from workbench.data.columns import Column
 from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
 from workbench.data.encoders import TextEncoder
 from workbench.data.number_texts import MISSING_TEXTS
+from workbench.data.table_texts import TableTexts
 from workbench.deploy.card import Input
 from workbench.deploy.feeds import missing_text_of
 from workbench.deploy.graph import ML, Graph
@@ -80,7 +82,11 @@ def encode(
     graph: Graph,
     columns: Sequence[Column],
     given: dict[str, str],
+    *,
     pairs: Sequence[CategoryPair] = (),
+    texts: TableTexts | None = None,
+    terms: Sequence[str] = (),
+    counts: str = "",
 ) -> str:
     """Add the encoding of columns.
 
@@ -91,7 +97,20 @@ def encode(
         columns: The columns, in the order of the features.
         given: The values of the inputs, by column.
         pairs: Columns that are also encoded together, after all others.
+        texts: How the columns of sentences are encoded, after the pairs, or None.
+        terms: The terms that are counted, among them all of the texts.
+        counts: The value of the counts, (batch, terms) as float32.
     """
+    joined = [_encode_columns(graph, columns, given)] if columns else []
+    joined += [_encode_pair(graph, pair, given) for pair in pairs]
+    if texts is not None:
+        joined.append(_encode_table_texts(graph, texts, terms, counts))
+    value = joined[0] if len(joined) == 1 else graph.add("Concat", *joined, axis=1)
+    return graph.add("Cast", value, to=_FLOAT)
+
+
+def _encode_columns(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> str:
+    """Add the encoding of columns, each alone, as float64."""
     parts: list[_Part] = []
     numbers = [column for column in columns if column.kind in _NUMBERS]
     if numbers:
@@ -108,10 +127,15 @@ def encode(
     places = np.array([features.index(feature) for feature in order], dtype=np.int64)
     if not np.array_equal(places, np.arange(len(places))):
         joined = graph.add("Gather", joined, graph.constant(places), axis=1)
-    if pairs:
-        together = [_encode_pair(graph, pair, given) for pair in pairs]
-        joined = graph.add("Concat", joined, *together, axis=1)
-    return graph.add("Cast", joined, to=_FLOAT)
+    return joined
+
+
+def _encode_table_texts(graph: Graph, texts: TableTexts, terms: Sequence[str], counts: str) -> str:
+    """Add the numbers of the columns of sentences, as float64."""
+    known = [(block.terms, block.weights) for block in texts.blocks]
+    weighted = _weighted_terms(graph, known, terms, counts)
+    numbers = graph.add("MatMul", weighted, graph.constant(texts.projection))
+    return graph.add("Add", numbers, graph.constant(texts.offset))
 
 
 def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], counts: str) -> str:
@@ -122,13 +146,26 @@ def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], count
         encoder: What was learnt.
         terms: The terms that are counted, among them all of the encoder.
         counts: The value of the counts, (batch, terms) as float32.
+    """
+    weighted = _weighted_terms(graph, list(encoder.weights()), terms, counts)
+    joined = graph.add("Cast", weighted, to=_FLOAT)
+    return graph.add("Mul", joined, graph.constant(encoder.factor))
+
+
+def _weighted_terms(
+    graph: Graph,
+    blocks: Sequence[tuple[Sequence[str], np.ndarray]],
+    terms: Sequence[str],
+    counts: str,
+) -> str:
+    """Add the weights of the terms of each block, a row of which has length 1, as float64.
 
     Source: the formula of scikit-learn's `TfidfVectorizer` with `sublinear_tf`.
     """
     places = {term: place for place, term in enumerate(terms)}
     unit = graph.constant(np.float64(1.0))
     parts = []
-    for known, weights in encoder.weights():
+    for known, weights in blocks:
         chosen = graph.constant(np.array([places[term] for term in known], dtype=np.int64))
         occurrences = graph.add("Cast", graph.add("Gather", counts, chosen, axis=1), to=_DOUBLE)
         frequency = graph.add("Add", graph.add("Log", graph.add("Max", occurrences, unit)), unit)
@@ -144,8 +181,7 @@ def encode_texts(graph: Graph, encoder: TextEncoder, terms: Sequence[str], count
         parts.append(
             graph.add("Div", weighted, graph.add("Max", length, graph.constant(_SMALLEST)))
         )
-    joined = graph.add("Cast", graph.add("Concat", *parts, axis=1), to=_FLOAT)
-    return graph.add("Mul", joined, graph.constant(encoder.factor))
+    return graph.add("Concat", *parts, axis=1)
 
 
 @dataclass(frozen=True)

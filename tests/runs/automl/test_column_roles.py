@@ -95,11 +95,28 @@ def test_what_might_tell_something_is_kept_without_a_word(name: str, values: obj
     assert told(table(**{name: list(values)})) == (["size", name], "")  # type: ignore[call-overload]
 
 
-def test_texts_beside_other_columns_are_left_out_with_a_way_to_use_them() -> None:
-    columns, notes = told(table(review=[f"it was good for {row} days" for row in range(NUM_ROWS)]))
-    assert columns == ["size"]
-    assert "texts of several words are not used" in notes
-    assert "--text-column review, or text_column='review' in Python" in notes
+def test_texts_next_to_other_columns_are_used_and_that_is_said() -> None:
+    good, bad = (f"it was {word} for several days" for word in ("good", "bad"))
+    reviews = [f"{bad if row % 2 else good} {row}" for row in range(NUM_ROWS)]
+    frame = table(review=reviews)
+    columns, notes = told(frame)
+    assert columns == ["size", "review"]
+    assert notes == "read as texts, by their words and parts of words: review"
+    problem = read_problem(frame, "label")
+    assert (problem.kind, problem.text_columns) == ("table", ("review",))
+    learning, held_out = prepare(problem, 0, (1, 2, 3, 4, 5))
+    assert held_out.all_rows is not None
+    for reader in (*held_out.interpreter.readers, held_out.all_rows.reader):
+        encoded = reader.encoder.encode(frame[["review", "size"]])
+        assert (encoded[1::2, -1] > encoded[::2, -1].max()).all()
+    width = held_out.interpreter.readers[0].encoder.encode(frame).shape[1]
+    assert learning.folds[0].train_inputs.shape[1] == width > 1
+
+
+def test_texts_next_to_nothing_but_constant_columns_are_texts() -> None:
+    frame = table(review=[f"I liked scene {row} most" for row in range(NUM_ROWS)])
+    problem = read_problem(frame.assign(size=1), "label")
+    assert (problem.kind, problem.text_columns) == ("texts", ("review",))
 
 
 def test_texts_beside_nothing_but_names_of_rows_are_read_also_later() -> None:

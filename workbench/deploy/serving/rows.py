@@ -267,9 +267,9 @@ def _number(value: Any) -> float:
 
 
 def _text(value: Any) -> str:
-    if value is None:
+    if is_missing(_checked_text(value)):
         return ""
-    return str(_checked_text(value))
+    return str(value)
 
 
 def _checked_text(value: Any) -> Any:

@@ -6,7 +6,6 @@ columns are not used. Encoders are learnt elsewhere, from train rows only.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.encoders import MAX_CATEGORIES
 from workbench.data.plain_frames import column_of
 from workbench.foundation.errors import DataError
-from workbench.foundation.text_tables import absent_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,15 +38,20 @@ class UsableColumns:
 
     Attributes:
         names: The columns that are used.
-        are_texts: Whether these are texts, which are joined into one.
+        texts: Those that hold sentences. If all do, a sample is a text rather than a row.
         text_forms: How columns write dates or numbers as text.
         notes: What the user should know about the other columns.
     """
 
     names: tuple[str, ...]
-    are_texts: bool
+    texts: tuple[str, ...] = ()
     text_forms: dict[str, TextForm] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def are_texts(self) -> bool:
+        """Whether all columns are texts, which are joined into one."""
+        return bool(self.texts) and len(self.texts) == len(self.names)
 
 
 def usable_columns(table: pd.DataFrame) -> UsableColumns:
@@ -72,15 +75,16 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
     used = {
         name: column for name, column in columns.items() if name not in texts and name not in named
     }
-    notes = []
+    notes: list[str] = []
     if empty:
         notes.append(f"columns without any value: {listed(empty)}")
-    if constant := constant_columns({name: columns[name] for name in used}):
+    constant = constant_columns({name: columns[name] for name in used})
+    if constant:
         items = [f"{name} (always {value})" for name, value in constant.items()]
         notes.append(f"columns that are the same in every row are not used: {listed(items)}")
     notes += _notes_of_identifiers(named, columns)
-    if texts and not used:
-        return UsableColumns(tuple(texts), True, {}, tuple(notes))
+    if texts and used.keys() <= {*constant, *empty}:
+        return UsableColumns(tuple(texts), tuple(texts), {}, tuple(notes))
     if not used:
         raise DataError(
             f"no column is left to predict the target from: {'; '.join(notes)}",
@@ -88,36 +92,13 @@ def usable_columns(table: pd.DataFrame) -> UsableColumns:
             next_step="Add columns that describe a row.",
         )
     if texts:
-        notes.append(
-            f"texts of several words are not used, as there are other columns: {listed(texts)}. To"
-            f" learn from one alone: --text-column {shlex.quote(texts[0])}, or"
-            f" text_column={texts[0]!r} in Python"
-        )
+        notes.append(f"read as texts, by their words and parts of words: {listed(texts)}")
     notes += notes_of_columns({name: columns[name] for name in columns if name not in texts}, forms)
     notes += [
         note for name in used if name not in forms for note in _notes_of_many(name, columns[name])
     ]
-    return UsableColumns(tuple(used), False, forms, tuple(notes))
-
-
-def joined_texts(table: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Return the texts of some columns, those of one row joined by line breaks.
-
-    Missing ones are empty.
-
-    Args:
-        table: The table.
-        names: The columns.
-
-    Raises:
-        DataError: If the table does not have one of them.
-    """
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        raise absent_columns(missing, names)
-    columns = [column_of(table, name) for name in names]
-    texts = [column.astype(object).where(column.notna(), "").astype(str) for column in columns]
-    return np.array(["\n".join(row).strip() for row in zip(*texts, strict=True)], dtype=object)
+    names = tuple(name for name in columns if name in used or name in texts)
+    return UsableColumns(names, tuple(texts), forms, tuple(notes))
 
 
 def _is_prose(column: pd.Series) -> bool:

@@ -200,7 +200,12 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
             )
             encoder = reader.encoder
             if isinstance(encoder, TableEncoder):
-                member = replace(member, columns=encoder.columns, pairs=encoder.pairs)
+                member = replace(
+                    member,
+                    columns=encoder.columns,
+                    pairs=encoder.pairs,
+                    table_texts=encoder.texts,
+                )
             elif isinstance(encoder, ImageEncoder):
                 # Pixels of files come with the channels first.
                 shape = None if chosen.interpreter.are_files else encoder.shape
@@ -216,19 +221,20 @@ def _members(model: StoredModel) -> tuple[list[tuple[Member, float]], list[Any]]
 def _terms(members: Sequence[Member]) -> tuple[str, ...]:
     """Return the terms that any of the encoders weights."""
     encoders = {id(member.texts): member.texts for member in members if member.texts is not None}
-    terms_of_all = (
+    of_texts = (
         term for encoder in encoders.values() for terms, _ in encoder.weights() for term in terms
     )
-    return tuple(dict.fromkeys(terms_of_all))
+    encodings = {id(texts): texts for member in members if (texts := member.table_texts)}
+    of_tables = (
+        term for texts in encodings.values() for block in texts.blocks for term in block.terms
+    )
+    return tuple(dict.fromkeys((*of_texts, *of_tables)))
 
 
 def _text_inputs(
     names: Sequence[str], samples: np.ndarray
 ) -> tuple[tuple[Input, ...], dict[str, Any]]:
     """Return an input for each column of texts, and the samples by input."""
-    from workbench.deploy.card import Input
-    from workbench.deploy.exported_bundle import example_in
-
     names = names or (_TEXT,)
     # Samples are the texts of all columns, joined by line breaks, and only the counts of their
     # terms matter.
@@ -237,11 +243,15 @@ def _text_inputs(
         name: np.array([texts[place] for texts in parts], dtype=object)
         for place, name in enumerate(names)
     }
-    inputs = tuple(
-        Input(name=name, kind="text", dtype="string", has_missing=True, example=example_in(values))
-        for name, values in columns.items()
-    )
-    return inputs, columns
+    return tuple(_text_input(name, values) for name, values in columns.items()), columns
+
+
+def _text_input(name: str, values: np.ndarray) -> Input:
+    from workbench.deploy.card import Input
+    from workbench.deploy.exported_bundle import example_in
+
+    example = example_in(values)
+    return Input(name=name, kind="text", dtype="string", has_missing=True, example=example)
 
 
 def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...], dict[str, Any]]:
@@ -289,4 +299,7 @@ def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...],
         has_missing = any(column_input.has_missing for column_input in all_of_them)
         update = {"categories": tuple(known), "has_missing": has_missing}
         inputs.append(all_of_them[0].model_copy(update=update))
+    encodings = [member.table_texts for member in members if member.table_texts is not None]
+    if encodings:  # of every fold they have the same columns
+        inputs += [_text_input(name, given[name]) for name in encodings[0].names]
     return tuple(inputs), {column_input.name: given[column_input.name] for column_input in inputs}

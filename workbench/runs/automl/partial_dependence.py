@@ -75,6 +75,8 @@ def _values_of(column: pd.Series) -> list[Any]:
         return [float(value) for value in np.unique(ends)]
     if known.dtype.kind not in "iufbO" and known.dtype.name not in ("str", "string", "category"):
         return []
+    if known.dtype.kind not in "iufb" and known.nunique() > max(_MAX_VALUES, len(known) / 2):
+        return []  # sentences have no typical values
     values = known.value_counts().index[:_MAX_VALUES].tolist()
     if known.dtype.kind in "iuf":
         return [float(value) for value in sorted(values)]

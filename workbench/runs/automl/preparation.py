@@ -155,7 +155,7 @@ class Interpreter:
         readers: One for each fold.
         labels: The value of each class as it was given, by number.
         target_name: The name of the target, if it has one.
-        text_columns: The columns of a table that texts are read from.
+        text_columns: The columns of a table that hold sentences.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         are_files: Whether the samples are image files.
         target_names: The names of several targets, or empty if there is one.
@@ -547,6 +547,10 @@ def _size_rows(
     if problem.kind != "table" or problem.task != "regression" or problem.target_names:
         return None
     samples = take(problem.samples, learning)
+    if problem.text_columns:  # the other columns tell enough, and faster
+        samples = samples.drop(columns=list(problem.text_columns))
+        if all(samples[name].nunique(dropna=False) <= 1 for name in samples):
+            return None
     encoder = learn_encoder(problem.kind, samples, text_forms=problem.text_forms)
     parts = []
     for _, validation in _folds(problem, learning, num_folds, seed):
@@ -660,7 +664,13 @@ def _encode(
         scaled = ((targets - mean) / scale).astype(np.float32)
     known = take(samples, train)
     numbers = target_numbers(scaled[train], len(problem.class_names) or None)
-    encoder = learn_encoder(problem.kind, known, text_forms=problem.text_forms, targets=numbers)
+    encoder = learn_encoder(
+        problem.kind,
+        known,
+        text_forms=problem.text_forms,
+        targets=numbers,
+        text_columns=problem.text_columns,
+    )
     encoded = Fold(
         encode_train(encoder, known, numbers),
         scaled[train],

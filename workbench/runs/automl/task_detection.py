@@ -26,11 +26,12 @@ from workbench.data.options import existing_path
 from workbench.data.plain_frames import check_plain, column_of, without_values
 from workbench.data.sample_folders import are_image_files, read_images
 from workbench.data.table_files import TABLE_ENDINGS, check_columns, read_table
+from workbench.data.table_texts import joined_texts
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
 from workbench.runs.automl.class_orders import in_order, order_of
-from workbench.runs.automl.column_roles import UsableColumns, joined_texts, usable_columns
+from workbench.runs.automl.column_roles import UsableColumns, usable_columns
 from workbench.runs.automl.given_data import NAMED, samples_of, take, take_apart
 from workbench.runs.automl.own_parts import (
     LEARNING,
@@ -76,7 +77,7 @@ class Problem:
         target_name: The name of the target, if it has one.
         notes: What the user should know about the data.
         text_forms: How columns write dates or numbers as text.
-        text_columns: The columns of a table that texts are read from.
+        text_columns: The columns of a table that hold sentences.
         are_files: Whether the samples are image files.
         target_unit: The sign or word after the numbers of the target, such as CHF, or "" for none.
         roles: Which rows belong together, and their times.
@@ -223,7 +224,7 @@ def read_problem(
         name,
         tuple(notes),
         usable.text_forms,
-        usable.names if usable.are_texts else (),
+        usable.texts,
         are_files=kind == "images" and isinstance(data, str | Path) and data not in NAMED,
         roles=roles,
         parts=parts,
@@ -542,10 +543,10 @@ def _usable(
         return (
             "texts",
             joined_texts(samples, [text_column]),
-            UsableColumns((text_column,), are_texts=True),
+            UsableColumns((text_column,), (text_column,)),
         )
     if kind != "table":
-        return kind, samples, UsableColumns((), are_texts=False)
+        return kind, samples, UsableColumns(())
     usable = usable_columns(samples)
     if usable.are_texts:
         return "texts", joined_texts(samples, usable.names), usable
