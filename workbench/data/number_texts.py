@@ -259,7 +259,7 @@ class NumberText:
         return self.parse(str(value))
 
 
-def text_of_category(value: object, known: Container[str | None]) -> str:
+def text_of_category(value: object, known: Container[Any]) -> str:
     """Return a category as text. A whole number is written 1 or 1.0, whichever is known.
 
     Args:
