@@ -157,3 +157,18 @@ def test_a_model_that_is_not_the_stored_one_is_not_loaded(tmp_path: Path) -> Non
         again = wb.AutoML.attach(found.run.run_id, store=store)
         with pytest.raises(RunError, match="is not the one that was stored"):
             again.predict(TABLE.head(1))
+
+
+def test_the_linear_model_of_a_run_without_time_predicts_after_it_is_read_again(
+    tmp_path: Path,
+) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = end(created(store))
+        model = found._chosen
+        assert [candidate.trial for candidate, _ in model.used] == [None]
+        rows = TABLE.drop(columns="y")
+        again = wb.AutoML.attach(found.run.run_id, store=store)
+        np.testing.assert_allclose(again.predict(rows), model.outputs(rows)[:, 0], rtol=1e-6)
+        again.export(tmp_path / "best")
+        answers = wb.load_bundle(tmp_path / "best").predict(rows)
+        assert answers.values == pytest.approx(again.predict(rows), rel=1e-5)
