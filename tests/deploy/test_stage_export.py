@@ -24,6 +24,7 @@ ZOO: dict[str, dict[str, Any]] = {
     "text_encoder": {"width": 8, "num_layers": 2, "exits": 1},
     "boosted_trees": {"num_trees": 4, "max_leaves": 4, "exits": 1},
     "forest": {"num_trees": 6, "exits": 1},
+    "extra_trees": {"num_trees": 6, "exits": 1},
     "lightgbm": {"num_trees": 4, "max_leaves": 4, "exits": 1},
     "xgboost": {"num_trees": 4, "max_depth": 2, "exits": 1},
     "catboost": {"num_trees": 4, "depth": 2, "exits": 1},

@@ -27,13 +27,15 @@ ZOO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one_of": ({"family": "convnet", "convnet_num_blocks": 3, "convnet_exits": 2}, IMAGE),
 }
 """What a model that is trained by steps is built with, and for which data."""
-FITTED = {"boosted_trees", "forest", "lightgbm", "xgboost", "catboost"}
+FITTED = {"boosted_trees", "forest", "extra_trees", "lightgbm", "xgboost", "catboost"}
 WITHOUT = {
     "linear": "a single sum",
     "neighbours": "no layers",
     "forecaster": "numbers",
     "unet": "every pixel",
     "detector": "boxes",
+    "tabular_mlp": "its members answer together",
+    "foundation": "all train samples",
 }
 
 

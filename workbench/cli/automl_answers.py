@@ -57,16 +57,16 @@ def explain(run_id: str, column: str | None, as_json: bool) -> None:
     """
     analysis = _finished(run_id).analysis
     if column is not None:
-        shown = _dependence(analysis, column)
-        tables = {"": shown}
+        tables = [_dependence(analysis, column)]
+        names, titles = ["partial_dependence"], [""]
     else:
-        tables = {"needs these columns": analysis.importance(), "is worst here": analysis.slices()}
+        tables = [analysis.importance(), analysis.slices()]
+        names, titles = ["importance", "slices"], ["needs these columns", "is worst here"]
     if as_json:
-        names = ("importance", "slices") if column is None else ("partial_dependence",)
-        parts = zip(names, tables.values(), strict=True)
+        parts = zip(names, tables, strict=True)
         print_json({name: table.to_dict("records") for name, table in parts})
         return
-    for title, content in tables.items():
+    for title, content in zip(titles, tables, strict=True):
         if title:
             echo(title, bold=True)
         table = make_table(*map(str, content.columns))

@@ -39,6 +39,7 @@ FIELDS = {
     "table": "what a table contains",
     # Files.
     "path": "the file or folder that was written",
+    "card": "the model card as Markdown",
     "content": "the text that was written",
     "report": "the path of a report",
     "trace": "the path of a trace",

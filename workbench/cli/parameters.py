@@ -272,12 +272,6 @@ PRESET = _option(
     OneOf(("fast", "good", "best")),
     "fast|good|best",
 )
-LIMIT = _option(
-    "--limit",
-    "Predict one row within this time, such as latency=1ms.",
-    _TEXT,
-    "latency=TIME",
-)
 GROUP_COLUMN = _option(
     "--group-column",
     "Keep rows with the same value in this column together, such as the rows of one patient. By"
@@ -650,6 +644,15 @@ PARAMETERS: dict[str, Declaration] = {
     if isinstance(declared, Declaration)
 }
 """The whole table, by option, or by placeholder for operands."""
+
+# The only name with two meanings. People say "a limit of 1 ms" for a model, and "a limit of 20" for
+# a list.
+LATENCY_LIMIT = _option(
+    "--limit",
+    "Predict one row within this time, such as latency=1ms.",
+    _TEXT,
+    "latency=TIME",
+)
 
 LAUNCH = (DETACH(), LAUNCHER(default="ray"), STORE(), JSON())
 """The parameters of commands that start a driver."""

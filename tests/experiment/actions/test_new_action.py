@@ -5,6 +5,7 @@ Everything else follows from the table.
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def run(shell: Shell, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_command_line_has_it_with_its_options(shell: Shell, run: Run) -> None:
-    assert "remark    Add a remark to the log of a run." in shell("--help")[1]
+    assert re.search(r"remark +Add a remark to the log of a run\.", shell("--help")[1])
     text = shell("remark", "--help")[1]
     assert "--text TEXT" in text
     assert "--level N" in text

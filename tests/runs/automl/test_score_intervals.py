@@ -12,7 +12,7 @@ import pytest
 
 from workbench.data.row_splits import RowBlocks
 from workbench.runs.automl.score_intervals import interval_of, parts_of, with_more_rows
-from workbench.runs.automl.scores import METRICS
+from workbench.runs.automl.scores import METRICS, score_intervals
 from workbench.runs.automl.targets import Task
 
 Drawn = tuple[np.ndarray, np.ndarray, RowBlocks]
@@ -186,3 +186,18 @@ def test_a_score_that_is_not_defined_has_no_interval():
         score, same[:, None], same, scale="explained", parts=parts_of(20, RowBlocks())
     )
     assert found is None
+
+
+def test_a_class_of_which_all_or_none_are_right_widens_the_interval_of_the_mean_recall() -> None:
+    random = np.random.default_rng(0)
+    sizes, recalls = np.array([110, 80, 5, 4]), np.array([0.95, 0.55, 0.2, 0.2])
+    targets = np.repeat(np.arange(4), sizes)
+    held = 0
+    for _ in range(300):
+        is_right = random.random(len(targets)) < recalls[targets]
+        predicted = np.eye(4)[np.where(is_right, targets, (targets + 1) % 4)]
+        blocks = RowBlocks(None, None)
+        intervals = score_intervals(predicted, targets, "classification", blocks=blocks)
+        low, high = intervals["balanced_accuracy"]
+        held += low <= recalls.mean() <= high
+    assert 0.85 <= held / 300 <= 0.98

@@ -227,6 +227,7 @@ def create(
         check_metric,
         check_quantiles,
         check_several,
+        task_of_metric,
     )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
@@ -239,6 +240,7 @@ def create(
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
         )
+    task = task or task_of_metric(metric)
     if dates is not None and dates not in get_args(DateOrder):
         raise ArgumentError(
             f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 # The rest is left to shuffle columns.
 _JUDGED, _REFITTED = 0.35, 0.7
 _LABEL_FROM = 0.5
+_LEAST_SHUFFLING_S = 1.0
 _MEASURED_S = 1.0
 """For how long the time to predict is measured, all models together."""
 
@@ -387,7 +388,7 @@ class AutoML:
                 target_name=interpreter.target_name,
                 predicted=chosen.decisions.weighed(predicted),
                 target_unit=interpreter.target_unit,
-                longest_s=self._until_s(1.0) - time.monotonic(),
+                longest_s=max(_LEAST_SHUFFLING_S, self._until_s(1.0) - time.monotonic()),
                 outputs=chosen.outputs,
                 target_names=interpreter.target_names,
             )

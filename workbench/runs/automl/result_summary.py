@@ -64,6 +64,7 @@ def summary_lines(
     lines = [
         f"{result['model']}: {metric} {value:.4g} on {num_tested} held-out test samples{sureness}",
         f"{SIMPLEST[task]}: {metric} {guess:.4g}{no_better}",
+        *_worse_probabilities(result, metric),
         *_limits_of_interval(result, metric),
         (
             f"learnt from {num_samples['learning']} samples, {how}{optimised}; "
@@ -167,6 +168,20 @@ def _is_better_than_guess(result: Mapping[str, Any], metric: str) -> bool:
         metric = "log_loss"
     value, guess = float(result["test"][metric]), float(result["baseline"][metric])
     return is_better(metric, result["task"], value, guess)
+
+
+def _worse_probabilities(result: Mapping[str, Any], metric: str) -> list[str]:
+    """Return a line if the probabilities are no better than the simplest guess."""
+    loss = result["test"].get("log_loss")
+    if loss is None or metric == "log_loss":
+        return []
+    guess = float(result["baseline"]["log_loss"])
+    if is_better("log_loss", result["task"], float(loss), guess):
+        return []
+    return [
+        f"log_loss {loss:.4g} is no better than {guess:.4g} for the simplest guess: do not rely on"
+        " the probabilities. The test samples may differ from those to learn from"
+    ]
 
 
 def _sureness(result: Mapping[str, Any], metric: str, value: float) -> str:

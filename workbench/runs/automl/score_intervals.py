@@ -11,6 +11,7 @@ each, intervals of the test alone held the score in 74 % of 147 cases, and these
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -68,6 +69,7 @@ def interval_of(
     scale: Scale,
     parts: np.ndarray | None,
     num_decisive: int | None = None,
+    hidden_error: float = 0.0,
     more: MoreRows | None = None,
 ) -> tuple[float, float] | None:
     """Return the 90 % interval of a score, or None if the samples do not tell.
@@ -81,6 +83,7 @@ def interval_of(
         num_decisive: The number of samples that the score rests on, such as those of the rarest
             class for recall, or None for all. It counts if leaving out samples changes nothing: no
             positive of six was recognised.
+        hidden_error: The part of the error of a share that does not show when samples are left out.
         more: More samples. The interval is at least as wide as the spread in them suggests.
 
     Source: the delete-group jackknife for parts of different sizes, Busing et al. (1999), on a
@@ -93,6 +96,8 @@ def interval_of(
     if not np.isfinite(value):
         return None
     spread = _spread_of(score, predicted, targets, scale=scale, parts=parts)
+    if spread.error > _NO_ERROR:  # otherwise `num_decisive` says how little is known
+        spread = replace(spread, error=math.hypot(spread.error, hidden_error))
     num = spread.num_parts
     if num_decisive is not None:
         num = min(num, float(max(1, num_decisive)))

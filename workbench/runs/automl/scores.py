@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -332,6 +333,22 @@ _SHOWN: dict[Task, tuple[str, ...]] = {
 }
 
 
+def task_of_metric(name: str | None) -> Literal["regression", "ordinal"] | None:
+    """Return the task that a metric implies, or None if the target has to decide.
+
+    Whole numbers may be classes or counts. A metric of numbers says that they are counts. Every
+    target could be taken as classes, so a metric of classes implies nothing.
+
+    Args:
+        name: The metric, or None for the default.
+    """
+    if name in METRICS["regression"]:
+        return "regression"
+    if name in METRICS["classification"] and METRICS["classification"][name].distance_power:
+        return "ordinal"
+    return None
+
+
 def check_metric(name: str | None, task: Task, *, is_ordered: bool = False) -> None:
     """Refuse a metric that cannot be optimised for a task.
 
@@ -352,6 +369,8 @@ def check_metric(name: str | None, task: Task, *, is_ordered: bool = False) -> N
         )
     if name is not None and name not in known:
         allowed, meant = closest(name, known)
+        if any(name in of_task for of_task in METRICS.values()):
+            meant = "If the target holds classes, set task to classification."
         raise ArgumentError(
             f"{name!r} cannot be optimised in a {task}",
             field="metric",
@@ -519,11 +538,30 @@ def score_intervals(
             scale=measure.scale,
             parts=parts,
             num_decisive=num_decisive,
+            hidden_error=_hidden_error(decided, targets) if name == "balanced_accuracy" else 0.0,
             more=_decided(more, decisions) if measure.is_decided else more,
         )
         if interval is not None:
             intervals[name] = interval
     return intervals
+
+
+def _hidden_error(decided: np.ndarray, targets: np.ndarray) -> float:
+    """Return the error of the mean recall that the samples cannot show.
+
+    If none or all samples of a class are right, its recall does not vary between them, although it
+    is known from these few only.
+
+    Source: the variance of a share after adding one success and one failure, Agresti and Coull
+        (1998).
+    """
+    right = decided.argmax(axis=1) == targets
+    classes, of_class, counts = np.unique(targets, return_inverse=True, return_counts=True)
+    num_right = np.bincount(of_class, weights=right, minlength=len(classes))
+    is_hidden = (num_right == 0) | (num_right == counts)
+    share = (num_right + 1.0) / (counts + 2.0)
+    variance = (share * (1.0 - share) / (counts + 2.0))[is_hidden].sum()
+    return float(variance**0.5 / len(classes))
 
 
 def _decided(more: MoreRows | None, decisions: Decisions | None) -> MoreRows | None:
