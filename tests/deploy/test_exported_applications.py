@@ -65,7 +65,10 @@ def test_a_forecast_of_the_last_rows_of_a_file_is_in_their_unit(tmp_path: Path) 
         )
     np.testing.assert_allclose(rows[-1], expected, rtol=1e-5)
     np.testing.assert_allclose(
-        json.loads(run_script(tmp_path / "bundle", tmp_path / "recent.csv")[-1]),
+        [
+            float(cell)
+            for cell in run_script(tmp_path / "bundle", tmp_path / "recent.csv")[-1].split(",")
+        ],
         rows[-1],
         rtol=1e-6,
     )

@@ -82,7 +82,7 @@ def test_random_weights_predict_and_are_stored(
     write_random_weights(tmp_path)
     targets = INPUTS[:, 0] if num_classes is None else np.arange(60) % 3
     path = tmp_path / f"tabicl-{part}-v2-tiny.ckpt"
-    configuration = configure("foundation", {"weights": str(path), "num_estimators": 1})
+    configuration = configure("foundation", {"weights_path": str(path), "num_estimators": 1})
     assert isinstance(configuration, FittedConfiguration)
     (model,) = configuration.grow(INPUTS, targets, num_classes=num_classes, num_rounds=9, seed=0)
     outputs = model(torch.from_numpy(INPUTS[:7]))

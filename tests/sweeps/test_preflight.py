@@ -440,14 +440,12 @@ def test_a_table_with_rows_without_a_target_is_refused_before_its_trials_fail(
     [
         ({"target": "prize"}, "data.target: there is no column 'prize'; allowed: rooms, price"),
         ({"drop": ["size"]}, "data.drop: there is no column 'size'"),
-        ({"path": "bars.csv"}, "data.path: the columns of .* are separated by vertical bars"),
     ],
 )
 def test_a_table_without_what_is_named_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "houses.csv").write_text("rooms,price\n1,10.5\n2,20.5\n")
-    (tmp_path / "bars.csv").write_text("rooms|price\n1|10.5\n2|20.5\n")
     monkeypatch.chdir(tmp_path)
     data = {
         "name": "table",

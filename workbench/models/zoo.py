@@ -546,7 +546,7 @@ class FoundationConfiguration(FittedConfiguration):
     name = "foundation"
     why_no_exits = "its layers need all train samples"
 
-    weights: str = Field(
+    weights_path: str = Field(
         "", description="Path of the weights, called like tabicl-classifier-v2-20260212.ckpt."
     )
     num_estimators: int = Field(
@@ -583,7 +583,7 @@ class FoundationConfiguration(FittedConfiguration):
         from workbench.models.foundation_models import make_estimator
 
         estimator = make_estimator(
-            self.weights,
+            self.weights_path,
             num_classes=num_classes,
             num_estimators=self.num_estimators,
             seed=seed,

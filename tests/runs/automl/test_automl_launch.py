@@ -35,7 +35,7 @@ def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
     monkeypatch.setattr("workbench.runs.launch.start", lambda run, **_: None)
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         found = launch.create(table(), "y", time="1m", store=store)
-        for waited_s, counted_s in ((20, 20), (59, 60 - 12 - launch.MIN_TRIAL_TIME_S)):
+        for waited_s, counted_s in ((20, 20), (59, 60 - 15 - launch.MIN_TRIAL_TIME_S)):
             launch.start(found, began_s=monotonic() - waited_s)
             last = store.commands(found.run.run_id)[-1]
             assert last.kind == "count_wait"

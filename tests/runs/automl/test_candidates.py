@@ -179,8 +179,8 @@ def test_a_foundation_model_is_tried_only_with_a_folder(
     weights = check_foundation("table", "regression", (), tmp_path)
     made = experiment(learning, foundation=weights)
     (first,) = (params for params in first_configurations(made) if params["family"] == "foundation")
-    assert first["foundation_weights"] == str(tmp_path / "tabicl-regressor-v2.ckpt")
-    assert made.search.root["foundation_weights"].contains(first["foundation_weights"])
+    assert first["foundation_weights_path"] == str(tmp_path / "tabicl-regressor-v2.ckpt")
+    assert made.search.root["foundation_weights_path"].contains(first["foundation_weights_path"])
     with pytest.raises(ArgumentError, match="do not include it"):
         check_foundation("table", "regression", ("linear",), tmp_path)
     with pytest.raises(ArgumentError, match="for tables, not for images"):

@@ -18,6 +18,8 @@ from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.preparation import (
+    MAX_SCORED,
+    SCORED_REPEATS,
     VALIDATION_FRACTION,
     Fold,
     LearningData,
@@ -278,7 +280,7 @@ def test_rows_are_learnt_from_in_proportion_to_their_weights():
 def test_repeated_samples_have_the_shares_of_their_weights():
     weights = np.array([1.0, 2.0, 0.0, 5.0])
     rows = repeated(weights)
-    assert np.bincount(rows, minlength=4).tolist() == [2, 3, 0, 7]
+    assert np.bincount(rows, minlength=4).tolist() == [1, 2, 0, 5]
     assert len(repeated(np.ones(150_000))) == 150_000
 
 
@@ -306,3 +308,13 @@ def test_classes_that_count_the_same_have_factors():
     _, held_out = prepare(QUESTIONS["table"](), 0, SEEDS, class_weights="balanced")
     shares = held_out.guess
     assert held_out.class_factors == pytest.approx(tuple(shares.max() / shares))
+
+
+def test_repeated_samples_give_the_mean_that_weights_give() -> None:
+    random = np.random.default_rng(0)
+    weights, values = random.gamma(0.5, size=2_000), random.normal(size=2_000)
+    exact = np.average(values, weights=weights)
+    rows = repeated(weights, times=SCORED_REPEATS, most=MAX_SCORED)
+    assert values[rows].mean() == pytest.approx(exact, abs=1e-3)
+    whole = random.integers(0, 4, size=500).astype(float)
+    np.testing.assert_array_equal(np.bincount(repeated(whole), minlength=500), whole)

@@ -201,3 +201,19 @@ def test_a_class_of_which_all_or_none_are_right_widens_the_interval_of_the_mean_
         low, high = intervals["balanced_accuracy"]
         held += low <= recalls.mean() <= high
     assert 0.85 <= held / 300 <= 0.98
+
+
+def test_copies_of_a_sample_do_not_make_a_score_more_certain() -> None:
+    random = np.random.default_rng(0)
+    targets = np.repeat([0, 1], [60, 8])
+    predicted = np.eye(2)[np.where(random.random(68) < 0.8, targets, 1 - targets)]
+    predicted[-8:] = [1.0, 0.0]
+    rows = np.repeat(np.arange(68), 30)
+    alone = score_intervals(
+        predicted, targets, "classification", "f1", blocks=RowBlocks(np.arange(68))
+    )
+    copied = score_intervals(
+        predicted[rows], targets[rows], "classification", "f1", blocks=RowBlocks(rows)
+    )
+    for name in ("f1", "recall", "balanced_accuracy", "accuracy"):
+        assert copied[name] == pytest.approx(alone[name], abs=1e-9)

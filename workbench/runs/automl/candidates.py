@@ -52,7 +52,7 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
 }
 _SAMPLES: dict[SampleKind, str] = {"table": "tables", "images": "images", "texts": "texts"}
 NUM_ENSEMBLED = 40
-FOUNDATION_WEIGHTS = "foundation_weights"
+FOUNDATION_WEIGHTS = "foundation_weights_path"
 METRIC = "metric"
 """The option of the data that holds the metric to optimise, if the user chose one."""
 MAX_TRIALS = 400

@@ -40,6 +40,8 @@ VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5
 # How often a sample of mean weight is repeated, and the most samples that come out.
 _REPEATS, _MAX_REPEATED = 3, 100_000
+SCORED_REPEATS, MAX_SCORED = 30, 200_000
+"""How often samples are repeated by their weights for scores, which should be exact."""
 # Each fold is encoded and sent separately. Many samples are worth folds only if each is small.
 _MAX_FOLDED_NUMBERS = 10_000_000
 _MANY_SAMPLES, _MAX_NUMBERS_OF_MANY = 5_000, 3_000_000
@@ -507,17 +509,24 @@ def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, fl
     return ranges
 
 
-def repeated(weights: np.ndarray) -> np.ndarray:
+def repeated(
+    weights: np.ndarray, *, times: int = _REPEATS, most: int = _MAX_REPEATED
+) -> np.ndarray:
     """Return sample numbers in which each sample occurs about in proportion to its weight.
 
     So every model, and every score, respects weights without knowing of them.
 
     Args:
         weights: The weight of each sample. At least one is above 0.
+        times: How many times as many numbers there are as samples. More are more exact. Weights
+            that are small whole numbers are exact.
+        most: Maximum number of numbers, if there are not more samples.
     """
-    total = max(len(weights), min(_MAX_REPEATED, _REPEATS * len(weights)))
-    ends = np.cumsum(weights) / weights.sum() * total
-    counts = np.diff(np.floor(ends + 0.5), prepend=0.0).astype(np.int64)
+    total = max(len(weights), min(most, times * len(weights)))
+    counts = weights.astype(np.int64)
+    if not np.array_equal(counts, weights) or counts.sum() > total:
+        ends = np.cumsum(weights) / weights.sum() * total
+        counts = np.diff(np.floor(ends + 0.5), prepend=0.0).astype(np.int64)
     return np.repeat(np.arange(len(weights)), counts)
 
 

@@ -49,6 +49,8 @@ from workbench.runs.automl.model_selection import (
     predict_s,
 )
 from workbench.runs.automl.preparation import (
+    MAX_SCORED,
+    SCORED_REPEATS,
     HeldOut,
     Interpreter,
     LearningData,
@@ -973,7 +975,7 @@ def _repeated(
     """Return samples repeated in proportion to their weights. Copies of one belong together."""
     if weights is None:
         return predicted, targets, blocks
-    rows = repeated(weights)
+    rows = repeated(weights, times=SCORED_REPEATS, most=MAX_SCORED)
     groups = np.arange(len(targets)) if blocks.groups is None else blocks.groups
     return predicted[rows], targets[rows], RowBlocks(groups, blocks.times).take(rows)
 

@@ -83,7 +83,7 @@ def summary_lines(
     else:
         if result.get("refit"):
             lines.append(
-                "after the test, trees were fitted again to all rows: the scores are those of the"
+                "after the test, models were fitted again to all rows: the scores are those of the"
                 " model before"
             )
         cut_short = describe_cut_short(history)

@@ -530,7 +530,7 @@ def score_intervals(
         measure = measure_of(name, task, quantiles)
         num_decisive = None
         if measure.is_per_class:
-            num_decisive = int(np.unique(targets, return_counts=True)[1].min())
+            num_decisive = int(_num_independent(targets, blocks).min())
         interval = interval_of(
             measure.score,
             decided if measure.is_decided else predicted,
@@ -538,7 +538,9 @@ def score_intervals(
             scale=measure.scale,
             parts=parts,
             num_decisive=num_decisive,
-            hidden_error=_hidden_error(decided, targets) if name == "balanced_accuracy" else 0.0,
+            hidden_error=_hidden_error(decided, targets, blocks)
+            if name == "balanced_accuracy"
+            else 0.0,
             more=_decided(more, decisions) if measure.is_decided else more,
         )
         if interval is not None:
@@ -546,7 +548,16 @@ def score_intervals(
     return intervals
 
 
-def _hidden_error(decided: np.ndarray, targets: np.ndarray) -> float:
+def _num_independent(targets: np.ndarray, blocks: RowBlocks) -> np.ndarray:
+    """Return how many samples of each class there are. Those that belong together count once."""
+    classes, of_class = np.unique(targets, return_inverse=True)
+    if blocks.groups is None:
+        return np.bincount(of_class, minlength=len(classes))
+    pairs = np.unique(np.stack([of_class, blocks.groups], axis=1), axis=0)
+    return np.bincount(pairs[:, 0], minlength=len(classes))
+
+
+def _hidden_error(decided: np.ndarray, targets: np.ndarray, blocks: RowBlocks) -> float:
     """Return the error of the mean recall that the samples cannot show.
 
     If none or all samples of a class are right, its recall does not vary between them, although it
@@ -556,12 +567,13 @@ def _hidden_error(decided: np.ndarray, targets: np.ndarray) -> float:
         (1998).
     """
     right = decided.argmax(axis=1) == targets
-    classes, of_class, counts = np.unique(targets, return_inverse=True, return_counts=True)
-    num_right = np.bincount(of_class, weights=right, minlength=len(classes))
-    is_hidden = (num_right == 0) | (num_right == counts)
-    share = (num_right + 1.0) / (counts + 2.0)
+    of_class = np.unique(targets, return_inverse=True)[1]
+    recalls = np.bincount(of_class, weights=right) / np.bincount(of_class)
+    is_hidden = (recalls == 0.0) | (recalls == 1.0)
+    counts = _num_independent(targets, blocks)
+    share = 1.0 / (counts + 2.0)  # and as much less than 1 if all are right
     variance = (share * (1.0 - share) / (counts + 2.0))[is_hidden].sum()
-    return float(variance**0.5 / len(classes))
+    return float(variance**0.5 / len(counts))
 
 
 def _decided(more: MoreRows | None, decisions: Decisions | None) -> MoreRows | None:
