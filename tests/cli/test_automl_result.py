@@ -17,6 +17,7 @@ from workbench.foundation.events import (
     SettingsChanged,
     TrialEnded,
     TrialProposed,
+    TrialStarted,
 )
 from workbench.runs import attach
 from workbench.store.database import Store
@@ -38,6 +39,7 @@ def ended_run(tried_s: float, chosen_s: float) -> History:
         RunStateChanged(state="running", time_unix_s=1000.0),
         SettingsChanged(settings={}, waited_s=8.0, time_unix_s=1001.0),
         TrialProposed(trial=0, params={"lr": 0.5}, configuration=0, seed=0, time_unix_s=1001.0),
+        TrialStarted(trial=0, attempt=0, worker_pids=[1], time_unix_s=1001.0),
         TrialEnded(trial=0, attempt=0, state="complete", time_unix_s=ended_s),
         RunStateChanged(state="complete", reason="time", time_unix_s=ended_s + chosen_s),
     ]

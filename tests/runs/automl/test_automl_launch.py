@@ -170,3 +170,22 @@ def test_what_cannot_be_optimised_or_left_out_is_refused(tmp_path: Path) -> None
         with pytest.raises(DataError, match="drop: there is no column 'z'"):
             launch.create(table().assign(w=1), "y", drop="z", store=store)
         assert store.runs() == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "task"),
+    [
+        (None, "classification"),
+        ("accuracy", "classification"),
+        ("mae", "regression"),
+        ("quadratic_kappa", "classification"),
+    ],
+)
+def test_a_metric_decides_whether_whole_numbers_are_classes(
+    metric: str | None, task: str, tmp_path: Path
+) -> None:
+    random = np.random.default_rng(0)
+    data = pd.DataFrame({"x": random.normal(size=200), "visits": random.integers(0, 5, 200)})
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(data, "visits", time="10s", metric=metric, store=store)
+        assert found._held_out.interpreter.task == task

@@ -26,7 +26,6 @@ from workbench.runs.automl.scores import (
     score_intervals,
     scores_of,
     simplest_guess,
-    task_of_metric,
 )
 
 
@@ -194,22 +193,3 @@ def test_scores_of_ordered_classes_are_those_of_scikit_learn():
     check_metric("class_distance", "classification", is_ordered=True)
     with pytest.raises(ArgumentError, match="needs classes with an order"):
         check_metric("class_distance", "classification")
-
-
-@pytest.mark.parametrize(
-    ("metric", "task"),
-    [
-        ("mae", "regression"),
-        ("r2", "regression"),
-        ("quadratic_kappa", "ordinal"),
-        ("class_distance", "ordinal"),
-        ("accuracy", None),
-        ("log_loss", None),
-        ("nothing", None),
-        (None, None),
-    ],
-)
-def test_a_metric_of_numbers_or_of_an_order_implies_the_task(
-    metric: str | None, task: str | None
-) -> None:
-    assert task_of_metric(metric) == task

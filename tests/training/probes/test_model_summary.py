@@ -224,8 +224,9 @@ def test_a_frozen_part_is_not_trained() -> None:
             {"name": "boosted_trees", "num_trees": 7},
             "7 boosted trees for each of 10 classes, 70 in all",
         ),
-        ({"name": "forest", "num_trees": 5}, "5 randomised trees that vote"),
-        ({"name": "one_of", "family": "forest"}, "200 randomised trees that vote"),
+        ({"name": "extra_trees", "num_trees": 5}, "5 randomised trees that vote"),
+        ({"name": "forest", "num_trees": 5}, "5 trees that vote"),
+        ({"name": "one_of", "family": "forest"}, "200 trees that vote"),
     ],
 )
 def test_trees_have_no_layers_and_are_told_in_words(model: dict[str, Any], words: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from workbench.data.dates import DateOrder
 from workbench.data.table_sources import name_of_source
 from workbench.experiment.automl import HELD_OUT, MIN_TRIAL_TIME_S, concluding_s
@@ -227,7 +229,6 @@ def create(
         check_metric,
         check_quantiles,
         check_several,
-        task_of_metric,
     )
     from workbench.runs.launch import create as create_run
     from workbench.runs.run import open_store
@@ -240,7 +241,6 @@ def create(
         raise ArgumentError(
             f"{task!r} is not a task", field="task", allowed="classification, regression, ordinal"
         )
-    task = task or task_of_metric(metric)
     if dates is not None and dates not in get_args(DateOrder):
         raise ArgumentError(
             f"{dates!r} is not an order of dates", field="dates", allowed=list(get_args(DateOrder))
@@ -249,21 +249,19 @@ def create(
         raise ArgumentError(f"{preset!r} is not a preset", field="preset", allowed=list(PRESETS))
     if isinstance(drop, str):
         drop = (drop,)
-    problem = _read(
-        data,
-        target,
-        task=task,
-        drop=tuple(drop),
-        group_column=group_column,
-        time_column=time_column,
-        test=test,
-        validation=validation,
-        weight_column=weight_column,
-        query=query,
-        class_order=class_order,
-        dates=dates,
-        text_column=text_column,
-    )
+    how: dict[str, Any] = {
+        "drop": tuple(drop),
+        "group_column": group_column,
+        "time_column": time_column,
+        "test": test,
+        "validation": validation,
+        "weight_column": weight_column,
+        "query": query,
+        "class_order": class_order,
+        "dates": dates,
+        "text_column": text_column,
+    }
+    problem = _read_for(metric, data, target, task=task, **how)
     if problem.target_names:
         check_several(problem.are_labels, metric, quantiles)
     levels = check_quantiles(quantiles, metric, problem.task)
@@ -339,6 +337,39 @@ def _read(data: Any, target: str | Sequence[str] | None, **how: Any) -> Problem:
     if single is not None and not isinstance(single, str):
         single = str(single[0]) if len(single) else None
     return read_problem(data, single, **how)
+
+
+def _read_for(
+    metric: str | None,
+    data: Any,
+    target: str | Sequence[str] | None,
+    *,
+    task: Task | Literal["ordinal"] | None,
+    **how: Any,
+) -> Problem:
+    """Read data. If the user sets no task, the target decides, and in doubt the metric."""
+    problem = _read(data, target, task=task, **how)
+    implied = _implied_task(metric, problem)
+    if task is None and implied is not None:
+        return _read(data, target, task=implied, **how)
+    return problem
+
+
+def _implied_task(metric: str | None, problem: Problem) -> Literal["regression", "ordinal"] | None:
+    """Return the task of classes that a metric takes for something else, or None.
+
+    Whole numbers may be classes or counts. A metric of numbers says that they are counts.
+    """
+    from workbench.runs.automl.scores import METRICS
+
+    if problem.task != "classification" or metric is None:
+        return None
+    of_classes = METRICS["classification"].get(metric)
+    if of_classes is not None:
+        return "ordinal" if of_classes.distance_power else None
+    are_numbers = all(isinstance(label, int | float | np.number) for label in problem.labels)
+    are_numbers = are_numbers and not any(isinstance(label, bool) for label in problem.labels)
+    return "regression" if are_numbers and metric in METRICS["regression"] else None
 
 
 def start(

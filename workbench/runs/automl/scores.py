@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -331,22 +330,6 @@ _SHOWN: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy", "balanced_accuracy", "log_loss"),
     "regression": ("r2", "rmse", "mae"),
 }
-
-
-def task_of_metric(name: str | None) -> Literal["regression", "ordinal"] | None:
-    """Return the task that a metric implies, or None if the target has to decide.
-
-    Whole numbers may be classes or counts. A metric of numbers says that they are counts. Every
-    target could be taken as classes, so a metric of classes implies nothing.
-
-    Args:
-        name: The metric, or None for the default.
-    """
-    if name in METRICS["regression"]:
-        return "regression"
-    if name in METRICS["classification"] and METRICS["classification"][name].distance_power:
-        return "ordinal"
-    return None
 
 
 def check_metric(name: str | None, task: Task, *, is_ordered: bool = False) -> None:
