@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "resnet": {"depth": 8},
     "boosted_trees": {"num_trees": 9},
     "forest": {"num_trees": 9},
+    "tabular_mlp": {"num_passes": 1.0, "hidden_width": 8, "num_members": 2},
     "lightgbm": {"num_trees": 5, "max_leaves": 7},
     "xgboost": {"num_trees": 5, "max_depth": 3},
     "catboost": {"num_trees": 5, "depth": 3},

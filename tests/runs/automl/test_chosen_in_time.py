@@ -82,7 +82,8 @@ def test_as_many_candidates_are_compared_as_there_is_time_for(
     document = hurried.to_json()
     assert document["num_compared"] == 1, "one always is"
     assert next(iter(document["test"])) == "macro_f1"
-    assert len(document["analysis"]["importance"]["columns"]) == 1
+    # Columns are shuffled for at least a second, in which a fast machine shuffles both.
+    assert 1 <= len(document["analysis"]["importance"]["columns"]) <= 2
     assert len(document["leaderboard"]["rows"]) == 2, "the candidate and the guess"
 
 
