@@ -17,9 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.data.category_targets import cross_fitted_means, target_means
+from workbench.data.category_targets import (
+    cross_fitted_means,
+    scaled_counts,
+    scaled_means,
+    show_cross_fitted,
+)
 from workbench.data.columns import Column
-from workbench.data.splits import divisor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,9 +121,7 @@ class CategoryPair:
         places = self._places(columns)
         encoded = self.table[places]
         if targets is not None:
-            means = cross_fitted_means(places, targets, len(self.keys))
-            mean, scale = np.array(self.target_scales).T
-            encoded[:, -len(self.target_scales) :] = (means - mean) / scale
+            show_cross_fitted(encoded, places, targets, len(self.keys), self.target_scales)
         return encoded
 
     def _places(self, columns: Mapping[str, pd.Series]) -> np.ndarray:
@@ -141,11 +143,13 @@ def learn_pairs(
         targets: Their targets, as `category_targets.target_numbers` returns them.
     """
     sides = [side for column in columns if (side := _side_of(column, values)) is not None]
+    if not any(_has_many_categories(side) for side in sides):
+        return ()
     explained = {
         side.column.name: _explained(side.places(values[side.column.name]), targets)
         for side in sides
     }
-    gains: list[tuple[float, CategoryPair]] = []
+    gains: list[tuple[float, tuple[PairSide, PairSide], np.ndarray, np.ndarray]] = []
     for pair in itertools.combinations(sides, 2):
         if not any(_has_many_categories(side) for side in pair):
             continue
@@ -155,9 +159,11 @@ def learn_pairs(
         alone = max(explained[side.column.name] for side in pair)
         gain = _explained(places, targets) - alone
         if gain > _MIN_GAIN:
-            gains.append((gain, _learn_pair(pair, known, places, targets)))
+            gains.append((gain, pair, known, places))
     gains.sort(key=lambda item: -item[0])
-    return tuple(pair for _, pair in gains[:MAX_PAIRS])
+    return tuple(
+        _learn_pair(pair, known, places, targets) for _, pair, known, places in gains[:MAX_PAIRS]
+    )
 
 
 def _side_of(column: Column, values: Mapping[str, pd.Series]) -> PairSide | None:
@@ -193,12 +199,6 @@ def _explained(places: np.ndarray, targets: np.ndarray) -> float:
 def _learn_pair(
     sides: tuple[PairSide, PairSide], keys: np.ndarray, places: np.ndarray, targets: np.ndarray
 ) -> CategoryPair:
-    means = target_means(places, targets, len(keys))
-    fitted = cross_fitted_means(places, targets, len(keys))
-    mean = fitted.mean(axis=0)
-    scale = np.broadcast_to(divisor(mean, fitted.std(axis=0)), mean.shape)
-    counts = np.log1p(np.append(np.bincount(places, minlength=len(keys)), 0))[:, None]
-    counts = (counts - counts[places].mean()) / divisor(counts.mean(), counts[places].std())
-    table = np.concatenate([counts, (means - mean) / scale], axis=1)
-    scales = tuple(zip(mean.tolist(), scale.tolist(), strict=True))
+    means, scales = scaled_means(places, targets, len(keys))
+    table = np.concatenate([scaled_counts(places, len(keys)), means], axis=1)
     return CategoryPair(sides, keys, table, scales)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from workbench.data.splits import divisor
+
 MAX_CLASSES = 10
 """With more classes, a category would get too many numbers."""
 # The mean of all train rows weighs as much as at least, and at most, this many rows of a category.
@@ -73,6 +75,60 @@ def cross_fitted_means(
         means = target_means(categories[others], targets[others], num_categories)
         encoded[chosen] = means[categories[chosen]]
     return encoded
+
+
+def scaled_means(
+    categories: np.ndarray, targets: np.ndarray, num_categories: int
+) -> tuple[np.ndarray, tuple[tuple[float, float], ...]]:
+    """Return the means of `target_means` in the scale of what train rows see of them.
+
+    Args:
+        categories: The number of the category of each train row.
+        targets: Their targets, as `target_numbers` returns them.
+        num_categories: Number of categories.
+
+    Returns:
+        The scaled means, and the mean and divisor of each of their numbers.
+    """
+    fitted = cross_fitted_means(categories, targets, num_categories)
+    mean = fitted.mean(axis=0)
+    scale = np.broadcast_to(divisor(mean, fitted.std(axis=0)), mean.shape)
+    means = (target_means(categories, targets, num_categories) - mean) / scale
+    return means, tuple(zip(mean.tolist(), scale.tolist(), strict=True))
+
+
+def scaled_counts(categories: np.ndarray, num_categories: int) -> np.ndarray:
+    """Return how often each category occurs, and at last 0 for an unknown one, as (categories, 1).
+
+    These are logarithms in the scale of the train rows.
+
+    Args:
+        categories: The number of the category of each train row.
+        num_categories: Number of categories.
+    """
+    counts = np.log1p(np.append(np.bincount(categories, minlength=num_categories), 0))[:, None]
+    return (counts - counts[categories].mean()) / divisor(counts.mean(), counts[categories].std())
+
+
+def show_cross_fitted(
+    encoded: np.ndarray,
+    categories: np.ndarray,
+    targets: np.ndarray,
+    num_categories: int,
+    scales: tuple[tuple[float, float], ...],
+) -> None:
+    """Replace the last numbers of encoded train rows by scaled means without their own target.
+
+    Args:
+        encoded: The rows, which are changed.
+        categories: The number of the category of each.
+        targets: Their targets, as `target_numbers` returns them.
+        num_categories: Number of categories.
+        scales: As `scaled_means` returns them.
+    """
+    mean, scale = np.array(scales).T
+    means = cross_fitted_means(categories, targets, num_categories)
+    encoded[:, -len(scales) :] = (means - mean) / scale
 
 
 def _prior_weights(counts: np.ndarray, sums: np.ndarray, targets: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from workbench.data.category_targets import cross_fitted_means, target_means
+from workbench.data.category_targets import scaled_counts, scaled_means, show_cross_fitted
 from workbench.data.dates import ISO, Cycle, as_times, cycles_of, date_format_of, is_text, place_in
 from workbench.data.distinct_values import MISSING, distinct_values
 from workbench.data.number_texts import PLAIN_NUMBERS, NumberText, number_text_of, text_of_category
@@ -115,9 +115,7 @@ class Column:
         encoded = self.encode(values)
         if self.target_scales and targets is not None:
             categories = self.numbers(values).astype(int)
-            means = cross_fitted_means(categories, targets, len(self.ranks))
-            mean, scale = np.array(self.target_scales).T
-            encoded[:, -len(self.target_scales) :] = (means - mean) / scale
+            show_cross_fitted(encoded, categories, targets, len(self.ranks), self.target_scales)
         return encoded
 
     def numbers(self, values: pd.Series) -> np.ndarray:
@@ -256,18 +254,12 @@ def learn_categories(values: pd.Series, targets: np.ndarray, *, max_categories: 
     if num_categories < _MIN_CATEGORIES_FOR_TARGETS:
         return replace(plain, kind="category")
     categories = plain.numbers(values).astype(int)
-    means = target_means(categories, targets, num_categories)
-    fitted = cross_fitted_means(categories, targets, num_categories)
-    mean = fitted.mean(axis=0)
-    scale = divisor(mean, fitted.std(axis=0))
+    means, scales = scaled_means(categories, targets, num_categories)
     if num_categories <= max_categories:
         own = np.eye(num_categories + 1, num_categories)
     else:
-        counts = np.append(np.bincount(categories, minlength=num_categories), 0)
-        own = np.log1p(counts)[:, None]
-        own = (own - own[categories].mean()) / divisor(own.mean(), own[categories].std())
-    table = np.concatenate([own, (means - mean) / scale], axis=1)
-    scales = tuple(zip(mean.tolist(), np.broadcast_to(scale, mean.shape).tolist(), strict=True))
+        own = scaled_counts(categories, num_categories)
+    table = np.concatenate([own, means], axis=1)
     return replace(plain, kind="lookup", table=table, target_scales=scales)
 
 
