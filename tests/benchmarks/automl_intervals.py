@@ -29,13 +29,12 @@ from sklearn import metrics
 import workbench as wb
 from tests.benchmarks.clocked import describe_machine
 from tests.benchmarks.interval_tables import KINDS, DrawnTable, draw
+from tests.builders.ended_automl import trained
 from tests.builders.recorded_runs import append, begin
-from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from workbench.foundation.events import RunStateChanged
 from workbench.runs.automl import held_out_analysis, launch
 from workbench.runs.automl.candidates import first_configurations
 from workbench.sweeps.conclusion import result_of
-from workbench.training.task import TrialTask
-from workbench.training.trial import run_trial
 
 RESULTS = Path(__file__).parent / "results" / "automl_intervals.json"
 NUM_RUNS = 20
@@ -46,36 +45,13 @@ MOST_TREES = 120
 
 def train(found: wb.AutoML) -> None:
     """Train the first candidates of a run on all their folds, in this process."""
-    experiment, run_id, store = found.run.experiment, found.run.run_id, found.run.store
-    artifacts, seeds = store.artifacts_of(run_id), found._learning.training_seeds
-    events: list[Event] = [*begin()]
-    for configuration, given in enumerate(first_configurations(experiment)[:NUM_CANDIDATES]):
-        params = given
-        if "lightgbm_num_trees" in params:
-            params = params | {"lightgbm_num_trees": MOST_TREES, "lightgbm_shrinkage": 0.1}
-        for repeat, seed in enumerate(seeds):
-            trial = configuration * len(seeds) + repeat
-            events.append(
-                TrialProposed(
-                    trial=trial,
-                    params=params,
-                    configuration=configuration,
-                    repeat=repeat,
-                    seed=seed,
-                )
-            )
-            task = TrialTask(
-                run_id,
-                trial,
-                0,
-                experiment.model_dump_json(),
-                objects=artifacts.below("objects").url,
-                params=params,
-                seed=seed,
-                folder=artifacts.below(f"trials/{trial}").url,
-            )
-            events.append(run_trial(task, lambda event: events.append(event) or False))
-    append(store, run_id, events)
+    configurations: list[dict[str, Any]] = [
+        params | {"lightgbm_num_trees": MOST_TREES, "lightgbm_shrinkage": 0.1}
+        if "lightgbm_num_trees" in params
+        else params
+        for params in first_configurations(found.run.experiment)[:NUM_CANDIDATES]
+    ]
+    append(found.run.store, found.run.run_id, [*begin(), *trained(found, *configurations)])
 
 
 def measure(drawn: DrawnTable, seed: int) -> dict[str, Any]:

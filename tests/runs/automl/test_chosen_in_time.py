@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.builders.ended_automl import trained as trained_here
 from tests.builders.recorded_runs import append, begin
-from workbench.foundation.events import Event, RunStateChanged, TrialProposed
+from workbench.foundation.events import RunStateChanged
 from workbench.runs.automl import conclusion, launch, refitting
 from workbench.sweeps.conclusion import result_of
-from workbench.training.task import TrialTask
-from workbench.training.trial import run_trial
 
 RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame({"x": RANDOM.normal(size=80), "z": RANDOM.normal(size=80)})
@@ -27,42 +26,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[wb.Store, str]:
     """
     store = wb.Store.open(str(tmp_path_factory.mktemp("store") / "store.sqlite"))
     found = launch.create(TABLE, "y", time="10s", metric="macro_f1", store=store)
-    run_id, experiment = found.run.run_id, found.run.experiment
-    artifacts, seeds = store.artifacts_of(run_id), found._learning.training_seeds
-    events: list[Event] = [*begin()]
-    for configuration in range(NUM_CANDIDATES):
-        params = {
+    configurations = [
+        {
             "family": "boosted_trees",
             "boosted_trees_num_trees": 40,
             "boosted_trees_shrinkage": 0.1,
-            "boosted_trees_max_leaves": 3 + configuration,
+            "boosted_trees_max_leaves": 3 + number,
             "boosted_trees_min_samples_leaf": 5,
             "boosted_trees_l2": 1.0,
         }
-        for repeat, seed in enumerate(seeds):
-            trial = configuration * len(seeds) + repeat
-            events.append(
-                TrialProposed(
-                    trial=trial,
-                    params=params,
-                    configuration=configuration,
-                    repeat=repeat,
-                    seed=seed,
-                )
-            )
-            task = TrialTask(
-                run_id,
-                trial,
-                0,
-                experiment.model_dump_json(),
-                objects=artifacts.below("objects").url,
-                params=params,
-                seed=seed,
-                folder=artifacts.below(f"trials/{trial}").url,
-            )
-            ended = run_trial(task, lambda event: events.append(event) or False)
-            events.append(ended)
-    append(store, run_id, events)
+        for number in range(NUM_CANDIDATES)
+    ]
+    run_id = found.run.run_id
+    append(store, run_id, [*begin(), *trained_here(found, *configurations)])
     return store, run_id
 
 
