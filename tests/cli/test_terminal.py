@@ -178,6 +178,6 @@ def test_of_many_trials_a_terminal_keeps_those_that_fail_or_improve(shell: Shell
     lines = [
         line
         for line in terminal.text.splitlines()
-        if re.search(r" s trial \d+ (complete|failed)", line)
+        if re.search(r"(ms|s|min|h) trial \d+ (complete|failed)", line)
     ]
     assert {re.findall(r"trial (\d+)", line)[0] for line in lines} == {"0", "13"}
