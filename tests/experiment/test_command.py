@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment import Experiment
-from workbench.experiment.command import expand, nested, parse_command
+from workbench.experiment.command import expand, files_to_resume_from, nested, parse_command
 from workbench.foundation.errors import ExperimentError
 
 LOSS = [{"metric": "loss", "goal": "minimize"}]
@@ -205,3 +205,49 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 )
 def test_nested_parameters_are_all_there_under_their_names(params: dict[str, int]) -> None:
     assert _flat(nested(params)) == params
+
+
+@pytest.mark.parametrize(
+    ("command", "before", "after"),
+    [
+        ("a --resume {resume_from:m.pt} b", ["a", "b"], ["a", "--resume", "f/m.pt", "b"]),
+        (
+            "a --fast --resume={resume_from:m.pt}",
+            ["a", "--fast"],
+            ["a", "--fast", "--resume=f/m.pt"],
+        ),
+        ("a b {resume_from:m.pt}", ["a", "b"], ["a", "b", "f/m.pt"]),
+        ("a ckpt={resume_from:m.pt}", ["a"], ["a", "ckpt=f/m.pt"]),
+        ("a --x -1 {resume_from:m.pt}", ["a", "--x", "-1"], ["a", "--x", "-1", "f/m.pt"]),
+    ],
+)
+def test_a_file_to_resume_from_is_left_out_until_it_exists(
+    command: str, before: list[str], after: list[str]
+) -> None:
+    assert files_to_resume_from(command) == ["m.pt"]
+    assert expand(command, {}, {"resume_from": {"m.pt": None}}) == before
+    assert expand(command, {}, {"resume_from": {"m.pt": "f/m.pt"}}) == after
+
+
+def test_only_the_option_of_a_missing_value_is_dropped() -> None:
+    params = {"a": None, "offset": -1, "b": 2}
+    assert expand("t --amp --clip={a}", params, {}) == ["t", "--amp"]
+    assert expand("t {offset} {a} --b {b} {a}", params, {}) == ["t", "-1", "--b", "2"]
+    assert expand("t --betas {a} {a} --out runs/{a} x", params, {}) == ["t", "x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("{resume_from}", "does not say from which file"),
+        ("{resume_from:/a/m.pt}", "is outside the folder of the trial"),
+        ("{resume_from:../m.pt}", "is outside the folder of the trial"),
+    ],
+)
+def test_a_file_to_resume_from_is_below_the_folder(name: str, part: str) -> None:
+    with pytest.raises(ExperimentError, match=part):
+        parse_command(["python", "train.py", "--resume", name])
+
+
+def test_parameters_in_the_configuration_of_wandb_need_no_placeholder() -> None:
+    assert experiment("python t.py", metrics={"from": "wandb"}).command == "python t.py"

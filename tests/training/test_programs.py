@@ -19,6 +19,7 @@ import pytest
 from tests.services.waiting import wait_until
 from workbench.experiment import Experiment
 from workbench.foundation.events import Event, Noted, TrialEnded, TrialReported
+from workbench.training.program import newest_file
 from workbench.training.task import TrialTask
 from workbench.training.trial import run_trial
 
@@ -36,6 +37,7 @@ class Trial:
         stop_at: int | None = None,
         should_stop: Any = None,
         attempt: int = 0,
+        continued: str | None = None,
         **fields: Any,
     ) -> None:
         experiment = Experiment(
@@ -53,6 +55,7 @@ class Trial:
             folder=str(folder),
             seed=5,
             resume=True,
+            continued=continued,
             params=dict.fromkeys(experiment.search.root, 0.5),
         )
         self.events: list[Event] = []
@@ -283,6 +286,51 @@ def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -
     assert Trial("good 1", tmp_path / "other", attempt=1).notes == [
         "the program starts from the beginning, because its folder is empty"
     ]
+
+
+@pytest.mark.parametrize("name", ["model.pt", "ckpt_*.pt"])
+def test_a_killed_program_continues_from_the_file_that_it_saved(tmp_path: Path, name: str) -> None:
+    command = f"saves --resume {{resume_from:{name}}}"
+    first = Trial(command, tmp_path, step="step")
+    assert [one.step for one in first.reports] == [1, 2, 3]
+    assert (
+        first.ended.message == "the program was killed by SIGKILL: step=3 loss=0.3333333333333333"
+    )
+    again = Trial(command, tmp_path, step="step", attempt=1)
+    assert [one.step for one in again.reports if not one.told_again] == [4]
+    saved = name.replace("*", "11")
+    assert again.notes == [f"the program continues from {saved}"]
+
+
+def test_a_program_that_has_not_saved_its_file_starts_from_the_beginning(tmp_path: Path) -> None:
+    Trial("good 1", tmp_path)
+    (tmp_path / "checkpoints" / "log.txt").write_text("begun")
+    again = Trial("environment --resume={resume_from:last/*.pt} {resume}", tmp_path, attempt=1)
+    assert again.notes[0] == (
+        "the program starts from the beginning, because it has not saved last/*.pt"
+    )
+
+
+def test_a_trial_continues_from_the_file_of_another(tmp_path: Path) -> None:
+    command = "saves --resume {resume_from:model.pt}"
+    Trial(command, tmp_path / "one", step="step")
+    other = Trial(command, tmp_path / "other", step="step", continued=str(tmp_path / "one"))
+    assert [one.step for one in other.reports] == [4]
+
+
+@pytest.mark.parametrize("names", [["ckpt_9.pt", "ckpt_10.pt"], ["a-1/x", "a-2/x"]])
+def test_the_newest_file_is_the_one_that_was_written_last(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("saved")
+    pattern = "a-*" if "/" in names[0] else "ckpt_*.pt"
+    older, newer = (tmp_path / name.partition("/")[0] for name in names)
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    assert newest_file(tmp_path, pattern) == newer
+    os.utime(tmp_path / names[0], (2e9, 2e9))
+    assert newest_file(tmp_path, pattern) == older
+    assert newest_file(tmp_path, "model.pt") is None
 
 
 def alive(folder: Path) -> list[int]:

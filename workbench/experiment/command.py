@@ -3,8 +3,9 @@
 The line is split once, as a shell would split it, but no shell ever reads it. So a value with
 spaces stays one argument. A placeholder is `{name}` or `{name:form}`. The name is a searched
 parameter or one of `BUILT_IN`. `{optimizer:json}` means all parameters that start with
-`optimizer.`. If a value is null or missing, its argument is dropped, and so is the option before
-it. The training starts the program.
+`optimizer.`. `{resume_from:model.pt}` is the path of a file that an earlier attempt left. If a
+value is null or missing, its argument is dropped, and so is the option before it. The training
+starts the program.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ BUILT_IN = {
     "master": "the address of the worker with rank 0, host:port",
     "rank": "the rank of the worker, from 0",
     "resume": "whether an earlier attempt left files in the folder",
+    "resume_from": "the path of a file that an earlier attempt left: {resume_from:model.pt}",
     "seed": "the seed of the trial",
     "trial": "the number of the trial",
     "world_size": "the number of workers",
@@ -39,6 +41,7 @@ FORMS = {
     "json": "the value as JSON",
     "python": "the value as a Python literal, such as True",
 }
+RESUME_FROM = "resume_from"
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PATH_NAMES = ("folder", "trial", "seed")
 _FORMS_OF_GROUPS = ("json", "python")
@@ -91,12 +94,34 @@ def arguments_of(command: str) -> list[str]:
     return shlex.split(command)
 
 
-def check_command(command: str, search: Space) -> None:
+def files_to_resume_from(command: str) -> list[str]:
+    """Return the files from which a command continues: names or patterns, relative to the folder.
+
+    Args:
+        command: The command as it is stored.
+
+    Example:
+        >>> from workbench.experiment.command import files_to_resume_from
+        >>> files_to_resume_from("python train.py --resume {resume_from:ckpt_*.pt}")
+        ['ckpt_*.pt']
+    """
+    names = (name for part in arguments_of(command) for name in _names_in(part))
+    return list(dict.fromkeys(form for name, form in names if name == RESUME_FROM))
+
+
+def reads_earlier_files(command: str) -> bool:
+    """Return whether a command tells its program that an earlier attempt left files."""
+    names = {name for part in arguments_of(command) for name, _ in _names_in(part)}
+    return not names.isdisjoint(("resume", RESUME_FROM))
+
+
+def check_command(command: str, search: Space, *, has_other_way: bool = False) -> None:
     """Check that every placeholder has a value, and that the command receives every parameter.
 
     Args:
         command: The command as it is stored.
         search: The searched parameters.
+        has_other_way: Whether the program receives the parameters without its command.
 
     Raises:
         ExperimentError: If a placeholder has no value, or a parameter has no placeholder.
@@ -130,7 +155,7 @@ def check_command(command: str, search: Space) -> None:
                 _check_flag(name, form, part, search)
             received.add(name)
     missing = [name for name in search.root if name not in received]
-    if missing and not received & {"args", "config"}:
+    if missing and not has_other_way and not received & {"args", "config"}:
         raise ExperimentError(
             f"the command does not receive {missing[0]}",
             field=f"search.{missing[0]}",
@@ -169,7 +194,8 @@ def expand(
     Args:
         command: The command as it is stored.
         params: The configuration of the trial.
-        built_in: The values of the names in `BUILT_IN`, without args.
+        built_in: The values of the names in `BUILT_IN`, without args. For `resume_from`, the path
+            of each file that exists.
 
     Example:
         >>> from workbench.experiment.command import expand
@@ -187,7 +213,7 @@ def expand(
             received.update(members)
     others = {name: value for name, value in params.items() if name not in received}
     arguments: list[str] = []
-    for part in parts:
+    for before, part in zip(["", *parts], parts, strict=False):
         if part == "{args}":
             arguments += [
                 argument for name, value in others.items() for argument in _option(name, value)
@@ -199,7 +225,7 @@ def expand(
         expanded = _expand_part(part, values)
         if expanded is not None:
             arguments += expanded
-        elif arguments and _is_option(arguments[-1]) and not _has_flag(part):
+        elif _takes_value(before) and not part.startswith("-"):
             # In "--clip {clip}", an option without its value would take the next argument instead.
             arguments.pop()
     return arguments
@@ -271,6 +297,10 @@ def _names_in(part: str) -> Iterator[tuple[str, str]]:
         if match[0] in ("{{", "}}"):
             continue
         name, _, form = (match[1] or "").partition(":")
+        if name == RESUME_FROM:
+            _check_file(form, part)
+            yield name, form
+            continue
         if (
             not name
             or (form and form not in FORMS)
@@ -285,12 +315,25 @@ def _names_in(part: str) -> Iterator[tuple[str, str]]:
         yield name, form
 
 
+def _check_file(name: str, part: str) -> None:
+    """Raise an error unless a file to continue from is below the folder of the trial."""
+    problem = None
+    if not name:
+        problem = "does not say from which file"
+    elif name.startswith(("/", "~")) or ".." in name.split("/"):
+        problem = "is outside the folder of the trial"
+    if problem is not None:
+        raise ExperimentError(
+            f"{part!r} {problem}",
+            allowed="{resume_from:model.pt}, or a pattern such as {resume_from:ckpt_*.pt}",
+        )
+
+
 def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None:
     """Return the arguments that one part expands to, or None if it is dropped."""
     match = _PLACEHOLDER.fullmatch(part)
     if match is not None and match[1]:
-        name, _, form = match[1].partition(":")
-        value = values.get(name)
+        name, form, value = _look_up(match[1], values)
         if form == "flag":
             return [f"--{name}"] * bool(value)
         if form == "no-flag":
@@ -307,11 +350,21 @@ def _expand_part(part: str, values: Mapping[str, JsonValue]) -> list[str] | None
         if match[0] in ("{{", "}}"):
             pieces.append(match[0][0])
             continue
-        name, _, form = (match[1] or "").partition(":")
-        if name not in values or (values[name] is None and not form):
+        name, form, value = _look_up(match[1] or "", values)
+        if name not in values or (value is None and not form):
             return None
-        pieces.append(_text(values[name], form))
+        pieces.append(_text(value, form))
     return ["".join([*pieces, part[end:]])]
+
+
+def _look_up(placeholder: str, values: Mapping[str, JsonValue]) -> tuple[str, str, JsonValue]:
+    """Return the name, the form and the value of a placeholder."""
+    name, _, form = placeholder.partition(":")
+    value = values.get(name)
+    if name == RESUME_FROM:
+        paths = value if isinstance(value, dict) else {}
+        return name, "", paths.get(form)
+    return name, form, value
 
 
 def _option(name: str, value: JsonValue) -> list[str]:
@@ -331,12 +384,9 @@ def _text(value: JsonValue, form: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _is_option(argument: str) -> bool:
-    return argument.startswith("-") and len(argument) > 1 and "=" not in argument
-
-
-def _has_flag(part: str) -> bool:
-    return any(form in ("flag", "no-flag") for _, form in _names_in(part))
+def _takes_value(part: str) -> bool:
+    """Return whether a part of a command is an option whose value is the next part."""
+    return re.fullmatch(r"-[^\d=.{][^={]*", part) is not None
 
 
 def _quoted(part: str) -> str:

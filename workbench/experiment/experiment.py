@@ -26,7 +26,7 @@ from typing_extensions import Self
 
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases, written_names
-from workbench.experiment.command import check_command, parse_command
+from workbench.experiment.command import check_command, files_to_resume_from, parse_command
 from workbench.experiment.components import Component
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated, check_federated, is_federated_setting
@@ -336,6 +336,20 @@ class Experiment(BaseModel):
         if self.makes_own_steps:
             return self.train
         return self.model
+
+    @property
+    def continues_levels(self) -> bool:
+        """Whether a training at a higher fidelity continues the one at the level below.
+
+        All others train from the start: a model that has seen small images is not trained.
+        """
+        levels = Levels.of(self.fidelity)
+        return (
+            levels is not None
+            and levels.is_duration
+            and self.command is not None
+            and bool(files_to_resume_from(self.command))
+        )
 
     @property
     def leaves_loss_to_model(self) -> bool:
@@ -748,7 +762,11 @@ def _check_program(experiment: Experiment) -> None:
             field="early_stop.unit",
             next_step=f"Remove it, and write step: {experiment.early_stop.unit}.",
         )
-    check_command(experiment.command, experiment.search)
+    check_command(
+        experiment.command,
+        experiment.search,
+        has_other_way=experiment.metric_source.kind == "wandb",  # in `wandb.config`
+    )
 
 
 def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> None:

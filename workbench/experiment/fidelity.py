@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,6 +26,12 @@ FACTOR = 3
 FULL_RUNG = 1000
 """The rung of a full training. Other levels are thousandths of it."""
 _EXAMPLE = "such as {image_size: [32, 128]}"
+
+_DURATIONS = frozenset(
+    f"{unit}{ending}"
+    for unit in ("epoch", "step", "iter", "iteration", "update", "round", "timestep")
+    for ending in ("", "s")
+)
 
 Number = Annotated[int | float, Field(gt=0), no_truth_value]
 
@@ -71,6 +78,11 @@ class Levels:
         if all(isinstance(value, int) for value in written):
             between = [round(value) for value in between]
         return cls(name, tuple(dict.fromkeys([low, *between, high])))
+
+    @property
+    def is_duration(self) -> bool:
+        """Whether the setting is how long a training takes, such as epochs or max_steps."""
+        return not _DURATIONS.isdisjoint(re.split(r"[^a-z]+", self.name.lower()))
 
     @property
     def full(self) -> int | float:

@@ -19,6 +19,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.experiment import Experiment
+from workbench.experiment.command import reads_earlier_files
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.experiment.trainings import longest_training
@@ -217,6 +218,8 @@ def can_resume(experiment: Experiment) -> bool:
         return False
     if experiment.trains_model:
         return experiment.federated is None
+    if experiment.command is not None:
+        return reads_earlier_files(experiment.command)
     return experiment.train is not None and "folder" in (parameters_of(experiment.train) or ())
 
 

@@ -73,7 +73,7 @@ class Orders:
         before = trial.resumes
         if trial.segment is not None:
             before = trial.segment.continues
-        if experiment.fidelity is not None:  # each level trains from the start
+        if experiment.fidelity is not None and not experiment.continues_levels:
             before = None
         if trial.segment is not None or before is not None:
             continued = None

@@ -38,8 +38,10 @@ class Mirror:
         shutil.rmtree(self._folder, ignore_errors=True)
         local = open_artifacts(self._folder)
         local.prepare()
-        for name in self._place.sizes():
+        for name, (_, changed_ns) in self._place.stamps().items():
             local.write(name, self._place.read(name))
+            # The newest of several files is the one to continue from.
+            os.utime(self._folder / name, ns=(changed_ns, changed_ns))
         self._kept = self._signatures()
         return self._folder
 
@@ -52,7 +54,8 @@ class Mirror:
         if self._place.is_local:
             return
         signatures = self._signatures()
-        for name, signature in signatures.items():
+        # The oldest first, so that the order in which files were written survives.
+        for name, signature in sorted(signatures.items(), key=lambda item: item[1]):
             if self._kept.get(name) != signature:
                 self._carry(name)
         for name in self._kept.keys() - signatures.keys():

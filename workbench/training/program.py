@@ -24,13 +24,20 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
-from workbench.experiment.command import expand, expand_path, nested
+from workbench.experiment.command import (
+    RESUME_FROM,
+    expand,
+    expand_path,
+    files_to_resume_from,
+    nested,
+    reads_earlier_files,
+)
 from workbench.experiment.goals import describe_other_metric
 from workbench.experiment.trial_value import find_divergence
 from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.mirror import Mirror
+from workbench.training.mirror import Mirror, take_over
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.documents import Values
 from workbench.training.programs.following import (
@@ -82,6 +89,7 @@ def run_program(
     Returns:
         How the trial ended.
     """
+    take_over(task)
     scratch = Path(tempfile.mkdtemp(prefix="workbench-"))
     folder = Mirror(task.checkpoints)
     try:
@@ -110,14 +118,18 @@ class _Attempt:
         self._path = folder.open()
         self._kept_s = time.monotonic()
         has_files = task.resume and any(self._path.iterdir())
-        if task.attempt and task.rank == 0:
-            self._note_new_attempt(has_files)
+        assert experiment.command is not None
+        wanted = files_to_resume_from(experiment.command)
+        resumed = {name: newest_file(self._path, name) if has_files else None for name in wanted}
+        if (task.attempt or task.continued is not None) and task.rank == 0:
+            self._note_new_attempt(has_files, resumed)
         self._built_in: dict[str, JsonValue] = {
             "config": str(scratch / "config.json"),
             "folder": str(self._path),
             "master": ranks.master,
             "rank": task.rank,
             "resume": has_files,
+            RESUME_FROM: {name: path and str(path) for name, path in resumed.items()},
             "seed": task.seed,
             "trial": task.trial,
             "world_size": task.num_workers,
@@ -231,20 +243,51 @@ class _Attempt:
             variables["WANDB_SWEEP_PARAM_PATH"] = str(self._scratch / "wandb.yaml")
         return variables
 
-    def _note_new_attempt(self, has_files: bool) -> None:
-        uses_resume = "{resume" in (self._experiment.command or "")
-        if has_files:
+    def _note_new_attempt(self, has_files: bool, resumed: Mapping[str, Path | None]) -> None:
+        found = [path.name for path in resumed.values() if path is not None]
+        if found:
+            message = f"the program continues from {', '.join(found)}"
+        elif has_files and resumed:
+            missing = " or ".join(resumed)
+            message = f"the program starts from the beginning, because it has not saved {missing}"
+        elif has_files:
             message = "the program is started again, with the files in its folder"
-            if not uses_resume:
+            if not reads_earlier_files(self._experiment.command or ""):
                 message += ". Whether it reads them is up to the program"
-            self._note("info", message)
         else:
-            self._note("info", "the program starts from the beginning, because its folder is empty")
+            message = "the program starts from the beginning, because its folder is empty"
+        self._note("info", message)
 
     def _note(self, level: str, message: str) -> None:
         self._report(
             Noted.model_validate({"level": level, "message": message, "trial": self._task.trial})
         )
+
+
+def newest_file(folder: Path, pattern: str) -> Path | None:
+    """Return the file or folder of a trial that was written last, or None if there is none.
+
+    Args:
+        folder: The folder of the trial.
+        pattern: A name, or a pattern such as `ckpt_*.pt`, relative to the folder.
+    """
+    if (folder / pattern).exists():
+        return folder / pattern
+    found = [path for path in folder.glob(pattern) if _is_saved(path)]
+    return max(found, key=_age_of, default=None)
+
+
+def _is_saved(path: Path) -> bool:
+    """Return whether a file is not empty, as it is if its program was killed while it wrote it."""
+    return path.is_dir() or (path.exists() and path.stat().st_size > 0)
+
+
+def _age_of(path: Path) -> tuple[int, list[tuple[int, str]]]:
+    """Return the time of the last change, and the name with its numbers, so that 10 follows 9."""
+    inside = [item for item in path.rglob("*") if item.is_file()] if path.is_dir() else []
+    changed_ns = max(item.stat().st_mtime_ns for item in [path, *inside])
+    parts = re.findall(r"(\d+)|(\D+)", path.as_posix())
+    return changed_ns, [(int(number or -1), text) for number, text in parts]
 
 
 class ProgramReports:
