@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.models.loaded_buffers import add_loaded_buffers
+from workbench.models.fitted_estimator import add_loaded_buffers
 
 _NUM_COMPARED = 500
 # How much the shares of classes in all samples count, so that no class is impossible.

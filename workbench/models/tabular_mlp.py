@@ -24,8 +24,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workbench.models.fitted_estimator import add_loaded_buffers
 from workbench.models.growth import Growth
-from workbench.models.loaded_buffers import add_loaded_buffers
 
 NumericEmbedding = Literal["piecewise", "periodic"]
 

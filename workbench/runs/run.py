@@ -6,26 +6,26 @@ Each method says what it does and leaves the doing to others: reading to `stored
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import JsonValue
 from typing_extensions import Self
 
 from workbench.experiment import Experiment
 from workbench.experiment.actions import action_of, check_arguments, suggest
-from workbench.experiment.automl import is_automl
+from workbench.experiment.automl import HELD_OUT, is_automl
 from workbench.experiment.setting_types import Auto
 from workbench.foundation.errors import ArgumentError, RunError
 from workbench.foundation.events import AttachmentSaved, Event, RunState
+from workbench.foundation.registry import Registry
 from workbench.runs import control
 from workbench.runs.bundles.bundle import write_bundle
 from workbench.runs.bundles.bundle_formats import check_result_format
 from workbench.runs.energy import RunEnergy
 from workbench.runs.notebook_output import linked, output_forms, snapshot
 from workbench.runs.replay_comparison import Comparison
-from workbench.runs.result_exporters import result_exporter
 from workbench.runs.run_figures import draw, write_report, write_trace
 from workbench.runs.stored_run import StoredRun
 from workbench.runs.waiting import await_end, follow, is_shown_in_this_cell
@@ -1020,3 +1020,18 @@ def _listed(given: str | Sequence[str]) -> list[str]:
     if isinstance(given, str):
         return [given]
     return list(given)
+
+
+ResultExporter: TypeAlias = Callable[[Any, str | Path, bool], Path]
+"""(run, folder, force) -> the folder with the bundle. The run is a `workbench.runs.Run`."""
+
+_EXPORTERS = Registry("result exporter", {HELD_OUT: "workbench.runs.automl.result:export_result"})
+
+
+def result_exporter(experiment: Experiment) -> ResultExporter | None:
+    """Return the exporter of a run's result, or None if its result is its best trial.
+
+    Args:
+        experiment: The experiment of the run.
+    """
+    return _EXPORTERS.load(HELD_OUT) if is_automl(experiment) else None

@@ -14,11 +14,11 @@ from workbench.experiment.schedules import followed_metric
 from workbench.experiment.training_section import EPSILON_METRIC
 from workbench.experiment.trainings import is_private
 from workbench.foundation.errors import ExperimentError
+from workbench.foundation.refusals import closest
 from workbench.foundation.registry import Registry
 from workbench.models import LOSSES, METRICS
 from workbench.models.configurations import FittedConfiguration, configuration_type
 from workbench.models.estimators import is_from_library
-from workbench.sweeps.unknown_names import unknown
 
 LOOP_METRICS = ("train_loss", "val_loss")
 
@@ -148,3 +148,18 @@ def reported_metrics(
     if is_federated:
         return reported + client_metrics(metrics)
     return [*reported, *MODEL_COSTS]
+
+
+def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
+    """Return the error for an unknown name.
+
+    Args:
+        field: The dotted field. Its last part is the unknown name, unless the problem quotes it.
+        problem: What is wrong.
+        known: The names that exist.
+    """
+    name = field.rpartition(".")[2]
+    if "'" in problem:
+        name = problem.split("'")[-2]
+    allowed, meant = closest(name, known)
+    return ExperimentError(problem, field=field, allowed=allowed, next_step=meant)

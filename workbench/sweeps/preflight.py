@@ -43,14 +43,17 @@ from workbench.models.configurations import check_value, configuration_type
 from workbench.store.alerts.settings import check_sinks, read_settings
 from workbench.store.loggers.logger import check_logger
 from workbench.sweeps.cluster import workers_field, workers_wanted
-from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
+from workbench.sweeps.measured_metrics import (
+    check_loss_and_metrics,
+    check_what_is_reported,
+    unknown,
+)
 from workbench.sweeps.plan_checks import (
     check_continuable,
     check_elastic,
     check_exchange,
     check_sharing,
 )
-from workbench.sweeps.unknown_names import unknown
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import resolve
 from workbench.training.strategies import STRATEGIES

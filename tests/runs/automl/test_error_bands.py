@@ -10,7 +10,7 @@ import pytest
 from workbench.data.encoders import learn_encoder
 from workbench.deploy.exported_model import Member, Quantiles, add_quantiles
 from workbench.deploy.graph import Graph
-from workbench.models.size_trees import MAX_FACTOR
+from workbench.models.trees import MAX_FACTOR
 from workbench.runs.automl.error_bands import ErrorBands, SizeRows, learn_bands
 
 

@@ -105,7 +105,7 @@ class ErrorBands:
         size = np.interp(predicted, self.places, self.sizes)
         if self.trees is None or self.encoder is None:
             return size
-        from workbench.models.size_trees import size_factors
+        from workbench.models.trees import size_factors
 
         return size * size_factors(self.trees, self.encoder.encode(samples))
 
@@ -139,7 +139,7 @@ def learn_bands(
         chosen, best, cost, sizes = binned, errors / of_bins, lower, of_bins
     if known is None or len(targets) < _FEWEST_FOR_TREES or not np.abs(best).mean() > 0:
         return replace(chosen, errors=np.sort(best))
-    from workbench.models.size_trees import fit_sizes, size_factors
+    from workbench.models.trees import fit_sizes, size_factors
 
     of_trees = np.empty(len(errors))
     for fold in range(_NUM_FOLDS):

@@ -82,7 +82,7 @@ def write_ensemble(
         output = output.model_copy(update={"targets": names})
     quantiles = error_size = None
     if bands is not None and (bands.trees is None or sizes is not None):
-        from workbench.models.size_trees import MAX_FACTOR
+        from workbench.models.trees import MAX_FACTOR
 
         follows = Quantiles(bands.places, bands.sizes, bands.steps(levels), MAX_FACTOR, sizes)
         quantiles, error_size = (follows, None) if levels else (None, follows)

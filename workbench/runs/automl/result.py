@@ -938,7 +938,7 @@ class AutoML:
 
 
 def export_result(run: Run, folder: str | Path, force: bool) -> Path:
-    """Write the result of an AutoML run as a bundle. See `workbench.runs.result_exporters`."""
+    """Write the result of an AutoML run as a bundle. See `workbench.runs.run`."""
     return AutoML(run).export(folder, force=force)
 
 
