@@ -28,7 +28,7 @@ from workbench.foundation.events import (
 )
 from workbench.runs import Run
 from workbench.store.database import Store
-from workbench.sweeps.elastic import MIN_SAVING, estimate_gain
+from workbench.sweeps.elastic_gain import MIN_SAVING, estimate_gain
 
 SPEED = st.floats(0.1, 1e6)
 SAMPLES = st.floats(0, 1e9)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from workbench.advisor.speed_history import Speed, read_restarts, read_speeds, setting_of
 from workbench.cluster.workers.admission import Shape
@@ -29,43 +28,9 @@ from workbench.foundation.formatting import format_duration, format_rate
 from workbench.hardware.resources import ClusterInventory, cluster_inventory
 from workbench.store.database import Store
 from workbench.store.history import Trial
+from workbench.sweeps.elastic_gain import Gain, estimate_gain
 from workbench.sweeps.ledger import Ledger
 from workbench.training.planning.equivalent_plans import fixed_of, with_workers
-
-MIN_SAVING = 0.1
-"""Fraction of the remaining time that growing must save, because speeds are not exact."""
-
-
-@dataclass(frozen=True)
-class Gain:
-    """The effect of growing.
-
-    Attributes:
-        left_s: Seconds of training left without growing.
-        saving_s: Seconds saved after deducting the restart. It is negative if growing costs time.
-        pays: Whether growing is worthwhile.
-    """
-
-    left_s: float
-    saving_s: float
-    pays: bool
-
-
-def estimate_gain(
-    left_samples: float, samples_per_s: float, expected_samples_per_s: float, restart_s: float
-) -> Gain:
-    """Estimate whether growing pays off.
-
-    Args:
-        left_samples: Number of samples left to train on.
-        samples_per_s: Speed now, more than 0.
-        expected_samples_per_s: Speed with more workers, more than 0.
-        restart_s: Cost of the restart, in seconds.
-    """
-    left_s = left_samples / samples_per_s
-    saving_s = left_s - restart_s - left_samples / expected_samples_per_s
-    return Gain(left_s, saving_s, left_s > restart_s and saving_s > MIN_SAVING * left_s)
-
 
 DEFAULT_RESTART_S = 10.0
 """Assumed cost of a restart if none was measured: stopping, starting processes, importing torch."""

@@ -29,7 +29,7 @@ from workbench.cluster.workers.admission import (
 )
 from workbench.foundation.errors import ResourcesError
 from workbench.hardware.performance.scaling import parallel_efficiency
-from workbench.sweeps.elastic import estimate_gain
+from workbench.sweeps.elastic_gain import estimate_gain
 
 Policy = Literal["workbench", "elastic", "fifo", "one-gpu"]
 POLICIES: tuple[Policy, ...] = ("workbench", "elastic", "fifo", "one-gpu")
