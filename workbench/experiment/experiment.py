@@ -36,7 +36,11 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan import PlanValue
 from workbench.experiment.populations import check_options, num_parts, options_of
-from workbench.experiment.pruners import PRUNERS, pruners_for_several_objectives
+from workbench.experiment.pruners import (
+    PRUNERS,
+    pruners_for_several_objectives,
+    pruners_for_turns,
+)
 from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import (
     SAMPLERS,
@@ -302,6 +306,7 @@ class Experiment(BaseModel):
         _check_federated(self)
         _check_population(self)
         _check_fidelity(self)
+        _check_turns(self)
         return self
 
     @model_serializer(mode="wrap")
@@ -877,6 +882,70 @@ def _check_fidelity(experiment: Experiment) -> None:
             "with fidelity, a configuration is trained once at each level",
             field="repeats",
             next_step="Remove it. To train the best configurations again, use confirm.",
+        )
+
+
+def _check_turns(experiment: Experiment) -> None:
+    """Raise an error for anything that cannot be combined with turns."""
+    if experiment.early_stop.turns is None:
+        if experiment.early_stop.length is not None:
+            raise ExperimentError(
+                "only turns need to know how long a training is",
+                field="early_stop.length",
+                next_step="Remove it, or set early_stop.turns.",
+            )
+        return
+    if experiment.early_stop.kind.compares_complete:
+        raise ExperimentError(
+            f"{experiment.early_stop.pruner} compares trials with complete ones, but with turns no"
+            " trial is complete before the last turn",
+            field="early_stop.pruner",
+            allowed=pruners_for_turns(),
+            next_step="Set curves instead, or remove turns.",
+        )
+    excluded: list[tuple[str, bool, str]] = [
+        (
+            "sampler.name",
+            experiment.sampler.kind.is_population,
+            f"{experiment.sampler.name} already trains in parts",
+        ),
+        (
+            "fidelity",
+            experiment.fidelity is not None,
+            "with a fidelity, each training starts from the beginning",
+        ),
+        (
+            "federated",
+            experiment.federated is not None,
+            "the rounds of a federation are not divided into turns",
+        ),
+        (
+            "resources.elastic",
+            experiment.resources.elastic,
+            "an elastic trial gets more workers instead of a turn",
+        ),
+    ]
+    for field, is_given, reason in excluded:
+        if is_given:
+            raise ExperimentError(
+                f"{reason}, so you cannot combine it with early_stop.turns",
+                field=field,
+                next_step="Remove one of the two.",
+            )
+    budget = experiment.budget
+    gradual = (budget.time, budget.gpu_time, budget.energy, budget.money)
+    is_endless = set(gradual) == {None} and not _enumerates_grid(experiment.sampler)
+    if experiment.max_configurations() is None and is_endless:
+        raise ExperimentError(
+            "every configuration starts before one ends, so a plateau would never end the run",
+            field="budget.plateau",
+            next_step="Also set budget.trials or budget.time.",
+        )
+    if experiment.trains_model and experiment.early_stop.length is not None:
+        raise ExperimentError(
+            "only a train function or a command needs it",
+            field="early_stop.length",
+            next_step="Remove it, and set training.epochs.",
         )
 
 

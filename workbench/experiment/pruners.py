@@ -49,6 +49,8 @@ class PrunerOptions(BaseModel):
     needs_later: ClassVar[tuple[str, ...]] = ()
     """Modules that later decisions need, imported while the first trial runs."""
     handles_several_objectives: ClassVar[bool] = False
+    compares_complete: ClassVar[bool] = False
+    """Whether it compares only with complete trials, so that it needs some first."""
     compares_repeats: ClassVar[bool] = False
     """Whether it compares the repeats of a configuration instead of the steps of one training."""
 
@@ -78,6 +80,7 @@ class Median(PrunerOptions):
     """Stops trials below the median of earlier ones."""
 
     factory = "workbench.search.pruners:make_median"
+    compares_complete = True
     reads = ("startup_trials",)
 
 
@@ -85,6 +88,7 @@ class Percentile(PrunerOptions):
     """Stops trials below a percentile of earlier ones."""
 
     factory = "workbench.search.pruners:make_percentile"
+    compares_complete = True
     reads = ("percentile", "startup_trials")
 
 
@@ -135,6 +139,11 @@ class Wilcoxon(PrunerOptions):
 def pruners_for_several_objectives() -> list[str]:
     """Return the names of the pruners that handle several objectives."""
     return [name for name, kind in _loaded() if kind.handles_several_objectives]
+
+
+def pruners_for_turns() -> list[str]:
+    """Return the names of the pruners that can judge trials of which none is complete."""
+    return [name for name, kind in _loaded() if not kind.compares_complete]
 
 
 def readers_of(setting: str) -> tuple[str, ...] | None:

@@ -82,6 +82,21 @@ class EarlyStop(Section):
         default=0.1, gt=0, lt=1, description="wilcoxon: stop if p is below this value."
     )
 
+    turns: ExactInt | None = Field(
+        default=None,
+        ge=2,
+        description=(
+            "Train in this many turns: every configuration is trained for its first part before "
+            "any is trained for its second."
+        ),
+    )
+    length: PositiveInt | Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description=(
+            "With turns, for a train function or a command: the steps of a whole training, or the "
+            "name of the parameter that sets them. By default epochs."
+        ),
+    )
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="Options of a pruner that another package registers."
     )
@@ -155,6 +170,30 @@ class EarlyStop(Section):
         except ValidationError as error:
             raise refusal(error, at="options") from error
         return self
+
+
+def ends_of_turns(length: int, num_turns: int, every: int = 1) -> list[int]:
+    """Return where the turns of a training end, as equal as possible.
+
+    Args:
+        length: Epochs or steps of the whole training.
+        num_turns: The number of turns.
+        every: Turns end at a multiple of this, or at the end of the training.
+
+    Raises:
+        ExperimentError: If the training is too short for so many turns.
+    """
+    num_parts = math.ceil(length / every)
+    if num_parts < num_turns:
+        evaluated = f", evaluated every {every}," if every > 1 else ""
+        raise ExperimentError(
+            f"a training of {length}{evaluated} cannot be divided into {num_turns} turns",
+            field="early_stop.turns",
+            allowed=f"at most {num_parts}" if num_parts > 1 else "no turns",
+            next_step="Set fewer turns, or train longer.",
+        )
+    ends = (math.floor(num_parts * turn / num_turns + 0.5) for turn in range(1, num_turns + 1))
+    return [min(end * every, length) for end in ends]
 
 
 class Confirm(Section):

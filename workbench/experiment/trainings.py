@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.populations import ends_of_parts, num_parts, options_of
-from workbench.experiment.space import Choice, Fixed, possible_values
+from workbench.experiment.search_methods import ends_of_turns
+from workbench.experiment.space import Choice, Fixed, Float, Int, possible_values
+from workbench.foundation.errors import ExperimentError
 
 
 def longest_training(experiment: Experiment) -> int | None:
@@ -20,6 +23,77 @@ def longest_training(experiment: Experiment) -> int | None:
     if isinstance(domain, Choice | Fixed):
         return max(int(value) for value in domain.values() if isinstance(value, int | float))
     return int(domain.high)
+
+
+EPOCHS = "epochs"
+"""The parameter that says how long a function or a program trains, unless another one does."""
+
+
+def turn_ends(experiment: Experiment, params: Mapping[str, Any]) -> list[int]:
+    """Return where the turns of a training end: epochs of a model, steps of anything else.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the training.
+
+    Returns:
+        The ends in order, the last of them the end of the training. Empty without turns.
+
+    Raises:
+        ExperimentError: If it is not known how long the training is, or it is too short.
+    """
+    if experiment.early_stop.turns is None:
+        return []
+    every = 1
+    if experiment.trains_model:
+        length = params.get(EPOCHS, experiment.training.epochs)
+        every = int(params.get("evaluate_every", experiment.training.evaluate_every))
+    else:
+        length = experiment.early_stop.length or EPOCHS
+        if isinstance(length, str):
+            given = {} if experiment.train is None else experiment.train.options
+            length = {**given, **params}.get(length)
+    if isinstance(length, bool) or not isinstance(length, int | float) or length < 1:
+        raise ExperimentError(
+            f"{length!r} is not a number of steps",
+            field="early_stop.length",
+            allowed="a whole number of steps, or the name of a parameter with one",
+        )
+    return ends_of_turns(int(length), experiment.early_stop.turns, every)
+
+
+def shortest_training(experiment: Experiment) -> dict[str, Any]:
+    """Return the values that decide the length of a training, for the shortest one."""
+    names = [EPOCHS, "evaluate_every"]
+    if isinstance(experiment.early_stop.length, str):
+        names.append(experiment.early_stop.length)
+    shortest: dict[str, Any] = {}
+    for name in names:
+        domain = experiment.search.root.get(name)
+        if domain is None:
+            continue
+        values = [domain.low, domain.high] if isinstance(domain, Float | Int) else domain.values()
+        choose = max if name == "evaluate_every" else min
+        numbers = [value for value in values or () if isinstance(value, int | float)]
+        if numbers:
+            shortest[name] = choose(numbers)
+    return shortest
+
+
+def describe_turns(experiment: Experiment) -> str | None:
+    """Return a note about turns that are not equally long, or None if there is nothing to note."""
+    if experiment.early_stop.turns is None or EPOCHS in experiment.search.root:
+        return None
+    ends = turn_ends(experiment, shortest_training(experiment))
+    lengths = {end - start for start, end in itertools.pairwise([0, *ends])}
+    if len(lengths) == 1:
+        return None
+    unit = "epoch" if experiment.trains_model else "step"
+    *first, last = map(str, ends)
+    return (
+        f"{last} {unit}s cannot be divided into {len(ends)} equal turns. They end after {unit}"
+        f" {', '.join(first)} and {last}"
+    )
 
 
 def is_private(experiment: Experiment) -> bool:

@@ -34,7 +34,7 @@ from workbench.foundation.events import (
 )
 from workbench.foundation.formatting import format_duration
 from workbench.sweeps.out_of_memory import OtherWays
-from workbench.training.task import TrialTask
+from workbench.training.task import TrialTask, Turn
 
 EVENTS_KEY = "events"
 PATIENCE_S = 1.0
@@ -43,6 +43,12 @@ GRACE_SHARE = 0.1
 """Share of `resources.trial_time` by which a trial may exceed it to save its state."""
 SILENT_S = 30.0
 """If a trial runs out of time this long after its last report, it may have been stuck."""
+
+
+def is_over(event: Event) -> bool:
+    """Return whether the workers of a trial are free after an event that they reported."""
+    is_turn = isinstance(event, AttemptEnded) and event.reason == "turn"
+    return is_turn or isinstance(event, TrialEnded)
 
 
 class Events(list[Event]):
@@ -155,6 +161,9 @@ class Coordinator:
         self._decided_plan = order.task.plan
         self._started_s: float | None = None
         self._reported_s: float | None = None
+        # The seconds and the step of the first and the last report of new steps.
+        self._first_new: tuple[float, int] | None = None
+        self._last_new: tuple[float, int] | None = None
         self._spent_s = order.trained_s  # on attempts that have ended
 
     def _release(self) -> None:
@@ -211,6 +220,7 @@ class Coordinator:
                 self._ways.take(event)
             elif isinstance(event, TrialReported):
                 self._reported_s = time.monotonic()
+                self._note_step(event)
                 self._ways.report()
         if progress.unfit is not None:
             note = f"replaced after trial {self._order.task.trial}: {progress.unfit}"
@@ -220,7 +230,7 @@ class Coordinator:
             self._release()
         elif progress.ended is not None:
             events.append(self._after_end(progress.ended))
-            if not (isinstance(events[-1], TrialEnded) and gang.can_continue):
+            if not (is_over(events[-1]) and gang.can_continue):
                 self._release()
         else:
             gang.announce()
@@ -245,11 +255,42 @@ class Coordinator:
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
         """Retry after running out of memory, with a plan that takes the same steps."""
+        if ended.ends_turn:
+            return self._end_turn(ended)
         ended, changes = self._ways.after(ended)
         if changes is None:
             return ended
         self._decided_plan |= changes
         return self._next_attempt(ended, changes)
+
+    def _end_turn(self, ended: TrialEnded) -> AttemptEnded:
+        turn = self._order.task.turn
+        assert turn is not None
+        return AttemptEnded(
+            trial=ended.trial,
+            attempt=self._attempt,
+            reason="turn",
+            message=f"turn {turn.number} of {turn.num_turns} is over",
+            turn=turn.number,
+            restart_s=self._restart_s(turn),
+        )
+
+    def _note_step(self, event: TrialReported) -> None:
+        """Note a report of a step that no earlier attempt has reported."""
+        turn = self._order.task.turn
+        if turn is not None and not event.told_again and event.step > turn.known_step:
+            self._last_new = event.elapsed_s, event.step
+            self._first_new = self._first_new or self._last_new
+
+    def _restart_s(self, turn: Turn) -> float | None:
+        """Return how much longer the turn took than its steps, in seconds, or None if unknown."""
+        if turn.number == 1 or self._first_new is None or self._last_new is None:
+            return None
+        (first_s, first), (last_s, last) = self._first_new, self._last_new
+        if last <= first:
+            return None
+        steps_s = (last_s - first_s) / (last - first) * (last - turn.known_step)
+        return max(0.0, self._attempt_s() - steps_s)
 
     def _next_attempt(self, failed: TrialEnded, changes: PartialPlan | None = None) -> AttemptEnded:
         assert failed.reason is not None

@@ -43,13 +43,13 @@ from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.cluster_watch import Hardware, Waiting
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, prepare_result, result_of
-from workbench.sweeps.coordinator import Order
+from workbench.sweeps.coordinator import Order, is_over
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.gpu_sharing import decide_sharing
 from workbench.sweeps.ledger import Ledger, RunClock, timely
 from workbench.sweeps.memory_prediction import predict_memory
 from workbench.sweeps.monitor import EnergyLimit, Monitor
-from workbench.sweeps.orders import Orders
+from workbench.sweeps.orders import Orders, Turns
 from workbench.sweeps.program import Program
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
@@ -112,6 +112,7 @@ class Driver:
         self._orders = Orders(
             self._ledger, self._artifacts, self._plans, self._alerting, self.program
         )
+        self._turns = None if self.experiment.early_stop.turns is None else Turns(self._ledger)
         self._growth = (
             ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         )
@@ -203,7 +204,7 @@ class Driver:
             for trial in self.history.trials.values()
             if not trial.finished or trial.interrupted
         ]
-        self._unfinished.extend(trial.number for trial in unfinished)
+        self._unfinished.extend(trial.number for trial in unfinished if not trial.between_turns)
         # A driver that failed, or lost its store, may not have recorded how these ended.
         lost = self._end_attempts("lost", "the driver ended")
         least, most = self._share.request.num_workers, self._share.num_fitting
@@ -240,7 +241,7 @@ class Driver:
             return None
         try:
             self.program.compare()
-            number = self._unfinished.popleft() if self._unfinished else self._propose()
+            number = self._next_trial()
         except Exception as error:
             self._fatal = error
             return None
@@ -257,6 +258,8 @@ class Driver:
 
     def _may_start(self) -> bool:
         if self._unfinished or self.study.has_waiting_repeats:
+            return True
+        if self._turns is not None and self._turns.waiting(self._running):
             return True
         return (has_room(self.history) and not self.study.exhausted) or self.study.has_confirmations
 
@@ -280,12 +283,12 @@ class Driver:
             if ended is None and self._ending is None:
                 return self._growth is not None and self._grow(self._growth, trial, events)
             self._running.discard(trial)
-            if isinstance(ended, AttemptEnded):
+            if isinstance(ended, AttemptEnded) and ended.reason != "turn":
                 self._unfinished.appendleft(trial)
                 if ended.reason == "storage":
                     self._pause.begin(ended.message)
             self._end_at_limits()
-            if not (events and isinstance(events[-1], TrialEnded)):
+            if not (events and is_over(events[-1])):
                 gone = cancel(self.run_id, trial)  # its workers do not know yet
                 self._leaving = gone if isinstance(ended, AttemptEnded) else self._leaving
             return True
@@ -356,9 +359,22 @@ class Driver:
                 dataclasses.replace(share.request, num_workers=free * share.request.num_workers)
             )
 
-    def _propose(self) -> int | None:
+    def _next_trial(self) -> int | None:
+        """Return the trial to start or to continue, or None if there is none now."""
+        if self._unfinished:
+            return self._unfinished.popleft()
+        searches = has_room(self.history)
+        if self._turns is not None:
+            is_due = searches and self._turns.may_begin(self._share.at_once)
+            number = self._propose(repeats_only=False) if is_due else None
+            number = self._turns.next(self._running) if number is None else number
+            if number is not None:
+                return number
+        return self._propose(repeats_only=not searches)
+
+    def _propose(self, *, repeats_only: bool) -> int | None:
         began_s = time.perf_counter()
-        if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
+        if (proposal := self.study.ask(repeats_only=repeats_only)) is None:
             return None
         choosing_s = time.perf_counter() - began_s
         self._ledger.record(proposal.event().model_copy(update={"choosing_s": choosing_s}))
@@ -380,8 +396,9 @@ class Driver:
             raise ExperimentError(
                 f"trial {number} is not running", allowed=map(str, sorted(self._running))
             )
-        if number in self._unfinished:
-            self._unfinished.remove(number)
+        if number in self._unfinished or (trial.between_turns and number not in self._running):
+            with contextlib.suppress(ValueError):
+                self._unfinished.remove(number)
             self._referee.take_in(number, [], stop="trial")
             return
         self._stop_trials.add(number)

@@ -1,16 +1,26 @@
 """Write the orders of a run: everything that a coordinator needs to start a trial.
 
-The driver decides which trial is next, and when.
+The driver decides which trial is next, and when. If trials train in turns, `Turns` says which of
+those that wait between two turns continues.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
+from collections.abc import Collection
+from statistics import fmean
 
 from workbench.cluster.workers.admission import Request
+from workbench.experiment import Experiment
+from workbench.experiment.goals import sign_of
+from workbench.experiment.trainings import turn_ends
 from workbench.foundation.artifacts import Artifacts
+from workbench.foundation.errors import ExperimentError
+from workbench.foundation.events import steady_unix_s
 from workbench.store.database.run_files import trial_folder
-from workbench.store.history import Trial
+from workbench.store.history import Trial, cost_of
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.coordinator import Order
 from workbench.sweeps.ledger import Ledger
@@ -18,7 +28,10 @@ from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.training.planning.equivalent_plans import changeable_ways
-from workbench.training.task import TrialTask
+from workbench.training.task import TrialTask, Turn
+
+_MARGIN = 1.25
+"""How much longer than usual the remaining turns may take."""
 
 
 class Orders:
@@ -69,6 +82,7 @@ class Orders:
             resume=True,
             plan=decided,
             patterns=self._ledger.alerts.patterns,
+            turn=turn_of(experiment, trial),
         )
         before = trial.resumes
         if trial.segment is not None:
@@ -105,3 +119,143 @@ class Orders:
             experiment = self._ledger.experiment.replace(resources={"per_gpu": per_gpu})
             self._written = per_gpu, experiment.model_dump_json()
         return self._written[1]
+
+
+def turn_of(experiment: Experiment, trial: Trial) -> Turn | None:
+    """Return the next turn of a trial, or None if it trains to its end at once.
+
+    Repeats of a configuration are not divided: they only start once a first training is complete.
+    """
+    ends: list[int] = []
+    if trial.repeat == 0:
+        # A length that only some configurations have, or that is too short in one of them.
+        with contextlib.suppress(ExperimentError):
+            ends = turn_ends(experiment, trial.params)
+    if not ends:
+        return None
+    number = min(trial.turn + 1, len(ends))
+    return Turn(
+        number=number,
+        num_turns=len(ends),
+        end=None if number == len(ends) else ends[number - 1],
+        first_step=trial.first_step,
+        known_step=trial.last_step,
+    )
+
+
+class Turns:
+    """Chooses who continues if trials train in turns.
+
+    A turn goes to every trial before the next one goes to any. The most promising trials come
+    first. If time would run out before all are trained, those that are furthest come first, so that
+    some of them are complete at the end.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Choose by the events in `ledger`."""
+        self._ledger = ledger
+        self._num_turns = ledger.experiment.early_stop.turns or 1
+
+    def waiting(self, running: Collection[int]) -> list[Trial]:
+        """Return the trials that wait for their next turn.
+
+        Args:
+            running: The trials that have been given one already.
+        """
+        return [
+            trial
+            for trial in self._ledger.history.trials.values()
+            if trial.between_turns and not trial.finished and trial.number not in running
+        ]
+
+    def next(self, running: Collection[int]) -> int | None:
+        """Return the trial that continues now, or None if none waits.
+
+        Args:
+            running: The trials that have been given a turn already.
+        """
+        waiting = self.waiting(running)
+        if not waiting:
+            return None
+        worth = {trial.number: self._worth(trial) for trial in waiting}
+        furthest = max(trial.turn for trial in waiting)
+        is_short = self._is_short(self._num_turns - furthest)
+
+        def order(trial: Trial) -> tuple[int, float, int]:
+            turn = -trial.turn if is_short else trial.turn
+            return turn, -worth[trial.number], trial.number
+
+        return min(waiting, key=order).number
+
+    def may_begin(self, num_places: int) -> bool:
+        """Return whether a new configuration may still start.
+
+        If the number of trials is limited, all of them start. If only time, energy or money is, as
+        many start as finish their first turn in their share of it.
+
+        Args:
+            num_places: How many trials run at once.
+        """
+        history = self._ledger.history
+        if history.in_force.max_configurations() is not None:
+            return True
+        firsts = [trial for trial in history.trials.values() if trial.turn or trial.finished]
+        if not firsts:
+            return len(history.trials) < num_places
+        now_unix_s = steady_unix_s()
+        share, budget = 1.0 / self._num_turns, history.in_force.budget
+        num_more = len(history.trials) - len(firsts) + 1
+        used = [
+            (budget.gpu_time, history.gpu_s(now_unix_s)),
+            (budget.energy, history.energy_wh or 0.0),
+            (budget.money, cost_of(history, now_unix_s) or 0.0),
+        ]
+        if budget.time is not None:
+            after_s = history.limited_s(now_unix_s) + self._turn_s()
+            if after_s > share * budget.time:
+                return False
+        return all(
+            limit is None or amount * (1.0 + num_more / len(firsts)) <= share * limit
+            for limit, amount in used
+        )
+
+    def _worth(self, trial: Trial) -> float:
+        """Return how promising a trial is. With several objectives: how many others it beats."""
+        study, objectives = self._ledger.study, self._ledger.experiment.objectives
+
+        def values_of(number: int) -> list[float]:
+            result = study.result(number)
+            values = [
+                sign_of(item.goal) * result.get(item.metric, -math.inf) for item in objectives
+            ]
+            return [-math.inf if math.isnan(value) else value for value in values]
+
+        own = values_of(trial.number)
+        if len(own) == 1:
+            return own[0]
+        others = [
+            values_of(other.number)
+            for other in self._ledger.history.trials.values()
+            if other.turn == trial.turn and other.number != trial.number
+        ]
+        return -float(sum(other != own and _is_at_least(other, own) for other in others))
+
+    def _turn_s(self) -> float:
+        """Return how long a turn takes, in seconds."""
+        known = [trial for trial in self._ledger.history.trials.values() if trial.turn]
+        if not known:
+            return 0.0
+        return fmean(trial.trained_s / trial.turn for trial in known)
+
+    def _is_short(self, num_turns: int) -> bool:
+        """Return whether the time is only enough for the trials that are furthest."""
+        history = self._ledger.history
+        budget_s = history.in_force.budget.time
+        if budget_s is None:
+            return False
+        left_s = budget_s - history.limited_s(steady_unix_s())
+        return left_s < _MARGIN * num_turns * self._turn_s()
+
+
+def _is_at_least(first: list[float], second: list[float]) -> bool:
+    return all(one >= other for one, other in zip(first, second, strict=True))

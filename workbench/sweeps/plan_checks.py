@@ -1,12 +1,16 @@
-"""Check settings that only make sense together: plan, workers, GPU sharing and populations."""
+"""Check settings that only make sense together: plan, workers, sharing, populations, turns."""
 
 from __future__ import annotations
 
+import contextlib
 import random
+from pathlib import Path
 
 from workbench.experiment import Experiment
+from workbench.experiment.command import arguments_of
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.plan import Plan
+from workbench.experiment.trainings import EPOCHS, shortest_training, turn_ends
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.cluster import workers_wanted
 from workbench.training.exchanges.capabilities import USUAL
@@ -18,6 +22,10 @@ from workbench.training.strategies.capabilities import capabilities_of
 
 _NUM_SAMPLED = 64
 _MAX_WORKERS = 1024
+_CONTINUING = ("folder", "resume")
+_WITHOUT_STEPS = ("auto", "stdout", "pattern")
+_FOLDER_VARIABLE = b"WORKBENCH_FOLDER"
+_LARGEST_SCRIPT_BYTES = 10_000_000
 
 
 def check_exchange(experiment: Experiment, plan: Plan) -> None:
@@ -125,17 +133,79 @@ def check_sharing(experiment: Experiment) -> None:
         raise ExperimentError(problem, field="resources.per_gpu", allowed=allowed)
 
 
-def check_continuable(experiment: Experiment) -> None:
-    """Raise an error for a population whose trainings cannot be continued by another trial.
+def check_turns(experiment: Experiment) -> None:
+    """Raise an error for turns of trainings that are too short or cannot be continued.
 
     Args:
         experiment: The experiment.
 
     Raises:
-        ExperimentError: If its function keeps no checkpoints, or a model is fitted to all samples
-            at once.
+        ExperimentError: If a training is too short, its length is not known, or it keeps no
+            checkpoints.
+    """
+    shortest = shortest_training(experiment)
+    if not experiment.trains_model and experiment.early_stop.length is None:
+        options = {} if experiment.train is None else experiment.train.options
+        if EPOCHS not in {**options, **shortest}:
+            what = "function" if experiment.command is None else "command"
+            raise ExperimentError(
+                f"missing: how long the {what} trains, so that it can be divided into turns",
+                field="early_stop.length",
+                allowed="the last step that it reports, or the name of the parameter that sets it",
+                next_step=f"Set early_stop to {{turns: {experiment.early_stop.turns}, length: 60}}.",
+            )
+    turn_ends(experiment, shortest)
+    check_continuable(experiment)
+
+
+def _check_command_continues(experiment: Experiment) -> None:
+    command = experiment.command or ""
+    if not any(f"{{{name}" in command for name in _CONTINUING) and not _reads_folder(command):
+        raise ExperimentError(
+            "turns continue trainings, but the command receives no folder for its checkpoints",
+            field="command",
+            allowed="a command with {folder}, {resume} or {resume_from:FILE}",
+            next_step=(
+                "Let the program save a checkpoint in {folder} before each report and load it at"
+                " the start: see the guide on your own script. Or remove early_stop.turns."
+            ),
+        )
+    if experiment.step is None and experiment.metric_source.kind in _WITHOUT_STEPS:
+        raise ExperimentError(
+            "turns are counted in steps, but the command has none",
+            field="step",
+            allowed="the name of a value that the program prints with its metrics, such as epoch",
+            next_step="Write step: epoch, or another name.",
+        )
+
+
+def _reads_folder(command: str) -> bool:
+    """Return whether a script of the command reads the folder from its environment."""
+    for argument in arguments_of(command):
+        path = Path(argument)
+        with contextlib.suppress(OSError, ValueError):
+            is_script = path.is_file() and path.stat().st_size < _LARGEST_SCRIPT_BYTES
+            if is_script and _FOLDER_VARIABLE in path.read_bytes():
+                return True
+    return False
+
+
+def check_continuable(experiment: Experiment) -> None:
+    """Raise an error for turns or a population whose trainings cannot be continued.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ExperimentError: If its function or command keeps no checkpoints, or a model is fitted to
+            all samples at once.
     """
     name = experiment.sampler.name
+    if experiment.early_stop.turns is not None:
+        name = "early_stop.turns"
+    if experiment.command is not None:
+        _check_command_continues(experiment)
+        return
     if not experiment.trains_model:
         assert experiment.train is not None
         parameters = parameters_of(experiment.train)
@@ -145,6 +215,10 @@ def check_continuable(experiment: Experiment) -> None:
                 " checkpoints",
                 field="train",
                 allowed="a function with a parameter named folder",
+                next_step=(
+                    "Add the parameter. Save a checkpoint in it before each report, and load it at"
+                    " the start."
+                ),
             )
         return
     rng = random.Random(experiment.seed)

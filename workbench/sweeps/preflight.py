@@ -53,6 +53,7 @@ from workbench.sweeps.plan_checks import (
     check_elastic,
     check_exchange,
     check_sharing,
+    check_turns,
 )
 from workbench.training.planning.plan_resolution import field_of
 from workbench.training.planning.settings import resolve
@@ -123,6 +124,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_grid, experiment)
     if experiment.sampler.kind.is_population:
         yield partial(check_continuable, experiment)
+    if experiment.early_stop.turns is not None:
+        yield partial(check_turns, experiment)
     if on_this_machine:
         yield partial(_check_resources, experiment)
 

@@ -100,6 +100,8 @@ class Referee:
                     message = stamped.message or "its files cannot be written"
                     return taken, attempt_ended(trial, "storage", message)
                 return taken, self._judged(stamped)
+            if isinstance(stamped, AttemptEnded) and stamped.reason == "turn":
+                return taken, stamped
             taken.append(stamped)
             self._ledger.history.apply(stamped)
             if isinstance(stamped, TrialReported):

@@ -78,6 +78,9 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     if task.segment is not None and task.reported_step >= task.segment.end:
         # The function had already reached the end when the driver died.
         return Outcome("complete", task.reported_step, dict(task.reported))
+    is_in_steps = experiment.early_stop.counted_metric is None
+    if task.turn is not None and is_in_steps and task.turn.is_over(task.reported_step):
+        return Outcome("stopped", task.reported_step, dict(task.reported), ends_turn=True)
     function = component.load(field="train")
     check_kind(kind_of(function), component.title, type(function).__name__)
     config = {**component.options, **task.params}
@@ -101,7 +104,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
                 returned = function(*given, **named)
         except Exception as error:
             return reporter.outcome_of_failure(error)
-        if returned is not None and task.rank == 0:
+        if returned is not None and task.rank == 0 and not reporter.ends_turn:
             reporter.take_returned(returned)
         reporter.finish()
         return reporter.outcome()
@@ -143,6 +146,9 @@ class _Reporter:
         self._counts_again = False
         self._segment = task.segment
         self._has_reached_end = False
+        self._turn = task.turn
+        self.ends_turn = False
+        """Whether the function was asked to return because its turn is over."""
 
     def open_folder(self) -> Path:
         """Return the folder for checkpoints, with the files of the previous attempt."""
@@ -151,7 +157,8 @@ class _Reporter:
             self._ranks.follow_first()
         self._folder = Mirror(self._task.checkpoints)
         folder = self._folder.open()
-        if self._task.reported_step > 0 and self._segment is None and self._task.rank == 0:
+        is_whole = self._segment is None and self._turn is None
+        if self._task.reported_step > 0 and is_whole and self._task.rank == 0:
             self._counts_again = any(folder.iterdir())
         return folder
 
@@ -184,7 +191,10 @@ class _Reporter:
     def _take(
         self, step: Any, reported: ReportedValues, *, is_empty: bool = False, returned: bool = False
     ) -> bool:
-        self._step = self._check_step(step, is_first=not self._values)
+        is_first = not self._values
+        self._step = self._check_step(step, is_first=is_first)
+        if is_first and self._turn is not None and not returned:
+            self._turn.check_continues(self._step)
         self._keep_others(reported)
         values = reported.side_values
         # An empty report still counts: `report()` asks whether to stop.
@@ -206,9 +216,12 @@ class _Reporter:
             returned=returned,
         )
         stop = bool(self._report(event))
+        ends_turn = self._turn is not None and not returned and self._turn.is_over(self._progress)
         if self._ranks is not None and not returned:
-            stop = self._ranks.decide(stop)
+            is_asked = self._ranks.decide(stop or ends_turn)
+            stop = stop or (is_asked and not ends_turn)
         self._stop = stop or self._stop
+        self.ends_turn = ends_turn or self.ends_turn
         end = self._segment.end if self._segment is not None else None
         self._has_reached_end = self._has_reached_end or (end is not None and self._step >= end)
         name = find_divergence(self._experiment, values)
@@ -217,8 +230,14 @@ class _Reporter:
         return self._is_over
 
     @property
+    def _progress(self) -> float:
+        """How far the training is on rank 0, in the unit of early stopping."""
+        return self._step if self._counted is None else self._count
+
+    @property
     def _is_over(self) -> bool:
-        return self._stop or self._has_reached_end or self._failed is not None
+        is_asked = self._stop or self._has_reached_end or self.ends_turn
+        return is_asked or self._failed is not None
 
     def _keep_others(self, reported: ReportedValues) -> None:
         """Keep the pictures, tables and texts of a report, and note values that cannot be kept.
@@ -290,7 +309,9 @@ class _Reporter:
             self._attachments.note("returned", message)
             return
         else:
-            step, reported = self._step, sort_values({self._objectives[0].metric: returned})
+            # If an earlier attempt has reported everything, the value belongs to its last step.
+            step = self._step or self._task.reported_step
+            reported = sort_values({self._objectives[0].metric: returned})
         values = reported.side_values
         is_known = all(self._values.get(name) == value for name, value in values.items())
         if is_known and step == self._step:  # the function may return what it has just reported
@@ -342,6 +363,8 @@ class _Reporter:
                 next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it"
                 + (f"; {other}" if other else "."),
             )
+        if self.ends_turn and not self._stop:
+            return Outcome("stopped", self._step, self._values, ends_turn=True)
         state = "stopped" if self._stop else "complete"
         return Outcome(state, self._step, self._values)
 

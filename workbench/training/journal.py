@@ -39,7 +39,11 @@ class Journal:
         self._bytes = 0
         earlier = self._read() if task.resume else []
         self._is_first = task.rank == 0
-        self._unsent = earlier if self._is_first else []
+        # The reports of earlier turns are stored.
+        unsent = earlier
+        if task.turn is not None:
+            unsent = [event for event in earlier if event.step > task.turn.known_step]
+        self._unsent = unsent if self._is_first else []
         self.values = {name: value for event in earlier for name, value in event.values.items()}
         """The last values that earlier attempts reported, by metric."""
         self.last_step = earlier[-1].step if earlier else 0

@@ -118,6 +118,9 @@ class _Loop:
         self._last_epoch = settings.training.epochs
         if task.segment is not None:
             self._last_epoch = task.segment.end
+        self._turn_epoch = self._last_epoch
+        if task.turn is not None and task.turn.end is not None:
+            self._turn_epoch = min(self._last_epoch, task.turn.end)
         self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
@@ -140,10 +143,12 @@ class _Loop:
         if ended is not None:
             return ended
         parts.strategy.train(True)
-        while self._epochs_done < self._last_epoch:
+        while self._epochs_done < self._turn_epoch:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
                 return ended
+        if self._epochs_done < self._last_epoch:
+            return Outcome("stopped", self._step, self._value.result(), ends_turn=True)
         measure_kept(
             self._task, self._parts, self._report, has_kept_weights=self._kept_step == self._step
         )
@@ -297,7 +302,8 @@ class _Loop:
             ended, is_best = self._evaluate()
         # Report first, then save. A crash in between repeats an epoch. In the other order, a crash
         # would lose the report.
-        is_due = ended is None and (is_last or self._epochs_done % training.checkpoint_every == 0)
+        is_turn = self._epochs_done == self._turn_epoch
+        is_due = ended is None and (is_turn or self._epochs_done % training.checkpoint_every == 0)
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
         return ended

@@ -43,6 +43,7 @@ class Outcome:
         message: The failure in one line.
         traceback: The traceback that Python printed, if the training was another program.
         is_unreported: Whether it failed because it never reported an objective.
+        ends_turn: Whether it is only stopped because its turn is over.
     """
 
     state: Literal["complete", "stopped", "failed"]
@@ -52,6 +53,7 @@ class Outcome:
     message: str | None = None
     traceback: str | None = None
     is_unreported: bool = False
+    ends_turn: bool = False
 
 
 def ran_out_of_memory(error: BaseException) -> bool:

@@ -34,6 +34,7 @@ from workbench.experiment.command import (
 )
 from workbench.experiment.goals import describe_other_metric
 from workbench.experiment.trial_value import find_divergence
+from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
@@ -52,7 +53,7 @@ from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
 from workbench.training.ranks import ProgramRanks, join_ranks
-from workbench.training.task import TrialTask
+from workbench.training.task import TrialTask, Turn
 
 KEEP_EVERY_S = 10.0
 """How often the content of the folder is uploaded, if artifacts are not on this machine.
@@ -64,6 +65,8 @@ NOT_SERVED = (
     " for every trial"
 )
 _SEEN_NAME = "kept-code-seen"
+SAVED_S = 0.3
+"""For how long a file in the folder must not have changed to count as a complete checkpoint."""
 OTHERS_EVERY_S = 0.5
 MAX_NAMES = 200
 NUM_LAST_LINES = 10
@@ -143,6 +146,7 @@ class _Attempt:
         self._reports = ProgramReports(task, experiment, report)
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
+        self._ends_turn = False
 
     def run(self, should_stop: Callable[[], bool]) -> Outcome:
         """Start the program, and follow it to its end."""
@@ -171,6 +175,8 @@ class _Attempt:
                 "info", f"processes that outlived the program were ended: {', '.join(end.left)}"
             )
         outcome = outcome_of(end, self._reports, task, program.output, is_stopped=self._is_stopped)
+        if outcome.state == "stopped" and self._ends_turn:
+            outcome = replace(outcome, ends_turn=True)
         if outcome.state == "complete" and task.rank == 0 and not self._runs_kept_code():
             self._report(
                 Noted(level="warning", message=NOT_SERVED, trial=task.trial, is_unserved=True)
@@ -183,12 +189,27 @@ class _Attempt:
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
         """Return whether the program should end. On rank 0, also let the other ranks stop."""
-        if not self._is_stopped and (
-            should_stop() or self._reports.stop or self._ranks.should_stop()
-        ):
-            self._is_stopped = True
-            self._ranks.request_stop()
+        if not self._is_stopped:
+            is_asked = should_stop() or self._reports.stop or self._ranks.should_stop()
+            self._ends_turn = not is_asked and self._has_ended_turn()
+            self._is_stopped = is_asked or self._ends_turn
+            if self._is_stopped:
+                self._ranks.request_stop()
         return self._is_stopped or self._reports.failed is not None
+
+    def _has_ended_turn(self) -> bool:
+        """Return whether the turn is over and the checkpoint of its last step is complete.
+
+        Some programs save before they report, others afterwards. The next report shows that nothing
+        will be saved for this one any more.
+        """
+        if self._reports.turn_unix_s is None:
+            return False
+        if self._reports.is_past_turn:
+            return True
+        saved_unix_s = [path.stat().st_mtime for path in self._path.rglob("*") if path.is_file()]
+        newest_unix_s = max(saved_unix_s, default=0.0)
+        return self._reports.turn_unix_s <= newest_unix_s < time.time() - SAVED_S
 
     def _tick(self) -> None:
         self._reports.tick()
@@ -245,6 +266,8 @@ class _Attempt:
 
     def _note_new_attempt(self, has_files: bool, resumed: Mapping[str, Path | None]) -> None:
         found = [path.name for path in resumed.values() if path is not None]
+        if self._task.turn is not None and (found or (has_files and not resumed)):
+            return  # each turn starts the program again
         if found:
             message = f"the program continues from {', '.join(found)}"
         elif has_files and resumed:
@@ -321,6 +344,12 @@ class ProgramReports:
         self.has_step = False
         self.stop = False
         self.failed: Outcome | None = None
+        self._has_objective = False
+        self._turn_step: int | None = None
+        self.turn_unix_s: float | None = None
+        """When the program reported the end of its turn."""
+        self.is_past_turn = False
+        """Whether it has reported an objective after that."""
 
     @property
     def is_over(self) -> bool:
@@ -429,6 +458,23 @@ class ProgramReports:
         name = find_divergence(self._experiment, values)
         if name is not None:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
+        elif self._task.turn is not None and self._metrics & values.keys():
+            self._follow_turn(self._task.turn)
+
+    def _follow_turn(self, turn: Turn) -> None:
+        """Note whether the turn is over, or whether the program did not continue from the last."""
+        is_first, self._has_objective = not self._has_objective, True
+        if is_first:
+            try:
+                turn.check_continues(self.step)
+            except ExperimentError as error:
+                values = dict(self.values)
+                self.failed = Outcome("failed", self.step, values, "error", str(error))
+                return
+        if self._turn_step is not None:
+            self.is_past_turn = self.step > self._turn_step
+        elif turn.is_over(self.step):
+            self._turn_step, self.turn_unix_s = self.step, time.time()
 
     def _follow_words(self, values: Mapping[str, float]) -> None:
         """Remember a word that replaced the number of a decisive metric."""

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.artifacts import Artifacts, open_artifacts
-from workbench.foundation.errors import RunError
+from workbench.foundation.errors import ExperimentError, RunError
 from workbench.foundation.events import Segment
 
 if TYPE_CHECKING:
@@ -20,6 +20,52 @@ if TYPE_CHECKING:
 
 LAST = "last.pt"
 BEST = "best.pt"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The part of a training after which the other trials have their turn.
+
+    Attributes:
+        number: Number of the turn, from 1.
+        num_turns: Turns of the training.
+        end: The epoch, or the step of a function or a program, at which it ends. None for the last
+            turn, which ends with the training.
+        first_step: The first step that the trial ever reported, or None before its first report.
+        known_step: The last step that the run knows.
+    """
+
+    number: int
+    num_turns: int
+    end: int | None
+    first_step: int | None = None
+    known_step: int = 0
+
+    def is_over(self, progress: float) -> bool:
+        """Return whether a training has reached the end of the turn."""
+        return self.end is not None and progress >= self.end
+
+    def check_continues(self, step: int) -> None:
+        """Check the first step that an attempt reports.
+
+        Args:
+            step: The step.
+
+        Raises:
+            ExperimentError: If the training has started again from its beginning. Its turns would
+                never lead to an end.
+        """
+        if self.number == 1 or self.first_step is None or step > self.first_step:
+            return
+        raise ExperimentError(
+            f"turn {self.number} starts at step {step} again, although the trial has reached step"
+            f" {self.known_step}",
+            field="early_stop.turns",
+            next_step=(
+                "Save a checkpoint in the trial's folder before each report, load it at the start,"
+                " and report the step. Or remove turns."
+            ),
+        )
 
 
 @dataclass(frozen=True)
@@ -51,6 +97,7 @@ class TrialTask:
         continued: Path or URL of the folder of another trial. This trial continues from its
             checkpoint, unless it has its own. None for a training from its start. A URL may contain
             keys.
+        turn: The turn to train, or None for a training without turns.
     """
 
     run_id: str
@@ -72,6 +119,7 @@ class TrialTask:
     patterns: tuple[str, ...] = ()
     segment: Segment | None = None
     continued: str | None = None
+    turn: Turn | None = None
 
     @property
     def experiment(self) -> Experiment:

@@ -156,6 +156,7 @@ def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
         values=outcome.values,
         step=outcome.step,
         is_unreported=outcome.is_unreported,
+        ends_turn=outcome.ends_turn,
     )
 
 

@@ -193,13 +193,24 @@ class AttemptEnded(TrialEventHeader):
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
-    reason: Reason | Literal["stopped", "resized", "alert"]
+    reason: Reason | Literal["stopped", "resized", "alert", "turn"]
     message: OutsideText
     next_plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="Changes of its plan from the next attempt on."
     )
     is_retry: bool = Field(
         default=False, description="Whether continuing counts against max_retries."
+    )
+    turn: int | None = Field(
+        default=None, ge=1, description="If a turn has ended: its number, from 1."
+    )
+    restart_s: float | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "Seconds of the turn that were not spent on new steps: starting again, reading the "
+            "checkpoint, repeating steps. null if that could not be measured."
+        ),
     )
 
 
@@ -265,4 +276,11 @@ class TrialEnded(TrialEventHeader):
     )
     is_unreported: bool = Field(
         default=False, description="Whether a program never wrote an objective."
+    )
+    ends_turn: bool = Field(
+        default=False,
+        description=(
+            "Whether only a turn has ended, in the answer of a worker. It is stored as the end of "
+            "an attempt."
+        ),
     )

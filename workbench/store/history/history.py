@@ -231,6 +231,7 @@ class History:
         self.in_force = self.in_force.replace(resources={"per_gpu": event.per_gpu})
 
     def _propose(self, event: TrialProposed) -> None:
+        before = None if event.resumes is None else self.trials.get(event.resumes)
         self.trials[event.trial] = trial = Trial(
             number=event.trial,
             params=dict(event.params),
@@ -242,6 +243,8 @@ class History:
             choosing_s=event.choosing_s,
             segment=event.segment,
             resumes=event.resumes,
+            # A stopped trial continues in the turn in which it was stopped.
+            turn=0 if before is None else before.turn,
             fidelity=event.fidelity,
         )
         self._trainings.setdefault(event.configuration, []).append(trial)
@@ -323,6 +326,10 @@ class History:
         )
         if rank is not None and factor is not None:
             record.slowest_rank = int(rank), factor
+        if record.first_step is None:
+            steps = reports.numbers["step"].values
+            above = steps[steps > 0]
+            record.first_step = int(above[0]) if len(above) else None
         record.reports += len(reports)
         record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
         record.last_step = int(reports.numbers["step"].values[-1])

@@ -102,6 +102,10 @@ class Trial:
     choosing_s: float | None = None
     segment: Segment | None = None  # which part of a training it is, in a population
     resumes: int | None = None  # the stopped trial of its configuration that it continues
+    turn: int = 0  # the turns that it has finished, if trials train in turns
+    between_turns: bool = False  # whether it waits for its next turn
+    restarts_s: list[float] = dataclasses.field(default_factory=list)
+    first_step: int | None = None  # the first step above 0 that it ever reported
     fidelity: LowFidelity | None = None  # what makes it cheaper than a full training
     state: TrialState = "waiting"
     reason: Reason | None = None
@@ -249,6 +253,7 @@ class Trial:
             "params": self.params,
             "segment": self.segment and self.segment.model_dump(),
             "resumes": self.resumes,
+            "turn": self.turn,
             "fidelity": self.fidelity and self.fidelity.model_dump(),
             "plan": self.plan.to_json(),
             "values": self.values,
@@ -279,6 +284,7 @@ def _start(trial: Trial, event: TrialStarted) -> None:
     trial.attempts, trial.program = event.attempt + 1, event.program
     trial.plan = _shared(PartialPlan.from_json(event.plan))
     trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
+    trial.between_turns = False
     _count_attempt(trial, trial.last_event_unix_s)  # if nobody could record the last one's end
     trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
     trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
@@ -302,6 +308,7 @@ def _report(trial: Trial, event: TrialReported) -> None:
     trial.reports_left_out += event.left_out
     trial.last_step, trial.last_epoch = event.step, event.epoch
     trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
+    trial.first_step = trial.first_step or event.step or None
     trial.last_values.update(event.values)
     trial.samples_per_s = event.samples_per_s or trial.samples_per_s
     trial.parts_s = event.parts_s or trial.parts_s
@@ -333,7 +340,11 @@ def _attach(trial: Trial, event: AttachmentSaved) -> None:
 def _end_attempt(trial: Trial, event: AttemptEnded) -> None:
     trial.state = "waiting"
     trial.decided_plan |= PartialPlan.from_json(event.next_plan)
-    trial.setbacks.append(event)
+    if event.turn is None:
+        trial.setbacks.append(event)
+    else:
+        trial.turn, trial.between_turns = event.turn, True
+        trial.restarts_s += [] if event.restart_s is None else [event.restart_s]
     _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
 
 
