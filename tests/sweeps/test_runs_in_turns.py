@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.services.sweeps import Sweep
-from workbench.foundation.events import AttemptEnded, Event, TrialEnded, TrialStarted
+from workbench.foundation.events import AttemptEnded, Event, TrialEnded
 from workbench.store.database import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]

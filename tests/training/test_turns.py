@@ -106,7 +106,8 @@ def test_the_weights_are_the_same_to_the_bit(training: dict[str, Any], tmp_path:
     )
     for name in ("last.pt", "best.pt"):
         found, wanted = (
-            checkpoint.read(tmp_path / folder / "checkpoints" / name) for folder in ("turns", "whole")
+            checkpoint.read(tmp_path / folder / "checkpoints" / name)
+            for folder in ("turns", "whole")
         )
         for part in ("strategy", "random", "schedule", "step", "values"):
             assert_same(found[part], wanted[part])

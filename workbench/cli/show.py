@@ -59,7 +59,13 @@ from workbench.store.history.certainty import certainty_lines
 from workbench.store.history.compression import compressed, is_compression
 from workbench.store.history.failures import describe_state
 from workbench.store.history.history import chosen_by_hand, describe_choice
-from workbench.store.history.lineage import describe_continued, describe_segment, lineage
+from workbench.store.history.lineage import (
+    describe_continued,
+    describe_segment,
+    describe_turn,
+    describe_turns,
+    lineage,
+)
 from workbench.store.history.privacy import describe_privacy
 from workbench.store.history.programs import describe_program, describe_programs
 from workbench.store.history.trial_columns import (
@@ -219,6 +225,7 @@ def _describe_course(run: Run, history: History) -> Iterator[str]:
 def _describe_trials(_run: Run, history: History) -> Iterator[str]:
     """Yield which code the trials ran, which continue others, and why there is no best."""
     yield from describe_programs(history)
+    yield from describe_turns(history)
     if continued := describe_continued(history):
         yield continued
     if history.result is not None or not history.in_state("complete"):
@@ -535,8 +542,7 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
         yield name, Text(format_number(value), style="bold")
     for name, param in trial.params.items():
         yield name, Text(format_value(param))
-    if part := describe_segment(run.history, trial):
-        yield "part", Text(part)
+    yield from _trial_parts(run.history, trial)
     if plan := trial.plan.describe():
         yield "plan", plan
     for column in (STEP, DURATION, SPEED, ENERGY):
@@ -550,6 +556,15 @@ def _trial_facts(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:
     for setback in trial.setbacks:
         yield f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}")
     yield from _trial_files(run, trial)
+
+
+def _trial_parts(history: History, trial: Trial) -> Iterator[tuple[str, Text]]:
+    """Yield which part of a training a trial is, and its turn."""
+    from rich.text import Text
+
+    for name, describe in (("part", describe_segment), ("turn", describe_turn)):
+        if words := describe(history, trial):
+            yield name, Text(words)
 
 
 def _trial_files(run: Run, trial: Trial) -> Iterator[tuple[str, str | Text]]:

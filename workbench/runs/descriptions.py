@@ -21,6 +21,7 @@ from workbench.store.history import cost_of
 from workbench.store.history.failure_text import headline
 from workbench.store.history.failures import began_nothing, failure_groups
 from workbench.store.history.history import no_such_trial
+from workbench.store.history.lineage import ahead
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -63,7 +64,8 @@ def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
 def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
     """Return what to name as best: label, trial and its objectives.
 
-    With several, one line for each.
+    With several, one line for each. If trials train in turns and none is complete, these are the
+    trials that are ahead after the last turn of all.
 
     With several objectives no trial is the best: the front is named, by the best value of each
     objective.
@@ -72,9 +74,11 @@ def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
     if len(metrics) == 1:
         best = history.best()
         if best is None:
-            return []
+            return ahead(history)
         return [(f"best{describe_mean(history, best)}", best, history.best_values())]
     extremes: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
+    if not extremes:
+        return ahead(history)
     return [
         ("front", trial, {metric: trial.values[metric] for metric in metrics})
         for trial in extremes.values()

@@ -34,9 +34,10 @@ from workbench.foundation.formatting import (
     format_rate,
 )
 from workbench.runs.descriptions import describe_place, describe_reason, first_line
+from workbench.runs.progress import describe_trial
 from workbench.store.history import History, Trial
 from workbench.store.history.compression import is_compression
-from workbench.store.history.lineage import describe_segment
+from workbench.store.history.lineage import describe_segment, describe_turn
 from workbench.store.history.standings import place
 
 MEASUREMENT_TYPES = ("plan_measured", "sharing_measured", "rates_tested", "candidate_tried")
@@ -178,7 +179,10 @@ class Narrator:
     def _start_line(self, event: TrialStarted) -> str:
         trial = self._history.trials[event.trial]
         line = f"trial {event.trial} running"
-        if event.attempt:
+        turn = describe_turn(self._history, trial)
+        if turn is not None and trial.turn:
+            line += f" again in {turn}"
+        elif event.attempt:
             line += f" again (attempt {event.attempt + 1})"
         if trial.resumes is not None and not event.attempt:
             line += f": {describe_segment(self._history, trial)}"
@@ -191,6 +195,9 @@ class Narrator:
 
     def _attempt_line(self, event: AttemptEnded) -> str:
         message = first_line(event.message)
+        if event.turn is not None:
+            at = describe_trial(self._history, self._history.trials[event.trial])
+            return f"trial {event.trial} waiting: {message}, at {at}"
         if event.reason == "stopped":  # it continues only when the run is resumed
             return f"trial {event.trial} stopped: {message}"
         why = f"attempt {event.attempt + 1} failed ({event.reason}): {message}"

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median_low
 
+from workbench.experiment.trainings import turn_ends
+from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import FINISHED_RUN_STATES
 from workbench.foundation.formatting import format_duration, format_params, format_range
 from workbench.store.database import RunRow
@@ -103,7 +105,7 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
         history: The run.
         now_unix_s: The time, in seconds since 1970.
     """
-    finished = sum(trial.finished for trial in history.trials.values())
+    finished = math.fsum(_done(history, trial) for trial in history.trials.values())
     parts: list[float] = []
     total = history.max_trials()
     left = time_left(history, now_unix_s)
@@ -123,6 +125,27 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
     if not parts:
         return Progress(None, left)
     return Progress(min(1.0, max(parts)), left)
+
+
+def _done(history: History, trial: Trial) -> float:
+    """Return which part of a trial is done. Without turns, only finished trials count."""
+    num_turns = history.experiment.early_stop.turns
+    if trial.finished or num_turns is None:
+        return float(trial.finished)
+    ends = _turn_ends(history, trial)
+    if not ends:
+        return trial.turn / num_turns
+    return min(1.0, max(trial.turn / num_turns, _amount(trial) / ends[-1]))
+
+
+def _turn_ends(history: History, trial: Trial) -> list[int]:
+    """Return where the turns of a trial end, as `_amount` counts. Empty if that is not known."""
+    if history.experiment.early_stop.counted_metric is not None:
+        return []
+    try:
+        return turn_ends(history.experiment, trial.params)
+    except ExperimentError:
+        return []
 
 
 def describe_trial(history: History, trial: Trial) -> str:
@@ -342,6 +365,8 @@ def _total(history: History, trial: Trial, ended: Sequence[Trial]) -> float | No
             return float(epochs)
         return None
     amounts = {_amount(other) for other in ended if other.state == "complete"}
+    if ends := _turn_ends(history, trial):
+        return float(ends[-1])
     # Complete trials of different lengths say nothing about the length of this one.
     if len(amounts) != 1 or max(amounts) <= 1:
         return None
@@ -361,6 +386,8 @@ def _pace(trial: Trial, ended: Sequence[Trial], total: float) -> float | None:
     Its own as far as it has got, else the usual.
     """
     measured = _measured_pace(trial)
+    if measured is None and trial.turn and _amount(trial) > 0:
+        measured = trial.trained_s / _amount(trial), _amount(trial)
     if measured is None:
         return None
     own_s, amount = measured
@@ -402,6 +429,8 @@ def _num_places(history: History, num_left: int, now_unix_s: float, mean_s: floa
         until_unix_s: float | None = now_unix_s
         if trial.finished and not trial.interrupted:
             until_unix_s = trial.ended_unix_s
+        elif trial.between_turns:
+            until_unix_s = trial.last_event_unix_s
         if until_unix_s is None or until_unix_s < since_unix_s:
             continue
         changes += [(max(trial.attempt_unix_s, since_unix_s), 1), (until_unix_s, -1)]

@@ -220,25 +220,22 @@ class Turns:
         )
 
     def _worth(self, trial: Trial) -> float:
-        """Return how promising a trial is. With several objectives: how many others it beats."""
-        study, objectives = self._ledger.study, self._ledger.experiment.objectives
-
-        def values_of(number: int) -> list[float]:
-            result = study.result(number)
-            values = [
-                sign_of(item.goal) * result.get(item.metric, -math.inf) for item in objectives
-            ]
-            return [-math.inf if math.isnan(value) else value for value in values]
-
-        own = values_of(trial.number)
+        """Return how promising a trial is. With several objectives: minus how many are better."""
+        turn, trials = trial.turn, self._ledger.history.trials.values()
+        own = self._result_at(trial, turn)
         if len(own) == 1:
             return own[0]
-        others = [
-            values_of(other.number)
-            for other in self._ledger.history.trials.values()
-            if other.turn == trial.turn and other.number != trial.number
-        ]
+        others = [self._result_at(other, turn) for other in trials if turn in other.turn_values]
         return -float(sum(other != own and _is_at_least(other, own) for other in others))
+
+    def _result_at(self, trial: Trial, turn: int) -> list[float]:
+        """Return the values of the objectives after a turn. Larger is better."""
+        result = trial.turn_values.get(turn, {})
+        return [
+            value if math.isfinite(value := sign_of(item.goal) * result[item.metric]) else -math.inf
+            for item in self._ledger.experiment.objectives
+            if item.metric in result
+        ] or [-math.inf]
 
     def _turn_s(self) -> float:
         """Return how long a turn takes, in seconds."""

@@ -152,7 +152,7 @@ def check_turns(experiment: Experiment) -> None:
                 f"missing: how long the {what} trains, so that it can be divided into turns",
                 field="early_stop.length",
                 allowed="the last step that it reports, or the name of the parameter that sets it",
-                next_step=f"Set early_stop to {{turns: {experiment.early_stop.turns}, length: 60}}.",
+                next_step="Set it to a number, or search the parameter epochs.",
             )
     turn_ends(experiment, shortest)
     check_continuable(experiment)

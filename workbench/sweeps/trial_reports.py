@@ -101,7 +101,8 @@ class Referee:
                     return taken, attempt_ended(trial, "storage", message)
                 return taken, self._judged(stamped)
             if isinstance(stamped, AttemptEnded) and stamped.reason == "turn":
-                return taken, stamped
+                so_far = self._ledger.study.result(trial.number)
+                return taken, stamped.model_copy(update={"values": so_far})
             taken.append(stamped)
             self._ledger.history.apply(stamped)
             if isinstance(stamped, TrialReported):

@@ -204,6 +204,9 @@ class AttemptEnded(TrialEventHeader):
     turn: int | None = Field(
         default=None, ge=1, description="If a turn has ended: its number, from 1."
     )
+    values: dict[str, float] = Field(
+        default_factory=dict, description="If a turn has ended: the result so far, by metric."
+    )
     restart_s: float | None = Field(
         default=None,
         ge=0,

@@ -71,6 +71,8 @@ def failure_line(trial: Trial) -> str:
 def describe_state(history: History, trial: Trial) -> str:
     """Return the state of a trial, and its reason in parentheses."""
     reason = history.reason_of(trial)
+    if trial.between_turns and trial.state == "waiting":
+        reason = f"after turn {trial.turn} of {history.experiment.early_stop.turns}"
     if reason is None:
         return trial.state
     return f"{trial.state} ({reason})"

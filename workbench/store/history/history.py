@@ -245,6 +245,7 @@ class History:
             resumes=event.resumes,
             # A stopped trial continues in the turn in which it was stopped.
             turn=0 if before is None else before.turn,
+            turn_values={} if before is None else before.turn_values,
             fidelity=event.fidelity,
         )
         self._trainings.setdefault(event.configuration, []).append(trial)

@@ -1,17 +1,26 @@
 """Find and describe which trials continue others.
 
 These are the parts of a training in a population, stopped trials that are continued, and
-configurations that are trained again at a higher fidelity.
+configurations that are trained again at a higher fidelity. If trials train in turns, they continue
+themselves.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from statistics import median
 
 from workbench.experiment.fidelity import Levels
+from workbench.experiment.goals import sign_of
 from workbench.foundation.events import LowFidelity
-from workbench.foundation.formatting import counted_noun, format_count, format_value
+from workbench.foundation.formatting import (
+    counted_noun,
+    format_count,
+    format_duration,
+    format_value,
+)
 from workbench.store.history.history import History
 from workbench.store.history.trial import Trial
 
@@ -70,6 +79,90 @@ def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
         yield f"continues trial {trial.resumes}, which was stopped at step {step}"
     if later is not None:
         yield f"{'continued' if trial.fidelity is None else 'trained further'} by trial {later}"
+
+
+def turn_now(history: History, trial: Trial) -> int | None:
+    """Return the turn in which a trial trains, or the last one that it has finished.
+
+    None if trials do not train in turns, or this one has not started.
+    """
+    num_turns = history.experiment.early_stop.turns
+    if num_turns is None or trial.repeat or not trial.attempts:
+        return None
+    if trial.state == "complete":
+        return num_turns
+    return trial.turn if trial.between_turns else min(trial.turn + 1, num_turns)
+
+
+def describe_turn(history: History, trial: Trial) -> str | None:
+    """Describe the turn of a trial, such as `turn 2 of 6`, or return None without turns."""
+    turn = turn_now(history, trial)
+    if turn is None:
+        return None
+    words = f"turn {turn} of {history.experiment.early_stop.turns}"
+    return f"after {words}" if trial.between_turns else words
+
+
+def describe_turns(history: History) -> list[str]:
+    """Describe how far the turns of a run are, and what they cost. Empty without turns."""
+    num_turns = history.experiment.early_stop.turns
+    begun = [trial for trial in history.trials.values() if turn_now(history, trial) is not None]
+    if num_turns is None or not begun:
+        return []
+    lines: list[str] = []
+    left = [trial for trial in begun if not trial.finished]
+    if left:
+        done = min(trial.turn for trial in left)
+        num_done = sum(trial.finished or trial.turn > done for trial in begun)
+        lines.append(
+            f"turn {min(done + 1, num_turns)} of {num_turns}: {num_done} of"
+            f" {format_count(len(begun), 'trial')} have finished it"
+        )
+    restarts_s = [seconds for trial in begun for seconds in trial.restarts_s]
+    if restarts_s:
+        lines.append(
+            f"a new turn takes {format_duration(median(restarts_s))} longer than its steps, for"
+            f" starting again (measured in {format_count(len(restarts_s), 'turn')})"
+        )
+    return lines
+
+
+def ahead(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
+    """Return the best trials at the last turn that all unfinished ones have finished.
+
+    They are compared at the same turn, whatever they have reached since.
+
+    Returns:
+        For each objective a label, the trial and its objectives after that turn. Empty without
+        turns, and before the first turn is over.
+    """
+    trials = [trial for trial in history.trials.values() if turn_now(history, trial) is not None]
+    turn = min((trial.turn for trial in trials if not trial.finished), default=0)
+    names = [item.metric for item in history.objectives]
+    compared = [
+        trial
+        for trial in trials
+        if trial.state != "failed"
+        and all(
+            math.isfinite(trial.turn_values.get(turn, {}).get(name, math.nan)) for name in names
+        )
+    ]
+    if not compared:
+        return []
+    best: dict[int, Trial] = {}
+    for item in history.objectives:
+        sign = sign_of(item.goal)
+
+        def worth(trial: Trial, name: str = item.metric, sign: float = sign) -> tuple[float, int]:
+            return sign * trial.turn_values[turn][name], -trial.number
+
+        first = max(compared, key=worth)
+        best[first.number] = first
+    label = f"ahead after turn {turn} of {history.experiment.early_stop.turns}"
+    return [
+        (label, trial, {name: trial.turn_values[turn][name] for name in names})
+        for trial in best.values()
+    ]
 
 
 def describe_fidelity(low: LowFidelity) -> str:

@@ -148,7 +148,8 @@ class _Tracer:
             yield self._instant(lane, name, event, {"best": event.best})
 
     def _end_one_attempt(self, event: AttemptEnded) -> Iterator[Entry]:
-        return self._end_attempt(event.trial, event.time_unix_s, "next attempt", event.message)
+        ended = "next turn" if event.turn is not None else "next attempt"
+        return self._end_attempt(event.trial, event.time_unix_s, ended, event.message)
 
     def _end_trial(self, event: TrialEnded) -> Iterator[Entry]:
         return self._end_attempt(event.trial, event.time_unix_s, event.state, event.message)

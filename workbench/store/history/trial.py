@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
@@ -104,7 +104,9 @@ class Trial:
     resumes: int | None = None  # the stopped trial of its configuration that it continues
     turn: int = 0  # the turns that it has finished, if trials train in turns
     between_turns: bool = False  # whether it waits for its next turn
-    restarts_s: list[float] = dataclasses.field(default_factory=list)
+    # Its result after each turn.
+    turn_values: Mapping[int, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    restarts_s: Sequence[float] = ()  # what each turn took longer than its steps, in seconds
     first_step: int | None = None  # the first step above 0 that it ever reported
     fidelity: LowFidelity | None = None  # what makes it cheaper than a full training
     state: TrialState = "waiting"
@@ -344,7 +346,9 @@ def _end_attempt(trial: Trial, event: AttemptEnded) -> None:
         trial.setbacks.append(event)
     else:
         trial.turn, trial.between_turns = event.turn, True
-        trial.restarts_s += [] if event.restart_s is None else [event.restart_s]
+        trial.turn_values = {**trial.turn_values, event.turn: dict(event.values)}
+        if event.restart_s is not None:
+            trial.restarts_s = (*trial.restarts_s, event.restart_s)
     _count_attempt(trial, event.time_unix_s, is_cut=event.reason in ("lost", "stopped"))
 
 

@@ -17,7 +17,7 @@ from workbench.experiment.metric_declarations import unit_in
 from workbench.foundation.formatting import MISSING, format_rate, format_value
 from workbench.store.history.failures import describe_state
 from workbench.store.history.history import History
-from workbench.store.history.lineage import name_of_source
+from workbench.store.history.lineage import name_of_source, turn_now
 from workbench.store.history.trial import Trial
 
 Kind = Literal["number", "state", "param", "value", "progress"]
@@ -129,6 +129,14 @@ CONTINUES = TrialColumn(
     lambda _, trial: trial.continued,
     is_short=True,
 )
+TURN = TrialColumn(
+    "turn",
+    "progress",
+    "The turn in which it trains, or the last one that it has finished.",
+    turn_now,
+    is_short=True,
+    is_number=True,
+)
 CODE = TrialColumn(
     "code",
     "progress",
@@ -215,7 +223,7 @@ MESSAGE = TrialColumn(
 
 _BEGINNING = (NUMBER, STATE, REASON)
 _COURSE = (STEP, EPOCH, DURATION, SPEED, ATTEMPTS, REPORTS, STARTED, ENERGY, MESSAGE)
-_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, CODE, CONTINUES, *_COURSE)
+_DECLARED = (*_BEGINNING, FEASIBLE, MEMBER, TURN, CODE, CONTINUES, *_COURSE)
 _TAKEN = frozenset(name for column in _DECLARED for name in (column.name, column.heading))
 
 
@@ -226,9 +234,9 @@ def columns_of(history: History) -> list[TrialColumn]:
         history: The run.
 
     Returns:
-        The columns: number, state and reason, then columns for constraints, populations, several
-        versions of the code and continued trials if the run has them, then each parameter and each
-        reported metric, and last the course of a trial.
+        The columns: number, state and reason, then columns for constraints, populations, turns,
+        several versions of the code and continued trials if the run has them, then each parameter
+        and each reported metric, and last the course of a trial.
     """
     return [*_BEGINNING, *_judged(history), *parameters(history), *metrics(history), *_COURSE]
 
@@ -239,6 +247,8 @@ def _judged(history: History) -> Iterable[TrialColumn]:
         yield FEASIBLE
     if any(trial.segment is not None for trial in trials):
         yield MEMBER
+    if history.experiment.early_stop.turns is not None:
+        yield TURN
     if len(history.programs) > 1:
         yield CODE
     yield continues(history)

@@ -287,8 +287,8 @@ def _level_of(event: Event) -> Any:
         case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
             return "error"
         case AttemptEnded(
-            reason="stopped" | "resized"
-        ):  # the run ended, or the trial gets more workers
+            reason="stopped" | "resized" | "turn"
+        ):  # the run ended, the trial gets more workers, or waits for its next turn
             return "info"
         case AttemptEnded() | CommandHandled(done=False) | AlertDelivered(sent=False):
             return "warning"
