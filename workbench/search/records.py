@@ -9,6 +9,7 @@ from typing import Literal
 
 from workbench.experiment import Constraint, Experiment
 from workbench.experiment.space import Params
+from workbench.experiment.trainings import turn_ends
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
@@ -88,6 +89,8 @@ class TrialRecord:
     """The value so far, or None once the training has ended."""
     num_epochs: float | None = None
     """How many epochs it trains unless it is stopped, or None if only the function knows."""
+    first_turn: int = 0
+    """The rung at which its first turn ends, before which it is not stopped. 0 without turns."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
     elapsed_s: dict[int, float] = field(default_factory=dict)
@@ -294,6 +297,15 @@ def num_epochs(experiment: Experiment, params: Params) -> float | None:
     if not isinstance(epochs, int | float):
         return None
     return float(epochs)
+
+
+def first_turn(experiment: Experiment, params: Params) -> int:
+    """Return the rung at which the first turn of a training ends, or 0 without turns."""
+    try:
+        ends = turn_ends(experiment, params)
+    except ExperimentError:  # this configuration is trained in one go
+        return 0
+    return ends[0] if ends else 0
 
 
 def _mean(values: Sequence[float]) -> float:

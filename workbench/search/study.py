@@ -40,6 +40,7 @@ from workbench.search.records import (
     Outcome,
     Proposal,
     TrialRecord,
+    first_turn,
     num_epochs,
 )
 
@@ -325,7 +326,10 @@ class Study:
         if self._population is not None and segment is not None:
             self._population.begin(proposal.trial, params, segment)
         record = TrialRecord(
-            proposal, TrialValue(self.experiment), num_epochs(self.experiment, params)
+            proposal,
+            TrialValue(self.experiment),
+            num_epochs(self.experiment, params),
+            first_turn(self.experiment, params),
         )
         configuration.trials.append(record)
         self._trials[proposal.trial] = record
@@ -404,7 +408,8 @@ class Study:
         """Let the pruner decide whether a trial should stop at a new rung."""
         configuration = record.proposal.configuration
         stop = self._learner.judge(configuration, rung, record.seen(self._metrics, value))
-        may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
+        grace = max(self.experiment.early_stop.grace, record.first_turn)
+        may_stop = rung >= grace and not record.is_over_with(event)
         if stop and may_stop and not record.prune:
             at = partial(self.experiment.early_stop.describe_rung, event)
             record.why_pruned = self._learner.explain(configuration, at)
