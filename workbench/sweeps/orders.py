@@ -185,7 +185,12 @@ class Turns:
             turn = -trial.turn if is_short else trial.turn
             return turn, -worth[trial.number], trial.number
 
-        return min(waiting, key=order).number
+        chosen = min(waiting, key=order)
+        trials = self._ledger.history.trials
+        # A free worker goes to a trial that still waits for one in an earlier turn.
+        if any(trials[n].state == "waiting" and trials[n].turn < chosen.turn for n in running):
+            return None
+        return chosen.number
 
     def may_begin(self, num_places: int) -> bool:
         """Return whether a new configuration may still start.
