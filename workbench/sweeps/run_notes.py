@@ -6,6 +6,7 @@ on its table. The table is read in a thread, so that no trial waits for it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -19,9 +20,10 @@ from workbench.experiment.space import Domain, Int
 from workbench.experiment.trainings import (
     describe_same_trials,
     describe_short_budget,
+    describe_turns,
     longest_training,
 )
-from workbench.foundation.errors import WorkbenchError
+from workbench.foundation.errors import ExperimentError, WorkbenchError
 from workbench.foundation.events import Noted
 from workbench.foundation.formatting import format_count
 from workbench.hardware.resources import cluster_inventory
@@ -46,6 +48,9 @@ def notes_of_limits(experiment: Experiment, num_gpus: float | None) -> list[str]
     """
     of_trials = (describe_same_trials(experiment), describe_short_budget(experiment))
     notes = [f"budget.trials: {note}" for note in of_trials if note is not None]
+    with contextlib.suppress(ExperimentError):  # the checks before the run describe it
+        if (unequal := describe_turns(experiment)) is not None:
+            notes.append(f"early_stop.turns: {unequal}")
     notes += _notes_of_goals(experiment)
     resources = experiment.resources
     if resources.per_gpu != 1 and num_gpus == 0 and not resources.autoscaling:
