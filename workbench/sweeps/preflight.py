@@ -12,6 +12,7 @@ import ast
 import functools
 import random
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -503,7 +504,8 @@ def check_program(experiment: Experiment) -> None:
     if program in INTERPRETERS:  # the one that runs the workbench
         _check_script(others)
         return
-    if shutil.which(program) is not None:
+    own = Path(sys.executable).parent  # such as torchrun, if the environment is not activated
+    if shutil.which(program) is not None or shutil.which(program, path=str(own)) is not None:
         return
     path = Path(program)
     if path.suffix == ".py":

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -74,6 +75,7 @@ _MAX_LINE_CHARS = 200
 _MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 """Signals that come from outside, so the last output of the program need not be an error."""
+_PROGRAMS = str(Path(sys.executable).parent)
 _ENDS = re.compile(r"[\r\n]+")
 
 
@@ -244,6 +246,8 @@ class _Attempt:
         """Return the environment variables of the program."""
         variables = dict(os.environ) | self._ranks.variables
         variables |= {
+            # Programs of the environment are found even if it is not activated.
+            "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), _PROGRAMS]),
             "PYTHONUNBUFFERED": "1",  # metrics are read while the program runs
             "WORKBENCH_CONFIG": str(self._built_in["config"]),
             "WORKBENCH_FOLDER": str(self._path),

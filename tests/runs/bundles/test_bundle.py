@@ -191,10 +191,10 @@ def test_a_bundle_trains_again_wherever_it_is_moved(
     for name in ("retrain.sh", "experiment.yaml", "README.md"):
         assert str(tmp_path) not in (moved / name).read_text()
     (tmp_path / "bin").mkdir()
-    command = tmp_path / "bin" / "workbench"
-    command.write_text("#!/bin/sh\ntest -f rows.csv && cat beside.py $2\n")
-    command.chmod(0o755)
-    environment = {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    python = tmp_path / "bin" / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || { test -f rows.csv && cat beside.py $4; }\n')
+    python.chmod(0o755)
+    environment = {"PATH": os.defpath, "PYTHON": str(python)}
     done = subprocess.run(
         [str(moved / "retrain.sh")], env=environment, capture_output=True, text=True, check=True
     )

@@ -27,8 +27,10 @@ import importlib.metadata
 import json
 import math
 import platform
+import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +42,7 @@ from workbench.cluster.remote.job_package import MODULES_FOLDER
 from workbench.cluster.remote.kept_code import package_requirements
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.actions import suggest
+from workbench.experiment.command import arguments_of
 from workbench.experiment.trainings import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.foundation.artifacts import is_url, open_artifacts
@@ -76,6 +79,16 @@ if TYPE_CHECKING:
     from workbench.runs.stored_run import StoredRun
 
 _RETRAIN = "workbench sweep {path}experiment.yaml --trials {num_trials}"
+_FIND_PYTHON = """\
+# The Python that trained it, or another one of yours: PYTHON=/path/to/python sh retrain.sh
+python=${{PYTHON:-{python}}}
+[ -x "$(command -v "$python")" ] || python=python3
+PATH="$(dirname "$(command -v "$python")"){folders}:$PATH"
+export PATH
+if ! "$python" -c 'import workbench' 2>/dev/null; then
+  echo "$python has no workbench. Install it there, or set PYTHON to a Python that has it." >&2
+  exit 1
+fi"""
 
 
 def write_bundle(
@@ -312,7 +325,10 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
     (folder / "environment.txt").write_text(_environment(kept.packages), encoding="utf-8")
     script = folder / "retrain.sh"
     retrain = _RETRAIN.format(path="../" if has_code else "", num_trials=len(parts))
-    script.write_text(_script(has_code, contents, retrain), encoding="utf-8")
+    script.write_text(
+        _script(has_code, contents, f'"$python" -m {retrain}', _folders_of_programs(experiment)),
+        encoding="utf-8",
+    )
     script.chmod(0o755)
     (folder / "README.md").write_text(
         _readme(
@@ -327,7 +343,17 @@ def _write_files(run: StoredRun, trial: Trial, folder: Path, *, weights: bool) -
     )
 
 
-def _script(has_code: bool, contents: Contents, retrain: str) -> str:
+def _folders_of_programs(experiment: Experiment) -> list[str]:
+    """Return where the program of the trial was found, such as an environment of R."""
+    if experiment.command is None:
+        return []
+    program = shutil.which(arguments_of(experiment.command)[0])
+    if program is None or not Path(program).is_absolute():
+        return []
+    return [str(Path(program).parent)]
+
+
+def _script(has_code: bool, contents: Contents, retrain: str, folders: Iterable[str]) -> str:
     """Return a script that trains again wherever the folder is, and prints what is missing."""
     notes = [f"not in this folder: {name}" for name in contents.lacks]
     notes += [f"not as the trial read it: {name} has changed since" for name in contents.changed]
@@ -337,12 +363,20 @@ def _script(has_code: bool, contents: Contents, retrain: str) -> str:
             "#!/bin/sh",
             "set -eu",
             *(f"echo {shlex.quote(f'note: {note}')} >&2" for note in notes),
+            _FIND_PYTHON.format(
+                python=shlex.quote(sys.executable),
+                folders="".join(f":{_in_double_quotes(folder)}" for folder in folders),
+            ),
             f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
             *([path] if has_code else []),
             f'exec {retrain} "$@"',
             "",
         ]
     )
+
+
+def _in_double_quotes(text: str) -> str:
+    return re.sub(r'(["$`\\\\])', r"\\\1", text)
 
 
 def _finite(value: float) -> float | str:

@@ -251,15 +251,14 @@ class KeptFilesOfTrial:
             target = place / name
             target.parent.mkdir(parents=True, exist_ok=True)
             copy = self._copy_of(str(path.absolute()))
-            if copy is not None:
-                shutil.copyfile(copy, target)
-                continue
-            before = self._stored(str(path.absolute()))
+            before = None if copy is not None else self._stored(str(path.absolute()))
             if before is None:
-                shutil.copyfile(path, target)
+                shutil.copyfile(copy or path, target)
             else:
                 target.write_bytes(before)
                 self._copied.add(str(path.absolute()))
+            if os.access(path, os.X_OK):  # a binary or a script that is started by its name
+                target.chmod(0o755)
 
     def named_before(self, directory: Path) -> dict[str, Path]:
         """Return what the run depended on when it started, and which of its code is gone.
