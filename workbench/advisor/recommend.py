@@ -22,6 +22,7 @@ from workbench.advisor.retiming import time_closest_again
 from workbench.advisor.speed_history import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.verdict import Findings, conclude
 from workbench.cluster.remote.code_origin import Origin
+from workbench.cluster.remote.kept_code import unpack_here
 from workbench.cluster.workers.capacity import capacity_of, free_cores_of
 from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
@@ -132,10 +133,16 @@ def bench_for(
         experiment,
         store.artifacts_of(run_id),
         capacity=context.capacity,
-        origin=Origin.here(),
+        origin=_origin_of(experiment),
         sink=sink,
         poll=poll,
     )
+
+
+def _origin_of(experiment: Experiment) -> Origin:
+    """Return the origin of this process, with the code if its trials have working folders."""
+    folder = unpack_here(experiment) if experiment.links is not None else None
+    return dataclasses.replace(Origin.here(), kept_sha256="" if folder is None else folder.name)
 
 
 class Advisor:

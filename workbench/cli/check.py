@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from workbench.cli.parameters import (
     experiment_options,
 )
 from workbench.experiment.actions import ACTIONS, experiment_settings
+from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.formatting import (
     format_bytes,
     format_count,
@@ -135,7 +137,21 @@ def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
         return []
     from workbench.training.probes.first_step import try_first_steps
 
-    return try_first_steps(experiment)
+    if experiment.links is not None:
+        from workbench.cluster.remote.kept_code import unpack_here
+        from workbench.training.programs.kept_imports import VARIABLE
+
+        os.environ[VARIABLE] = str(unpack_here(experiment) or "")
+    try:
+        return try_first_steps(experiment)
+    except WorkbenchError:
+        if experiment.links is not None:
+            from workbench.cluster.remote.kept_code import describe_workdir
+
+            # What is not in the working folder is the most likely reason.
+            for note in describe_workdir(experiment):
+                click.echo(without_backticks(note), err=True)
+        raise
 
 
 def _forecast_memory(experiment: Experiment) -> MemoryForecast:

@@ -14,10 +14,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue, field_validator
 
+from workbench.experiment.setting_types import Section
 from workbench.foundation.errors import ExperimentError
 
 if TYPE_CHECKING:
@@ -45,6 +47,47 @@ RESUME_FROM = "resume_from"
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PATH_NAMES = ("folder", "trial", "seed")
 _FORMS_OF_GROUPS = ("json", "python")
+
+
+class Workdir(Section):
+    """A working folder for each trial of a command, and what is linked into it.
+
+    Example:
+        >>> from workbench.experiment.command import Workdir
+        >>> Workdir(link=["data"]).link
+        {'data': 'data'}
+    """
+
+    link: dict[str, str] = Field(
+        description=(
+            "Data to link into each working folder: paths relative to the folder of the run, or "
+            "{data: /path/to/data}."
+        ),
+    )
+
+    @field_validator("link", mode="before")
+    @classmethod
+    def _accept_list(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            given = [given]
+        if isinstance(given, list | tuple):
+            return {str(path): str(path) for path in given}
+        return given
+
+    @field_validator("link")
+    @classmethod
+    def _check(cls, link: dict[str, str]) -> dict[str, str]:
+        if not link:
+            raise ExperimentError("there is nothing to link", next_step="Write workdir: fresh.")
+        for name in link:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise ExperimentError(
+                    f"{name!r} would be outside the working folder",
+                    allowed="a path below it, such as data",
+                    next_step=f"Choose a name in the folder: {{{path.name or 'data'}: {name}}}.",
+                )
+        return {PurePosixPath(name).as_posix(): path for name, path in link.items()}
 
 
 def parse_command(given: Any) -> Any:

@@ -7,7 +7,7 @@ import json
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,12 @@ from typing_extensions import Self
 
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases, written_names
-from workbench.experiment.command import check_command, files_to_resume_from, parse_command
+from workbench.experiment.command import (
+    Workdir,
+    check_command,
+    files_to_resume_from,
+    parse_command,
+)
 from workbench.experiment.components import Component
 from workbench.experiment.dotted import SHORT_FORMS
 from workbench.experiment.federated import Federated, check_federated, is_federated_setting
@@ -148,6 +153,18 @@ _Metrics = Annotated[
 ]
 
 
+def _workdir_tag(given: object) -> str:
+    if isinstance(given, Mapping | Workdir):
+        return "workdir-section"
+    return "workdir-name"
+
+
+_Workdir = Annotated[
+    Annotated[Literal["fresh"], Tag("workdir-name")] | Annotated[Workdir, Tag("workdir-section")],
+    Discriminator(_workdir_tag),
+]
+
+
 def _parse_written_command(given: object) -> str | None:
     if given is None:
         return None
@@ -190,6 +207,14 @@ class Experiment(BaseModel):
         description=(
             "Instead of model and data: a program to start, as one line or a list. Placeholders "
             "take the parameters: python train.py --lr {lr}."
+        ),
+    )
+    workdir: _Workdir | None = Field(
+        None,
+        description=(
+            "fresh starts a command in a new folder for each trial, with a copy of the code. "
+            "{link: [data]} also links data into it. By default, all trials run in the folder of "
+            "the run."
         ),
     )
     loss: Component | None = Field(
@@ -319,6 +344,16 @@ class Experiment(BaseModel):
             and not (key in ("repeats", "seed") and value == type(self).model_fields[key].default)
             and not (key == "sampler" and value == {})
         }
+
+    @property
+    def links(self) -> Mapping[str, str] | None:
+        """What is linked into the working folder of each trial, by its name there.
+
+        None if trials have no working folders.
+        """
+        if self.workdir is None:
+            return None
+        return self.workdir.link if isinstance(self.workdir, Workdir) else {}
 
     @property
     def written_names(self) -> Mapping[str, str]:
@@ -783,10 +818,11 @@ def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> No
 
 
 def _refuse_settings_of_programs(experiment: Experiment) -> None:
-    if experiment.step is not None:
-        raise ExperimentError(
-            "only a command has this setting", field="step", next_step="Remove it."
-        )
+    for field in ("step", "workdir"):
+        if getattr(experiment, field) is not None:
+            raise ExperimentError(
+                "only a command has this setting", field=field, next_step="Remove it."
+            )
     if not isinstance(experiment.metrics, tuple):
         raise ExperimentError(
             "only a command's metrics are read from its output or a file",

@@ -29,6 +29,8 @@ _PLAIN_TAGS = frozenset(
         "constrained-float",
         "metric-list",
         "metric-source",
+        "workdir-name",
+        "workdir-section",
     }
 )
 _ALLOWED = {

@@ -45,8 +45,8 @@ def write_origin(
         name = kept_name(kept.kept_sha256)
         artifacts.write(name, open_artifacts(kept.archive_place).read(name))
     elif (
-        kept.archived is None
-        and experiment is not None
+        experiment is not None
+        and (kept.archived is None or experiment.links is not None)
         and (code := keep(experiment, kept)) is not None
     ):
         artifacts.write(kept_name(code.sha256), code.content)

@@ -492,12 +492,19 @@ def check_beginning(experiment: Experiment) -> None:
 
 
 def check_program(experiment: Experiment) -> None:
-    """Raise an error for a command whose program or script is not on this machine.
+    """Raise an error for a command whose program, script or linked data is not on this machine.
 
     Raises:
         ExperimentError: If it is not.
     """
     assert experiment.command is not None
+    for name, path in (experiment.links or {}).items():
+        if not Path(path).exists():
+            raise ExperimentError(
+                f"there is no {path} to link",
+                field=f"workdir.link.{name}",
+                next_step="Start from the folder that contains it, or write its path.",
+            )
     program, *others = arguments_of(experiment.command)
     if "{" in program:
         return
@@ -528,14 +535,16 @@ def check_paths(experiment: Experiment) -> None:
     source = experiment.metric_source
     if source.path is None or experiment.resources.concurrency == 1:
         return
+    if experiment.links is not None and not Path(source.path).is_absolute():
+        return
     if not any(name in source.path for name in _OWN_NAMES):
         raise ExperimentError(
             f"trials that run at once would all write to {source.path}",
             field=f"metrics.{source.kind}",
             allowed="a path with {folder} or {trial}",
             next_step=(
-                "Pass {folder} to the program and write the file there, or set"
-                " resources.concurrency to 1."
+                "Pass {folder} to the program and write the file there. Or give each trial its own"
+                " folder with workdir: fresh."
             ),
         )
 

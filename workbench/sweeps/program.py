@@ -149,7 +149,9 @@ class Program:
 
     def changed_code(self) -> list[str]:
         """Return the kept files that have since changed on the disk, if this machine has them."""
-        if self._manifest is None or self._here is None or not os.path.isdir(self._here.directory):
+        if self._manifest is None or self._here is None or self._origin.archived is not None:
+            return []
+        if not os.path.isdir(self._here.directory):
             return []
         return changed_files(self._manifest)
 
@@ -228,6 +230,7 @@ class Program:
         command = self._ledger.experiment.command
         if self._manifest is None or self._here is None or command is None:
             return []
+        copied = {entry["path"] for entry in self._manifest.get("workdir", {}).values()}
         by_name = {
             os.path.join(self._here.directory, name)
             for name in served_by_name(arguments_of(command))
@@ -235,7 +238,7 @@ class Program:
         return [
             path
             for path in self._manifest["files"]
-            if path not in {*self._manifest["beside"], *by_name}
+            if path not in {*self._manifest["beside"], *by_name, *copied}
         ]
 
     @property

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.cluster.remote.kept_code import describe_workdir
 from workbench.data import notes_of
 from workbench.experiment import Component, Experiment
 from workbench.experiment.metric_declarations import computed_goal
@@ -67,6 +68,7 @@ def notes_of_run(experiment: Experiment, num_gpus: float | None) -> list[str]:
         *notes_of_limits(experiment, num_gpus),
         *_notes_of_few_whole_numbers(experiment.search.root),
         *_notes_of_grace(experiment),
+        *(describe_workdir(experiment) if experiment.links is not None else ()),
     ]
 
 

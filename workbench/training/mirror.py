@@ -12,9 +12,11 @@ from pathlib import Path
 
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArtifactsError
+from workbench.training.programs.kept_scripts import Layout
 from workbench.training.task import TrialTask
 
 _TAKEN_OVER = "taken_over"
+_LAYOUT = "workdir.json"
 
 
 class Mirror:
@@ -25,6 +27,8 @@ class Mirror:
         self._place = place
         self._folder = place.working_folder
         self._kept: dict[str, tuple[int, int]] = {}
+        self.layout = Layout()
+        """What was put there and is not kept: the code and the data of a working folder."""
 
     def open(self) -> Path:
         """Return the folder, with the files of the artifacts.
@@ -84,12 +88,46 @@ class Mirror:
         signatures: dict[str, tuple[int, int]] = {}
         for path in self._folder.rglob("*"):
             if path.is_file():
-                status = path.stat()
-                signatures[path.relative_to(self._folder).as_posix()] = (
-                    status.st_mtime_ns,
-                    status.st_size,
-                )
+                status, name = path.stat(), path.relative_to(self._folder).as_posix()
+                if not self.layout.has(name, (status.st_size, status.st_mtime_ns)):
+                    signatures[name] = status.st_mtime_ns, status.st_size
         return signatures
+
+
+def read_layout(trial: Artifacts) -> Layout:
+    """Return what was put into the working folder of a trial, if it has one.
+
+    Args:
+        trial: The folder of the trial.
+    """
+    if not trial.exists(_LAYOUT):
+        return Layout()
+    return Layout.read(trial.read(_LAYOUT))
+
+
+def write_layout(trial: Artifacts, layout: Layout) -> None:
+    """Store what was put into the working folder of a trial.
+
+    Args:
+        trial: The folder of the trial.
+        layout: What was put there.
+    """
+    trial.write(_LAYOUT, layout.write())
+
+
+def written_files(trial: Artifacts) -> dict[str, int]:
+    """Return the files that the program or function of a trial has left, with their sizes.
+
+    Args:
+        trial: The folder of the trial.
+    """
+    layout = read_layout(trial)
+    stamps = trial.below("checkpoints").stamps()
+    return {
+        name: stamp[0]
+        for name, stamp in stamps.items()
+        if not layout.has(name, stamp) and "__pycache__" not in Path(name).parts
+    }
 
 
 def take_over(task: TrialTask) -> None:
@@ -106,7 +144,8 @@ def take_over(task: TrialTask) -> None:
     source = task.continued_checkpoints
     if source is None or task.rank != 0 or task.artifacts.exists(_TAKEN_OVER):
         return
-    names = list(source.sizes())
+    assert task.continued is not None
+    names = list(written_files(open_artifacts(task.continued)))
     if not names and task.segment is not None:
         raise task.nothing_to_continue()
     target = task.checkpoints

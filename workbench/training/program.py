@@ -39,7 +39,7 @@ from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import Event, Noted, TrialReported
 from workbench.foundation.outside_text import storable_name
 from workbench.training.kept_attachments import KeptAttachments
-from workbench.training.mirror import Mirror, take_over
+from workbench.training.mirror import Mirror, read_layout, take_over, write_layout
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome, diverged
 from workbench.training.programs.documents import Values
 from workbench.training.programs.following import (
@@ -49,7 +49,7 @@ from workbench.training.programs.following import (
     ProgramEnd,
 )
 from workbench.training.programs.kept_imports import SEEN_VARIABLE, VARIABLE
-from workbench.training.programs.kept_scripts import kept_scripts
+from workbench.training.programs.kept_scripts import Layout, kept_scripts, lay_out
 from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
@@ -122,10 +122,13 @@ class _Attempt:
         self._folder = folder
         self._path = folder.open()
         self._kept_s = time.monotonic()
-        has_files = task.resume and any(self._path.iterdir())
+        layout = self._lay_out()
+        has_files = task.resume and next(layout.others_in(self._path), None) is not None
         assert experiment.command is not None
         wanted = files_to_resume_from(experiment.command)
-        resumed = {name: newest_file(self._path, name) if has_files else None for name in wanted}
+        resumed = {
+            name: newest_file(self._path, name, layout) if has_files else None for name in wanted
+        }
         if (task.attempt or task.continued is not None) and task.rank == 0:
             self._note_new_attempt(has_files, resumed)
         self._built_in: dict[str, JsonValue] = {
@@ -150,6 +153,22 @@ class _Attempt:
         self._is_stopped = False
         self._ends_turn = False
 
+    @property
+    def _workdir(self) -> Path | None:
+        """The working folder of the trial, or None if it runs in the folder of the run."""
+        return None if self._experiment.links is None else self._path
+
+    def _lay_out(self) -> Layout:
+        """Fill the working folder of the trial, if it has one."""
+        links, trial = self._experiment.links, self._task.artifacts
+        if links is None:
+            return Layout()
+        layout = lay_out(self._path, links, read_layout(trial))
+        self._folder.layout = layout
+        if self._task.rank == 0:
+            write_layout(trial, layout)
+        return layout
+
     def run(self, should_stop: Callable[[], bool]) -> Outcome:
         """Start the program, and follow it to its end."""
         experiment, task = self._experiment, self._task
@@ -162,8 +181,9 @@ class _Attempt:
             tick=self._tick,
             should_end=lambda: self._should_end(should_stop),
         )
-        with kept_scripts(arguments) as started:
-            end = program.run(started, self._environment(), experiment.resources.stop_grace)
+        grace_s = experiment.resources.stop_grace
+        with kept_scripts(arguments, self._workdir) as started:
+            end = program.run(started, self._environment(), grace_s, self._workdir)
         self._reports.end()
         self._attachments.close()
         # The remaining reports are sent before any note about how the program ended.
@@ -187,7 +207,11 @@ class _Attempt:
         return outcome
 
     def _runs_kept_code(self) -> bool:
-        return VARIABLE not in os.environ or (self._scratch / _SEEN_NAME).exists()
+        return (
+            VARIABLE not in os.environ
+            or self._workdir is not None
+            or (self._scratch / _SEEN_NAME).exists()
+        )
 
     def _should_end(self, should_stop: Callable[[], bool]) -> bool:
         """Return whether the program should end. On rank 0, also let the other ranks stop."""
@@ -239,7 +263,7 @@ class _Attempt:
         source = self._experiment.metric_source
         path = self._path if source.kind == "wandb" else None
         if source.path is not None:
-            path = Path(expand_path(source.path, self._built_in))
+            path = Path(self._workdir or "", expand_path(source.path, self._built_in))
         return MetricReaders(source, path, self._reported, self._experiment.decisive_metrics)
 
     def _environment(self) -> dict[str, str]:
@@ -254,6 +278,8 @@ class _Attempt:
             "WORKBENCH_SEED": str(self._task.seed),
             "WORKBENCH_TRIAL": str(self._task.trial),
         }
+        if self._workdir is not None:
+            variables |= {"PWD": str(self._workdir), "PYTHONDONTWRITEBYTECODE": "1"}
         # Without this variable, `workbench.report` does nothing, as on all ranks but the first.
         variables.pop("WORKBENCH_REPORTS", None)
         if self._task.rank == 0:
@@ -291,16 +317,20 @@ class _Attempt:
         )
 
 
-def newest_file(folder: Path, pattern: str) -> Path | None:
+def newest_file(folder: Path, pattern: str, layout: Layout | None = None) -> Path | None:
     """Return the file or folder of a trial that was written last, or None if there is none.
 
     Args:
         folder: The folder of the trial.
         pattern: A name, or a pattern such as `ckpt_*.pt`, relative to the folder.
+        layout: What was there before the program wrote anything.
     """
-    if (folder / pattern).exists():
-        return folder / pattern
     found = [path for path in folder.glob(pattern) if _is_saved(path)]
+    if (folder / pattern).exists():  # a name with brackets is also a pattern
+        found = [folder / pattern]
+    written = None if layout is None else set(layout.others_in(folder))
+    if written is not None:
+        found = [path for path in found if not written.isdisjoint([path, *path.rglob("*")])]
     return max(found, key=_age_of, default=None)
 
 

@@ -161,6 +161,45 @@ def test_the_script_of_a_bundle_trains_to_an_equal_score_in_an_empty_folder(
     assert best.values["val_accuracy"] == run.best.values["val_accuracy"]
 
 
+def test_a_program_is_trained_again_in_a_shell_without_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    (project / "data").mkdir(parents=True)
+    (project / "data" / "rows.bin").write_text("3")
+    (project / "run").write_text("#!/bin/sh\necho loss=$1$(cat data/rows.bin)\n")
+    (project / "run").chmod(0o755)
+    monkeypatch.chdir(project)
+    run = wb.sweep(
+        {
+            "command": "./run {x}",
+            "workdir": {"link": ["data"]},
+            "search": {"x": {"choices": [1, 2]}},
+            "objectives": [{"metric": "loss", "goal": "minimize"}],
+        },
+        store=f"sqlite:///{tmp_path}/store.sqlite",
+        launcher="inline",
+        wait=True,
+    )
+    bundle = run.export(tmp_path / "bundle")
+    shutil.rmtree(project)
+    again = f"sqlite:///{tmp_path}/again.sqlite"
+
+    retrained = subprocess.run(
+        ["sh", str(bundle / "retrain.sh"), "--launcher", "inline", "--store", again],
+        cwd="/",
+        env={"PATH": os.defpath, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert retrained.returncode == 0, retrained.stderr
+    best = wb.attach("last", store=again).best
+    assert best is not None
+    assert best.values == {"loss": 13.0}
+
+
 def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
     recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     with pytest.raises(

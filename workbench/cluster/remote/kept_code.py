@@ -2,7 +2,8 @@
 
 Source files are kept: those of the experiment, those that they import, and those next to them.
 Secrets are skipped. Data, programs and installed packages cannot be kept. A fingerprint of them
-shows whether they have changed. `programs.kept_imports` imports the copy, and the driver decides
+shows whether they have changed. If each trial has its own working folder, this also decides what is
+copied into it. `programs.kept_imports` imports the copy, and the driver decides
 which version of the code a trial runs.
 """
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.cluster.remote.code_archive import LEFT_OUT
+from workbench.cluster.remote.code_archive import LEFT_OUT, unpacked
 from workbench.cluster.remote.code_dependencies import (
     BUILD_FILES,
     WORD,
@@ -37,7 +38,9 @@ from workbench.cluster.remote.code_origin import Origin, is_installed, user_modu
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.trainings import weights_of
+from workbench.foundation.errors import ExperimentError
 from workbench.foundation.files import sha256_of
+from workbench.foundation.formatting import format_bytes, format_count
 from workbench.foundation.known_secrets import is_secret
 from workbench.training.programs import kept_imports
 
@@ -72,6 +75,63 @@ SOURCE_SUFFIXES = frozenset(
 CONFIGURATION_SUFFIXES = frozenset(
     {".yaml", ".yml", ".toml", ".json", ".ini", ".cfg", ".conf", ".txt", ".csv"}
 )
+COPIED_SUFFIXES = CONFIGURATION_SUFFIXES | frozenset(
+    {
+        ".c",
+        ".cc",
+        ".cmake",
+        ".cpp",
+        ".cu",
+        ".cxx",
+        ".go",
+        ".h",
+        ".hpp",
+        ".in",
+        ".ipynb",
+        ".java",
+        ".jsonl",
+        ".lock",
+        ".md",
+        ".rs",
+        ".tsv",
+    }
+)
+PROJECT_FILES = frozenset(
+    {
+        *BUILD_FILES,
+        "pyproject.toml",
+        "setup.cfg",
+        "uv.lock",
+        "poetry.lock",
+        "requirements.txt",
+        ".python-version",
+        "CMakeLists.txt",
+        "Cargo.toml",
+        "Cargo.lock",
+        "package.json",
+        "DESCRIPTION",
+        "renv.lock",
+        "Project.toml",
+        "Manifest.toml",
+    }
+)
+MAX_COPIED_BYTES = 2**20
+"""Larger files that are not code are not copied into the working folders of trials."""
+_CONFIGURATION_FOLDERS = ("conf", "config", "configs", "cfg")
+_OUTPUT_FOLDERS = frozenset(
+    {
+        "wandb",
+        "runs",
+        "lightning_logs",
+        "mlruns",
+        "outputs",
+        "multirun",
+        "catboost_info",
+        "checkpoints",
+        "logs",
+        "results",
+    }
+)
 MAX_DEPTH, MAX_LOOKED_AT = 3, 20_000
 """How far below a folder of code files are looked for, and among how many names."""
 _BUILDERS = frozenset({"make", "gmake", "just", "task"})
@@ -81,6 +141,7 @@ _OUTPUT_OPTION = re.compile(
 )
 """Options after which a path is written to, so that its changes mean nothing."""
 _MAX_TEXT_CHARS = 2**20
+_MAX_SHOWN = 8
 _ANY_SIZE = 1 << 62
 PACKAGES = "the installed packages"
 
@@ -119,6 +180,10 @@ class RunFiles:
     """Sources other than Python that are not started by name. Their copies are never used."""
     beside: set[Path] = field(default_factory=set)
     """Sources that are only next to the code, and may not be needed."""
+    workdir: dict[str, Path] = field(default_factory=dict)
+    """What is copied into the working folder of each trial, by its name there."""
+    absent: dict[str, int] = field(default_factory=dict)
+    """Files and folders that code or command mention and that are not copied, with their sizes."""
     tops: dict[str, str] = field(default_factory=dict)
     """Paths of modules that only their own finder finds, such as editable packages."""
 
@@ -150,6 +215,11 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         }
         for number, (path, content) in enumerate(sorted(contents.items()))
     }
+    workdir = {
+        name: {"path": str(path.absolute()), "executable": os.access(path, os.X_OK)}
+        for name, path in sorted(needed.workdir.items())
+        if path.absolute() in contents
+    }
     bundled = {name: str(path) for name, path in sorted(needed.bundled.items()) if path in contents}
     manifest = {
         "files": files,
@@ -158,6 +228,7 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
         "directory": origin.directory,
         "others": _others_among(needed),
         "beside": sorted(map(str, needed.beside)),
+        "workdir": workdir,
     }
     packed = {
         kept_imports.MANIFEST: json.dumps(manifest, ensure_ascii=True, sort_keys=True).encode()
@@ -175,6 +246,18 @@ def keep(experiment: Experiment, origin: Origin, *, before: Iterable[str] = ()) 
     content = stream.getvalue()
     hashes = {path: entry["sha256"] for path, entry in files.items()}
     return KeptCode(content, hashlib.sha256(content).hexdigest(), hashes)
+
+
+def unpack_here(experiment: Experiment) -> Path | None:
+    """Keep the code of an experiment outside of a run, and return the folder with it.
+
+    Returns:
+        The folder, or None if the experiment has no code of the user's.
+    """
+    code = keep(experiment, Origin.here())
+    if code is None:
+        return None
+    return unpacked(code.sha256, lambda: code.content)
 
 
 def find(experiment: Experiment, origin: Origin) -> RunFiles:
@@ -220,9 +303,109 @@ def find(experiment: Experiment, origin: Origin) -> RunFiles:
         folders = {directory, *(path.parent for path in files.sources)}
         files.beside = _beside(folders) - files.sources
         files.sources |= files.beside
+    _add_workdir(experiment, arguments, files, directory)
     files.others |= set(_data_of(experiment, directory))
     files.others = {path for path in files.others - files.sources if not is_secret(path)}
     return files
+
+
+def _add_workdir(
+    experiment: Experiment, arguments: list[str], files: RunFiles, directory: Path
+) -> None:
+    """Choose what is copied into the working folders of trials: code, and small files of it."""
+    if experiment.links is None:
+        return
+    links, needed = tuple(experiment.links), files.sources - files.beside
+    searched = [
+        value for domain in experiment.search.root.values() for value in domain.values() or ()
+    ]
+    given = [*arguments, *searched]
+    if arguments and Path(arguments[0]).name in _BUILDERS:
+        given += BUILD_FILES
+    code = {os.path.relpath(path, directory): path for path in {*needed, *files.bundled.values()}}
+    named = find_named_files(given, code, directory, max_bytes=_ANY_SIZE)
+    written = {*_Constants(code.values()).written, experiment.metric_source.path}
+    program = directory / arguments[0] if arguments else directory
+    mentioned = [path for name, path in named.files.items() if name not in written]
+    mentioned += [directory / name for name in PROJECT_FILES]
+    mentioned += _below(directory / name for name in _CONFIGURATION_FOLDERS)
+    copied = files.sources | {path for path in mentioned if _is_copied(path)}
+    if program.is_file():
+        copied.add(program)
+
+    def is_free(path: Path) -> bool:
+        name = Path(os.path.relpath(path, directory))
+        is_linked = any(name.is_relative_to(link) for link in links)
+        return ".." not in name.parts and name.parts[0] not in _OUTPUT_FOLDERS and not is_linked
+
+    files.workdir = {
+        Path(os.path.relpath(path, directory)).as_posix(): path
+        for path in copied
+        if is_free(path) and not is_secret(path)
+    }
+    for path in set(mentioned) - copied:
+        if path.is_file() and is_free(path) and not is_secret(path):
+            name = Path(os.path.relpath(path, directory)).parts[0]
+            files.absent[name] = files.absent.get(name, 0) + path.stat().st_size
+    for name in named.too_large:
+        if is_free(directory / name):
+            files.absent[name] = 0
+    files.sources |= set(files.workdir.values())
+    files.unserved -= set(files.workdir.values())
+    files.others |= set(_files_of_data(directory / path for path in experiment.links.values()))
+
+
+def _is_copied(path: Path) -> bool:
+    """Return whether a file that code or command mention is small and not data."""
+    is_known = path.suffix.lower() in COPIED_SUFFIXES or path.name in PROJECT_FILES
+    return is_known and path.is_file() and path.stat().st_size <= MAX_COPIED_BYTES
+
+
+def describe_workdir(experiment: Experiment) -> list[str]:
+    """Describe what the working folder of each trial contains, and what is not in it.
+
+    Args:
+        experiment: An experiment whose trials have working folders.
+    """
+    assert experiment.links is not None
+    files = find(experiment, Origin.here())
+    num_bytes = sum(path.stat().st_size for path in files.workdir.values())
+    names = sorted(files.workdir, key=lambda name: (name.count("/"), name))
+    shown = ", ".join(names[:_MAX_SHOWN])
+    if len(names) > _MAX_SHOWN:
+        shown += f" and {len(names) - _MAX_SHOWN} more"
+    copied = f"a copy of {format_count(len(names), 'file')} ({format_bytes(num_bytes)}): {shown}"
+    linked = [
+        f"{name} ({format_bytes(_size_of(Path(path)))})" for name, path in experiment.links.items()
+    ]
+    note = f"workdir: each trial gets {copied if names else 'an empty folder'}"
+    if linked:
+        note += f", with links to {', '.join(linked)}"
+    notes = [f"{note}."]
+    if files.absent:
+        absent = [
+            f"{name} ({format_bytes(size)})" if size else name
+            for name, size in sorted(files.absent.items())
+        ]
+        first = min(files.absent)
+        notes.append(
+            f"workdir: not in the folder, although code or command mention it: {', '.join(absent)}."
+            f" If your program reads it, link it: workdir: {{link: [{first}]}}"
+        )
+    if num_bytes > MAX_BYTES:
+        raise ExperimentError(
+            f"the code to copy for each trial has {format_bytes(num_bytes)}",
+            field="workdir",
+            allowed=f"at most {format_bytes(MAX_BYTES)}",
+            next_step="Link the large files: workdir: {link: [FOLDER]}",
+        )
+    return notes
+
+
+def _size_of(path: Path) -> int:
+    if not path.is_dir():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def _modules_started(command: str) -> set[str]:
@@ -417,6 +600,10 @@ def _data_of(experiment: Experiment, directory: Path) -> Iterator[Path]:
         named = experiment.data.options.get("path") if experiment.data else None
         if isinstance(named, str) and "://" not in named:
             paths.append(Path(named).expanduser())
+    yield from _files_of_data(paths)
+
+
+def _files_of_data(paths: Iterable[Path]) -> Iterator[Path]:
     num_files = 0
     for path in paths:
         if path.is_file():

@@ -36,6 +36,7 @@ from workbench.foundation.files import copy_into, is_unfinished
 from workbench.foundation.formatting import format_bytes
 from workbench.store.database.run_files import trial_folder
 from workbench.sweeps.fingerprints import Fingerprints, stored_content
+from workbench.training.mirror import written_files
 from workbench.training.programs.kept_imports import MANIFEST, KeptFiles
 
 if TYPE_CHECKING:
@@ -194,6 +195,9 @@ def copy_code(
     if experiment.trains_model:
         _copy_weights(experiment, directory, place, contents, kept)
         experiment = _copy_data(experiment, directory, place, kept)
+    elif experiment.links is not None and kept.workdir is not None:
+        kept.copy(kept.workdir, place)
+        experiment = _copy_linked(experiment, directory, place, contents, kept)
     else:
         named_in = arguments_of(experiment.command) if experiment.command else []
         options = experiment.train.options.values() if experiment.train else ()
@@ -233,9 +237,15 @@ class KeptFilesOfTrial:
         self._hash_by_path: dict[str, str] = {}
         self.code: dict[str, Path] | None = None
         """The modules, by their name in a bundle, or None if no code was kept."""
+        self.workdir: dict[str, Path] | None = None
+        """What was copied into the working folder of the trial, or None if it had none."""
         if folder is not None:
             manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
             self.code = {name: Path(path) for name, path in manifest["bundled"].items()}
+            if manifest.get("workdir"):
+                self.workdir = {
+                    name: Path(entry["path"]) for name, entry in manifest["workdir"].items()
+                }
             self._hash_by_path = {
                 path: entry["sha256"] for path, entry in manifest["files"].items()
             }
@@ -348,9 +358,10 @@ def copy_files(run: StoredRun, trial: Trial, place: Path, contents: Contents) ->
     Raises:
         ArtifactsError: If the files cannot be read.
     """
-    left = run.store.artifacts_of(run.run_id).below(f"{trial_folder(trial.number)}/checkpoints")
+    folder = run.store.artifacts_of(run.run_id).below(trial_folder(trial.number))
+    left = folder.below("checkpoints")
     contents.best_report = describe_best_report(run, trial)
-    contents.num_bytes_by_file = dict(sorted(left.sizes().items()))
+    contents.num_bytes_by_file = dict(sorted(written_files(folder).items()))
     for name in contents.num_bytes_by_file:
         with left.as_file(name) as path:
             (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -401,6 +412,23 @@ def _copy_weights(
         else:
             contents.missing_weights.append(path)
     contents.missing_weights += sorted({*weights_of(experiment)} - {*relative_weights(experiment)})
+
+
+def _copy_linked(
+    experiment: Experiment, directory: Path, place: Path, contents: Contents, kept: KeptFilesOfTrial
+) -> Experiment:
+    """Copy the data that is linked into working folders, or refer to it by its absolute path."""
+    links: dict[str, str] = {}
+    for name, path in (experiment.links or {}).items():
+        source = directory / path
+        files = _files_below(source)
+        if files and sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES:
+            kept.copy({str(Path(name, file.relative_to(source))): file for file in files}, place)
+            links[name] = name
+        else:
+            contents.too_large.append(name)
+            links[name] = str(source)
+    return experiment.replace(workdir={"link": links}) if links else experiment
 
 
 def _files_below(source: Path) -> list[Path]:

@@ -117,7 +117,11 @@ class FollowedProgram:
         self._take, self._tick, self._should_end = take, tick, should_end
 
     def run(
-        self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        grace_s: float,
+        folder: Path | None = None,
     ) -> ProgramEnd:
         """Start the program, and read its output until all of its processes have ended.
 
@@ -126,12 +130,13 @@ class FollowedProgram:
                 process.
             environment: Its environment variables.
             grace_s: Seconds between the request to stop and the kill.
+            folder: Its working folder. None is that of this process.
         """
         program, *others = arguments
         if program in ("python", "python3"):
             program = sys.executable
         sys.stdout.flush()
-        process = ProgramProcess([program, *others], environment, grace_s)
+        process = ProgramProcess([program, *others], environment, grace_s, folder)
         try:
             self._follow(process)
         finally:
@@ -220,7 +225,11 @@ class ProgramProcess:
     """A program below a supervisor. Its output can be read from `output` and `errors`."""
 
     def __init__(
-        self, arguments: Sequence[str], environment: Mapping[str, str], grace_s: float
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        grace_s: float,
+        folder: Path | None = None,
     ) -> None:
         """Start the program.
 
@@ -228,6 +237,7 @@ class ProgramProcess:
             arguments: The program and its arguments.
             environment: Its environment variables.
             grace_s: Seconds between the request to stop and the kill.
+            folder: Its working folder. None is that of this process.
         """
         control, self._control = os.pipe()
         self.status, status = os.pipe()
@@ -251,6 +261,7 @@ class ProgramProcess:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env=dict(environment),
+                cwd=folder,
                 pass_fds=(control, status),
                 start_new_session=True,
             )
