@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from tests.experiment.test_space import spaces
 from workbench.experiment import Experiment
-from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS
+from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, pruners_for_turns
 from workbench.experiment.samplers import SAMPLERS
 from workbench.foundation.errors import ExperimentError
 
+_TURNS = ("turns", "length")  # only together, and only for trainings of steps
 _LR = {"low": 1e-4, "high": 0.1, "log": True}
 _DEPTH = {"low": 1, "high": 3}
 
@@ -113,6 +114,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "startup_trials": st.integers(0, 9),
         "patience": st.integers(1, 9),
         "p_threshold": st.sampled_from([0.01, 0.5]),
+        "turns": st.integers(2, 4),
+        "length": st.sampled_from([60, 600]),
         "options": st.just({}),  # those of pruners that other packages register
     },
     "confirm": {
@@ -240,7 +243,20 @@ def _rules(draw: st.DrawFn) -> dict[str, Any]:
 def _early_stops(draw: st.DrawFn) -> dict[str, Any]:
     pruner = draw(SETTINGS["early_stop"]["pruner"])
     unread = [name for name in SHARED_SETTINGS if name not in PRUNERS.load(pruner).reads]
-    return {**draw(_section("early_stop", [*unread, "pruner"])), "pruner": pruner}
+    return {**draw(_section("early_stop", [*unread, *_TURNS, "pruner"])), "pruner": pruner}
+
+
+@st.composite
+def _turns(draw: st.DrawFn, fields: dict[str, Any]) -> dict[str, int]:
+    """Draw turns for a training of steps, unless something else excludes them."""
+    excluded = (
+        fields["early_stop"].get("pruner", "none") not in pruners_for_turns()
+        or fields["resources"].get("elastic", False)
+        or fields["budget"].get("trials") is None
+    )
+    if excluded or draw(st.booleans()):
+        return {}
+    return {name: draw(SETTINGS["early_stop"][name]) for name in _TURNS}
 
 
 @st.composite
@@ -333,7 +349,9 @@ def experiments(draw: st.DrawFn) -> Experiment:
             "metrics": draw(st.sampled_from([[], {"from": "wandb"}, {"csv": "{folder}/m.csv"}]))
         }
         fields |= {"step": draw(st.sampled_from([None, "epoch"])), "search": draw(spaces())}
+        fields |= {"workdir": draw(st.sampled_from([None, "fresh", {"link": {"d": "a/b"}}]))}
         fields["early_stop"] = {**fields.get("early_stop", {}), "unit": None}
+        fields["early_stop"] |= draw(_turns(fields))
     elif kind == "function":
         fields |= {
             "train": draw(st.sampled_from(["json:dumps", {"name": "m:f", "text": "a'b\"c"}]))

@@ -88,6 +88,7 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
         "train",
         "command",
         "step",
+        "workdir",
         "advise",
         "federated",
         "loss",
