@@ -76,6 +76,10 @@ SUBJECTS = {
         ("image_loading",),
         optional=("webdataset", "mosaicml-streaming"),
     ),
+    "decisions": Subject(
+        "judge edits of public trainings, beside usual rules and tests (two minutes)",
+        ("decisions",),
+    ),
     "exchanges": Subject(
         "every exchange on slow links, beside torch's own (five minutes, as root)",
         ("exchanges",),
@@ -135,6 +139,7 @@ ALL = (
     "sweep_overhead",
     "proposals",
     "importance",
+    "decisions",
     "script_start",
     "advisor",
     "advisor_choice",

@@ -44,6 +44,7 @@ COMMANDS = {
         "list": "workbench.cli.run_list:list_runs",
         "show": "workbench.cli.show:show",
         "compare": "workbench.cli.run_list:compare",
+        "decide": "workbench.cli.decide:decide",
         "leaderboard": "workbench.cli.automl_answers:leaderboard",
         "explain": "workbench.cli.automl_answers:explain",
         "report": "workbench.cli.export:report",

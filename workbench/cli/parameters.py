@@ -241,6 +241,37 @@ TRAIN = _option(
     "MODULE:FUNCTION",
 )
 
+BASELINE = _option(
+    "--baseline",
+    "Read the runs of the baseline from this CSV file: run, step, value.",
+    FilePath(must_exist=True),
+    "FILE",
+)
+CANDIDATE = _option(
+    "--candidate",
+    "Read the runs of the candidate from this CSV file: run, step, value.",
+    FilePath(must_exist=True),
+    "FILE",
+)
+FLOOR = _option(
+    "--floor",
+    "Learn the noise from repeated runs in this CSV file: group, run, step, value.",
+    FilePath(must_exist=True),
+    "FILE",
+)
+GOAL = _option(
+    "--goal",
+    "Say whether small or large values are good.",
+    OneOf(("minimize", "maximize")),
+    "minimize|maximize",
+)
+ERROR = _option(
+    "--error",
+    "Allow a wrong claim with this probability.",
+    Number(0, 0.5, has_minimum=False, has_maximum=False),
+    "SHARE",
+)
+
 # Models.
 TARGET = _option(
     "--target", "Predict this column, or several with commas between them.", _TEXT, "COLUMN"
@@ -493,7 +524,7 @@ RUNS_FILE = _option(
     "FILE",
     name="runs_file",
 )
-MAX_RUNS = _option("--max-runs", "Allow this many full runs in total.", Count(0))
+MAX_RUNS = _option("--max-runs", "Allow at most this many full runs.", Count(0))
 OPTIMIZER = _option("--optimizer", "Scale the rate of this optimizer.", OneOf(_optimizers), "NAME")
 LR = _option(
     "--lr",

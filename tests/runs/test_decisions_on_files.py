@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.foundation.errors import ArgumentError, DataError
+from workbench.runs.decisions import decide_from_files, read_curves, read_floor
+
+BASELINE = {"1": 1.00, "2": 1.01, "3": 0.99, "4": 1.00}
+
+
+def write(path: Path, results: dict[str, float], *, steps: int = 100) -> Path:
+    """Write runs that have a value at half of their steps, and their result."""
+    lines = ["run,step,value"]
+    for run, value in results.items():
+        lines += [f"{run},{steps // 2},{value + 1}", f"{run},{steps},{value}"]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> Path:
+    return write(tmp_path / "baseline.csv", BASELINE)
+
+
+def candidate_of(tmp_path: Path, *values: float) -> Path:
+    return write(tmp_path / "candidate.csv", {str(num): value for num, value in enumerate(values)})
+
+
+@pytest.fixture
+def floor(tmp_path: Path) -> Path:
+    random = np.random.default_rng(1)
+    lines = ["group,run,step,val_loss"]
+    for group in range(12):
+        for run in range(8):
+            lines += [f"{group},{run},50,3.0", f"{group},{run},100,{random.normal(1, 0.01)}"]
+    path = tmp_path / "floor.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_smaller_is_better_unless_the_goal_says_otherwise(tmp_path: Path, baseline: Path) -> None:
+    candidate = candidate_of(tmp_path, 0.9, 0.91, 0.89)
+    answer = decide_from_files(baseline, candidate).decision
+    assert answer.decision == "better"
+    assert answer.effect == pytest.approx(0.1)
+    answer = decide_from_files(baseline, candidate, goal="maximize").decision
+    assert answer.decision == "not better"
+    assert answer.effect == pytest.approx(-0.1)
+
+
+def test_a_run_that_stops_earlier_is_no_result(tmp_path: Path, baseline: Path) -> None:
+    candidate = candidate_of(tmp_path, 0.97, 0.985)
+    with candidate.open("a") as file:
+        file.write("5,50,2.0\n")
+    answer = decide_from_files(baseline, candidate)
+    assert answer.decision.effect == pytest.approx(1.0 - 0.9775)
+    assert answer.num_candidate == 2
+    assert answer.notes == [
+        "candidate: run 5 ended before the budget, so its curve counts, but not as a result"
+    ]
+
+
+def test_the_longest_run_of_both_files_sets_the_budget(tmp_path: Path, baseline: Path) -> None:
+    longer = write(tmp_path / "candidate.csv", {"a": 0.5}, steps=200)
+    answer = decide_from_files(baseline, longer)
+    assert (answer.num_baseline, answer.num_candidate) == (0, 1)
+    assert (answer.decision.decision, answer.decision.effect) == ("more", None)
+
+
+def test_the_curve_of_an_unfinished_run_moves_the_probability(tmp_path: Path) -> None:
+    """The result is the value at half of the steps, less 1 and a little noise."""
+    random = np.random.default_rng(2)
+
+    def lines(first: int, means: list[float]) -> list[str]:
+        rows = []
+        for run, middle in enumerate(means, first):
+            rows += [f"{run},50,{middle + 1}", f"{run},100,{middle + random.normal(0, 0.001)}"]
+        return rows
+
+    path, sides = tmp_path / "baseline.csv", [0.99, 1.0, 1.01, 1.02, 0.98, 1.0]
+    path.write_text("\n".join(["run,step,value", *lines(0, sides)]))
+    finished = lines(0, [0.985, 0.99])
+    probabilities = {}
+    for name, rows in {"none": [], "good": ["7,50,1.93"], "bad": ["7,50,2.05"]}.items():
+        candidate = tmp_path / f"{name}.csv"
+        candidate.write_text("\n".join(["run,step,value", *finished, *rows]))
+        answer = decide_from_files(path, candidate).decision
+        probabilities[name] = answer.probability
+        assert answer.effect == pytest.approx(0.0125, abs=0.002)
+    assert probabilities["bad"] < probabilities["none"] < probabilities["good"]
+
+
+def test_curves_that_predict_nothing_do_not_count(tmp_path: Path, baseline: Path) -> None:
+    rows = [f"{run},50,3.0\n{run},100,{value}" for run, value in BASELINE.items()]
+    baseline.write_text("\n".join(["run,step,value", *rows]))
+    candidate = tmp_path / "candidate.csv"
+    finished = "run,step,value\n1,50,3.0\n1,100,0.97\n2,50,3.0\n2,100,0.985\n"
+    candidate.write_text(finished)
+    plain = decide_from_files(baseline, candidate).decision
+    candidate.write_text(f"{finished}5,50,1.0\n")
+    assert decide_from_files(baseline, candidate).decision == plain
+
+
+def test_the_floor_decides_with_a_single_run_of_the_baseline(tmp_path: Path, floor: Path) -> None:
+    baseline = write(tmp_path / "single.csv", {"1": 1.0})
+    candidate = candidate_of(tmp_path, 0.9)
+    assert decide_from_files(baseline, candidate).decision.decision == "more"
+    answer = decide_from_files(baseline, candidate, floor)
+    assert answer.decision.decision == "better"
+    assert answer.floor is not None
+    assert math.sqrt(answer.floor.variance) == pytest.approx(0.01, rel=0.2)
+    assert (answer.floor.num_groups, answer.floor.num_trainings) == (12, 96)
+
+
+def test_only_finished_finite_runs_of_a_group_are_in_the_floor(tmp_path: Path) -> None:
+    path = tmp_path / "floor.csv"
+    path.write_text(
+        "group,run,step,value\na,1,5,3\na,1,9,1\na,2,9,nan\na,3,5,7\na,4,9,2\nb,1,3,4\n"
+    )
+    groups = read_floor(path)
+    assert [(group.values, group.budget) for group in groups] == [([1.0, 2.0], 9.0), ([4.0], 3.0)]
+
+
+def test_a_candidate_that_diverges_is_not_better(tmp_path: Path, baseline: Path) -> None:
+    answer = decide_from_files(baseline, candidate_of(tmp_path, 0.9, math.nan, 0.9))
+    assert (answer.decision.decision, answer.decision.more_runs) == ("not better", 0)
+    assert answer.num_candidate == 3
+    assert "run 1 diverged" in answer.notes[0]
+
+
+def test_a_run_that_ends_with_nan_diverged_and_is_not_unfinished(
+    tmp_path: Path, baseline: Path
+) -> None:
+    candidate = candidate_of(tmp_path, 0.9, 0.9)
+    with candidate.open("a") as file:
+        file.write("5,20,inf\n")
+    assert decide_from_files(baseline, candidate).decision.decision == "not better"
+
+
+def test_a_candidate_may_diverge_as_often_as_the_baseline(tmp_path: Path) -> None:
+    baseline = write(tmp_path / "b.csv", {"1": 1.0, "2": 1.01, "3": math.nan, "4": 0.99})
+    rare = decide_from_files(baseline, candidate_of(tmp_path, 0.5, 0.5, 0.51, math.nan))
+    assert rare.decision.decision == "better"
+    early = decide_from_files(baseline, candidate_of(tmp_path, 0.5, math.nan, 0.5))
+    assert (early.decision.decision, early.decision.more_runs) == ("more", 1)
+    often = decide_from_files(baseline, candidate_of(tmp_path, 0.5, math.nan, math.nan))
+    assert often.decision.decision == "not better"
+
+
+def test_only_runs_up_to_the_limit_are_used(tmp_path: Path, baseline: Path) -> None:
+    first = decide_from_files(baseline, candidate_of(tmp_path, 1.0, 1.01), max_runs=2)
+    more = decide_from_files(baseline, candidate_of(tmp_path, 1.0, 1.01, 0.1, 0.1), max_runs=2)
+    assert more.decision == first.decision
+    assert "Only the first 2 are used" in more.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("run,step,value\n1,1,2\n1,x,2\n", "line 3, column step: 'x' is not valid"),
+        ("run,step,value\n1,1.5,2\n", "line 2, column step: '1.5' is not valid"),
+        ("run,step,value\n1,-1,2\n", "line 2, column step: '-1' is not valid"),
+        ("run,step,value\n1,1,\n", "line 2, column value: '' is not valid"),
+        ("run,step,value\n,1,2\n", "line 2, column run: '' is not valid"),
+        ("run,step,value\n1,1,2\n1,1,3\n", "line 3, column step: run 1 has step 1 twice"),
+        ("run,step\n1,1\n", "has no column value"),
+        ("run,value\n1,1\n", "has no column step"),
+        ("run,step,value,val_loss\n1,1,2,3\n", "has both columns value and val_loss"),
+        ("run,step,value\n", "contains no runs"),
+        ("run;step;value\n1;1;2\n", "separated"),
+    ],
+)
+def test_errors_say_where_the_file_is_wrong(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as error:
+        read_curves(path)
+    assert problem in str(error.value)
+
+
+def test_an_unknown_goal_is_an_error(tmp_path: Path, baseline: Path) -> None:
+    with pytest.raises(ArgumentError, match="goal: 'smaller' is not valid"):
+        decide_from_files(baseline, baseline, goal="smaller")  # type: ignore[arg-type]
+
+
+def test_the_text_says_the_decision_first(tmp_path: Path, baseline: Path, floor: Path) -> None:
+    candidate = candidate_of(tmp_path, 0.9, 0.91, 0.89)
+    headline, effect, basis = decide_from_files(baseline, candidate, floor).describe()
+    assert headline == "better: accept the candidate."
+    assert effect.startswith("Improvement: 0.1, between ")
+    assert "with 95% confidence at every look" in effect
+    assert basis.startswith(
+        "Based on 4 runs of the baseline and 3 runs of the candidate, and on a noise floor of"
+        " 12 groups with 96 runs."
+    )

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from workbench.foundation.errors import ArgumentError
+from workbench.store.history.noise_floor import NoiseFloor, RepeatedTrainings, noise_floor_of
+from workbench.store.history.sequential_test import CurveEvidence, decide, spending_quantiles
+
+CERTAIN = NoiseFloor(variance=1.0, num_degrees=400.0, num_groups=100, num_trainings=1000)
+BASELINE = [0.0, 0.1, -0.1, 0.0]
+
+
+@pytest.mark.parametrize(
+    "information",
+    [(0.8, 4 / 3, 12 / 7, 2.0), (0.5, 2 / 3, 0.75), (1.0, 2.0, 3.0, 4.0)],
+    ids=["four runs of the baseline", "one run", "equal steps"],
+)
+@pytest.mark.parametrize("error", [0.04, 0.01])
+def test_the_error_is_spent_as_the_joint_normal_distribution_says(
+    information: tuple[float, ...], error: float
+) -> None:
+    quantiles = spending_quantiles(information, error)
+    for num in range(1, len(information) + 1):
+        correlation = [
+            [math.sqrt(min(first, second) / max(first, second)) for second in information[:num]]
+            for first in information[:num]
+        ]
+        stays = stats.multivariate_normal.cdf(
+            np.array(quantiles[:num]), cov=correlation, abseps=1e-6, releps=1e-6
+        )
+        assert 1 - stays == pytest.approx(
+            error * (information[num - 1] / information[-1]) ** 5, abs=5e-5
+        )
+
+
+def test_many_looks_spend_the_error_exactly() -> None:
+    """With hundreds of thousands of walks, which only share the definition."""
+    information = tuple(1 / (1 / 4 + 1 / runs) for runs in range(1, 31))
+    quantiles = np.array(spending_quantiles(information, 0.1))
+    steps = np.sqrt(np.diff([0.0, *information]))
+    score = np.cumsum(np.random.default_rng(3).normal(size=(100_000, 30)) * steps, axis=1)
+    share = np.mean((score / np.sqrt(information) > quantiles).any(axis=1))
+    assert share == pytest.approx(0.1, abs=0.004)
+
+
+def test_the_first_look_is_a_test_of_student() -> None:
+    baseline, candidate = [1.0, 2.0, 3.0, 2.5], [3.2]
+    answer = decide(baseline, candidate, error=0.05, max_runs=1)
+    scale = np.std(baseline, ddof=1) * math.sqrt(1 / 4 + 1)
+    effect = 3.2 - np.mean(baseline)
+    assert answer.effect == pytest.approx(effect)
+    assert answer.probability == pytest.approx(stats.t(3).cdf(effect / scale))
+    assert answer.low == pytest.approx(effect - stats.t(3).ppf(0.96) * scale)
+    assert answer.high == pytest.approx(effect + stats.t(3).ppf(0.99) * scale)
+
+
+def test_the_floor_joins_the_spread_of_both_sides() -> None:
+    floor = NoiseFloor(variance=0.25, num_degrees=6.0, num_groups=9, num_trainings=50)
+    baseline, candidate = [1.0, 2.0, 3.0], [3.5, 4.5]
+    answer = decide(baseline, candidate, floor, max_runs=2)
+    variance = (6 * 0.25 + 2 * np.var(baseline, ddof=1) + np.var(candidate, ddof=1)) / 9
+    scale = math.sqrt(variance * (1 / 3 + 1 / 2))
+    assert answer.probability == pytest.approx(stats.t(9).cdf(2.0 / scale))
+
+
+def test_a_large_gain_is_found_early_and_a_loss_is_given_up() -> None:
+    assert decide(BASELINE, [6.0], CERTAIN).decision == "better"
+    lost = decide(BASELINE, [-2.0], CERTAIN)
+    assert (lost.decision, lost.more_runs) == ("not better", 0)
+    undecided = decide(BASELINE, [1.5], CERTAIN)
+    assert undecided.decision == "more"
+    assert 1 <= undecided.more_runs <= 5
+
+
+def test_the_decision_is_better_exactly_above_zero() -> None:
+    for shift in np.linspace(0, 4, 21):
+        answer = decide(BASELINE, [shift, shift + 0.2, shift - 0.1], CERTAIN)
+        assert answer.low is not None
+        assert answer.high is not None
+        assert answer.effect is not None
+        assert (answer.decision == "better") == (answer.low > 0)
+        assert answer.low < answer.effect < answer.high
+
+
+def test_at_the_limit_there_is_always_a_decision() -> None:
+    assert decide(BASELINE, [1.0] * 6, CERTAIN).decision == "not better"
+    assert decide(BASELINE, [1.0] * 9, CERTAIN) == decide(BASELINE, [1.0] * 6, CERTAIN)
+
+
+def test_one_baseline_run_takes_its_spread_from_the_floor() -> None:
+    assert decide([0.0], [7.0], CERTAIN).decision == "better"
+    unknown = decide([0.0], [7.0])
+    assert (unknown.decision, unknown.probability, unknown.effect) == ("more", 0.5, 7.0)
+    assert (unknown.low, unknown.high) == (None, None)
+    assert unknown.more_runs > 0
+
+
+@pytest.mark.parametrize(("baseline", "candidate"), [([], [1.0]), ([1.0, 2.0], []), ([], [])])
+def test_without_results_of_both_more_are_needed(
+    baseline: list[float], candidate: list[float]
+) -> None:
+    answer = decide(baseline, candidate, CERTAIN)
+    assert (answer.decision, answer.probability, answer.effect) == ("more", 0.5, None)
+    assert answer.more_runs > 0
+
+
+def test_equal_repeats_do_not_mean_that_there_is_no_noise() -> None:
+    assert decide([0.95, 0.95], [0.96]).decision != "better"
+    assert decide([0.95] * 6, [0.96] * 6).decision == "better"
+    same = decide([0.95, 0.95], [0.95])
+    assert (same.decision, same.more_runs) == ("more", 5)
+    assert (same.probability, same.low, same.high) == (0.5, 0.0, 0.0)
+
+
+def test_curves_sharpen_the_probability_and_nothing_else() -> None:
+    plain = decide(BASELINE, [1.0, 1.2], CERTAIN)
+    sharper = decide(BASELINE, [1.0, 1.2], CERTAIN, curves=CurveEvidence(1.1, 0.5))
+    assert sharper.probability == pytest.approx(stats.norm.cdf(1.1 / math.sqrt(0.5)), abs=2e-3)
+    assert (sharper.low, sharper.high, sharper.decision) == (plain.low, plain.high, plain.decision)
+
+
+@pytest.mark.parametrize("error", [0.0, 0.5, math.nan])
+def test_an_impossible_error_is_an_error(error: float) -> None:
+    with pytest.raises(ArgumentError, match="error: .* above 0 and below 0.5"):
+        decide(BASELINE, [1.0], error=error)
+
+
+@pytest.mark.parametrize("max_runs", [0, 101])
+def test_an_impossible_limit_is_an_error(max_runs: int) -> None:
+    with pytest.raises(ArgumentError, match="max_runs: .* from 1 to 100"):
+        decide(BASELINE, [1.0], max_runs=max_runs)
+
+
+class Sessions:
+    """Sessions of one baseline and a candidate, looked at after each run."""
+
+    def __init__(self, seed: int, gain: float, *, num_baseline: int = 4) -> None:
+        self.random = np.random.default_rng(seed)
+        self.gain = gain
+        self.num_baseline = num_baseline
+        # The spreads of groups differ by a factor of about 1.3.
+        spreads = np.exp(0.25 * self.random.normal(size=20))
+        groups = [RepeatedTrainings(list(self.random.normal(0, spread, 9))) for spread in spreads]
+        self.floor = noise_floor_of(groups)
+
+    def play(self) -> tuple[bool, int, bool]:
+        """Return whether the candidate was accepted, its runs, and whether all bounds were true."""
+        spread = math.exp(0.25 * self.random.normal())
+        baseline = list(self.random.normal(0, spread, self.num_baseline))
+        runs = list(self.random.normal(self.gain * spread, spread, 6))
+        is_true = True
+        for num in itertools.count(1):
+            answer = decide(baseline, runs[:num], self.floor)
+            assert answer.low is not None
+            assert answer.high is not None
+            is_true &= answer.low <= self.gain * spread <= answer.high
+            if answer.decision != "more":
+                return answer.decision == "better", num, is_true
+        raise AssertionError
+
+    def rates(self, num: int) -> tuple[float, float, float]:
+        accepted, runs, true = zip(*(self.play() for _ in range(num)), strict=True)
+        return float(np.mean(accepted)), float(np.mean(runs)), float(np.mean(true))
+
+
+def test_sessions_accept_gains_and_few_edits_that_change_nothing() -> None:
+    accepted, _, true = Sessions(1, 0.0).rates(150)
+    assert accepted <= 0.09  # 5 % and two standard errors
+    assert true >= 0.91
+    accepted, num_runs, _ = Sessions(2, 2.0).rates(100)
+    assert accepted >= 0.8
+    assert num_runs <= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_baseline", [1, 2, 4, 12])
+def test_the_error_holds_over_all_looks(num_baseline: int) -> None:
+    accepted, _, true = Sessions(3, 0.0, num_baseline=num_baseline).rates(1000)
+    assert accepted <= 0.055
+    assert true >= 0.945
+    _, _, true = Sessions(4, 1.0, num_baseline=num_baseline).rates(1000)
+    assert true >= 0.945

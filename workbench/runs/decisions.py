@@ -1,0 +1,485 @@
+"""Decide whether a candidate is better than a baseline, from the curves of their trainings.
+
+The trainings come from CSV files. The statistics are in `store.history.sequential_test`. What is
+here says which trainings have finished, what a diverged one means, and what the curves of
+unfinished ones tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.advisor.tables import Column, read_heads, read_objects
+from workbench.foundation.errors import ArgumentError, DataError
+from workbench.foundation.formatting import format_count, format_number, format_percent
+from workbench.store.history.noise_floor import NoiseFloor, RepeatedTrainings, noise_floor_of
+from workbench.store.history.sequential_test import (
+    ERROR,
+    MAX_RUNS,
+    CurveEvidence,
+    Decision,
+    check_limits,
+    decide,
+)
+
+Goal = Literal["minimize", "maximize"]
+
+_VALUE_NAMES = ("value", "val_loss")
+# Degrees of freedom that a regression of the results on earlier values needs.
+_MIN_REGRESSION_DEGREES = 3
+_MAX_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of the baseline or of the candidate.
+
+    Attributes:
+        name: Its name for messages, such as `run 3`.
+        curve: Values of the metric by step.
+        result: Its last value. None if it has not finished, NaN if it diverged.
+    """
+
+    name: str
+    curve: Mapping[int, float]
+    result: float | None
+
+    @property
+    def is_diverged(self) -> bool:
+        """Whether it ended without a finite value."""
+        return self.result is not None and not math.isfinite(self.result)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A decision, and what it is based on.
+
+    Attributes:
+        decision: The decision.
+        num_baseline: Number of results of the baseline.
+        num_candidate: Number of results of the candidate, at most the limit.
+        error: The allowed probability of a wrong claim.
+        floor: The noise floor, or None.
+        notes: Sentences about what was not used, and why, without their full stops.
+    """
+
+    decision: Decision
+    num_baseline: int
+    num_candidate: int
+    error: float
+    floor: NoiseFloor | None
+    notes: list[str] = field(default_factory=list)
+
+    def describe(self) -> list[str]:
+        """Return it as lines of text: the decision, the numbers, and their basis."""
+        decision = self.decision
+        lines = [_headline(decision)]
+        if decision.effect is not None:
+            lines.append(_describe_effect(decision, self.error))
+        lines.append(self._describe_basis())
+        return lines
+
+    def _describe_basis(self) -> str:
+        basis = (
+            f"Based on {format_count(self.num_baseline, 'run')} of the baseline and"
+            f" {format_count(self.num_candidate, 'run')} of the candidate"
+        )
+        if self.floor is None:
+            return f"{basis}. Without a noise floor, the spread comes from these runs alone."
+        return (
+            f"{basis}, and on a noise floor of"
+            f" {format_count(self.floor.num_groups, 'group')} with"
+            f" {format_count(self.floor.num_trainings, 'run')}. A standard deviation of"
+            f" {format_number(math.sqrt(self.floor.variance))} is typical there."
+        )
+
+
+def _headline(decision: Decision) -> str:
+    if decision.decision == "better":
+        return "better: accept the candidate."
+    if decision.decision == "not better":
+        return "not better: keep the baseline."
+    expected = format_count(decision.more_runs, "more run")
+    return f"more: no decision yet. Expect {expected} of the candidate."
+
+
+def _describe_effect(decision: Decision, error: float) -> str:
+    assert decision.effect is not None
+    effect = f"Improvement: {format_number(decision.effect)}"
+    if decision.low is None or decision.high is None:
+        return f"{effect}. The spread of such runs is unknown. Repeat the baseline, or add a floor."
+    return (
+        f"{effect}, between {format_number(decision.low)} and {format_number(decision.high)} with"
+        f" {format_percent(1 - error)} confidence at every look. The candidate is better with a"
+        f" probability of {_percent(decision.probability)}."
+    )
+
+
+def _percent(probability: float) -> str:
+    if probability > 0.999:
+        return "over 99.9 %"
+    if probability < 0.001:
+        return "under 0.1 %"
+    return format_percent(probability, has_tenths=True)
+
+
+def decide_from_files(
+    baseline: Path,
+    candidate: Path,
+    floor: Path | None = None,
+    *,
+    goal: Goal = "minimize",
+    error: float = ERROR,
+    max_runs: int = MAX_RUNS,
+) -> Comparison:
+    """Decide whether a candidate is better than a baseline, from CSV files.
+
+    The largest step of both files is the budget. A run that ends earlier is unfinished.
+
+    Args:
+        baseline: Trainings of the baseline, with the columns run, step and value.
+        candidate: Trainings of the candidate, with the same columns.
+        floor: Repeated trainings, with the columns group, run, step, and val_loss or value.
+        goal: Whether smaller or larger values are better.
+        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
+        max_runs: Limit for the candidate runs.
+
+    Raises:
+        DataError: If a file cannot be read. The error has the line and the column.
+        ArgumentError: If `goal`, `error` or `max_runs` is not allowed.
+    """
+    check_limits(error, max_runs)
+    curves = [read_curves(baseline), read_curves(candidate)]
+    budget = max(max(curve) for side in curves for curve in side.values())
+    sides = [_trainings(side, budget) for side in curves]
+    repeated = [] if floor is None else read_floor(floor)
+    return compare_trainings(
+        sides[0],
+        sides[1],
+        noise_floor_of(repeated, budget),
+        goal=goal,
+        error=error,
+        max_runs=max_runs,
+    )
+
+
+def read_curves(path: Path) -> dict[str, dict[int, float]]:
+    """Read the curves of trainings from a CSV file.
+
+    Args:
+        path: A file with the columns run, step, and value or val_loss.
+
+    Returns:
+        The values by step, by run in the order of the file. NaN and infinity are allowed.
+
+    Raises:
+        DataError: If the file cannot be read, is empty, or has a step twice.
+    """
+    return {run: curve for (_, run), curve in _read(path).items()}
+
+
+def read_floor(path: Path) -> list[RepeatedTrainings]:
+    """Read groups of repeated trainings from a CSV file.
+
+    The last step of a group is its budget. Only runs that reach it with a finite value count.
+
+    Args:
+        path: A file with the columns group, run, step, and val_loss or value.
+
+    Raises:
+        DataError: If the file cannot be read, is empty, or has a step twice.
+    """
+    groups: dict[str, list[dict[int, float]]] = {}
+    for (group, _), curve in _read(path, _GROUP).items():
+        groups.setdefault(group, []).append(curve)
+    repeated: list[RepeatedTrainings] = []
+    for curves in groups.values():
+        last = max(max(curve) for curve in curves)
+        values = [curve[last] for curve in curves if math.isfinite(curve.get(last, math.nan))]
+        repeated.append(RepeatedTrainings(values, float(last)))
+    return repeated
+
+
+def _read(path: Path, *more: Column) -> dict[tuple[str, str], dict[int, float]]:
+    """Return the values by step, by group and run."""
+    name = _value_name(path)
+    curves: dict[tuple[str, str], dict[int, float]] = {}
+
+    def add(row: dict[str, Any]) -> None:
+        curve = curves.setdefault((row.get("group", ""), row["run"]), {})
+        if row["step"] in curve:
+            raise DataError(
+                f"run {row['run']} has step {row['step']} twice",
+                field="step",
+                allowed="one row for each step of a run",
+            )
+        curve[row["step"]] = row[name]
+
+    read_objects(path, add, *more, _RUN, _STEP, Column(name, _value))
+    if not curves:
+        raise DataError(f"{path} contains no runs", allowed="at least one row")
+    return curves
+
+
+def _value_name(path: Path) -> str:
+    heads = read_heads(path)
+    present = [name for name in _VALUE_NAMES if name in heads]
+    if len(present) > 1:
+        raise DataError(
+            f"{path} has both columns {' and '.join(present)}",
+            field=present[0],
+            allowed="one of them",
+            next_step="Remove the column that is not compared.",
+        )
+    return present[0] if present else _VALUE_NAMES[0]
+
+
+def _name(cell: str) -> str:
+    if not cell:
+        raise ValueError("a name or a number")
+    return cell
+
+
+def _step(cell: str) -> int:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not (number >= 0 and number.is_integer()):
+        raise ValueError("a whole number from 0")
+    return int(number)
+
+
+def _value(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise ValueError("a number, or nan for a run that diverged") from None
+
+
+_GROUP, _RUN = Column("group", _name), Column("run", _name)
+_STEP = Column("step", _step)
+
+
+def _trainings(curves: Mapping[str, Mapping[int, float]], budget: int) -> list[Training]:
+    trainings: list[Training] = []
+    for name, curve in curves.items():
+        last = curve[max(curve)]
+        # A run that ended with NaN is not continued, so it has its result before the budget.
+        is_finished = max(curve) == budget or not math.isfinite(last)
+        trainings.append(Training(f"run {name}", curve, last if is_finished else None))
+    return trainings
+
+
+def compare_trainings(
+    baseline: Sequence[Training],
+    candidate: Sequence[Training],
+    floor: NoiseFloor | None,
+    *,
+    goal: Goal,
+    error: float = ERROR,
+    max_runs: int = MAX_RUNS,
+) -> Comparison:
+    """Decide whether a candidate is better than a baseline.
+
+    A training that diverged is worse than every result. The bounds describe the finite results. If
+    the candidate diverges more often than the baseline, it is not better.
+
+    Args:
+        baseline: Trainings of the baseline.
+        candidate: Trainings of the candidate in the order in which they were started.
+        floor: What is known about their spread.
+        goal: Whether smaller or larger values are better.
+        error: Allowed probability of a wrong claim over all looks.
+        max_runs: Limit for the candidate runs.
+
+    Raises:
+        ArgumentError: If `goal`, `error` or `max_runs` is not allowed.
+    """
+    if goal not in ("minimize", "maximize"):
+        raise ArgumentError(f"{goal!r} is not valid", field="goal", allowed="minimize, maximize")
+    check_limits(error, max_runs)
+    sign = 1.0 if goal == "maximize" else -1.0
+    ended = [training for training in candidate if training.result is not None]
+    notes = _notes(baseline, candidate, max_runs)
+    ended = ended[:max_runs]
+    values = [_results(side, sign) for side in (baseline, ended)]
+    decision = decide(
+        values[0],
+        values[1],
+        floor,
+        error=error,
+        max_runs=max_runs,
+        curves=_evidence_of_curves(baseline, [*ended, *_unfinished(candidate)], sign),
+    )
+    decision = _with_diverged(decision, baseline, ended, max_runs)
+    return Comparison(decision, len(values[0]), len(ended), error, floor, notes)
+
+
+def _results(trainings: Sequence[Training], sign: float) -> list[float]:
+    return [
+        sign * training.result
+        for training in trainings
+        if training.result is not None and not training.is_diverged
+    ]
+
+
+def _unfinished(trainings: Sequence[Training]) -> list[Training]:
+    return [training for training in trainings if training.result is None]
+
+
+def _with_diverged(
+    decision: Decision, baseline: Sequence[Training], ended: Sequence[Training], max_runs: int
+) -> Decision:
+    """Return the decision with the trainings that diverged, which have no finite value.
+
+    The candidate may not diverge in a larger part of its runs than the baseline.
+    """
+    num_diverged = sum(training.is_diverged for training in ended)
+    if not num_diverged:
+        return decision
+    num_baseline = sum(training.result is not None for training in baseline)
+    if not num_baseline:
+        return decision
+    allowed = sum(training.is_diverged for training in baseline) / num_baseline
+    if num_diverged > allowed * max_runs or (
+        len(ended) == max_runs and decision.decision != "better"
+    ):
+        return replace(decision, decision="not better", more_runs=0)
+    if decision.decision == "better" and num_diverged > allowed * len(ended):
+        # More runs without a failure are needed before the shares are equal.
+        needed = math.ceil(num_diverged / allowed) - len(ended)
+        return replace(decision, decision="more", more_runs=needed)
+    return decision
+
+
+def _notes(baseline: Sequence[Training], candidate: Sequence[Training], max_runs: int) -> list[str]:
+    notes: list[str] = []
+    for side, trainings in (("baseline", baseline), ("candidate", candidate)):
+        if unfinished := _unfinished(trainings):
+            notes.append(
+                f"{side}: {_list(unfinished)} ended before the budget, so its curve counts, but"
+                " not as a result"
+            )
+        if diverged := [training for training in trainings if training.is_diverged]:
+            notes.append(
+                f"{side}: {_list(diverged)} diverged, which is worse than every result. The effect"
+                " and its bounds describe the other runs"
+            )
+    num_ended = sum(training.result is not None for training in candidate)
+    if num_ended > max_runs:
+        notes.append(
+            f"the candidate has {num_ended} results. Only the first {max_runs} are used, because"
+            " the error is spent by then"
+        )
+    return notes
+
+
+def _list(trainings: Sequence[Training]) -> str:
+    names = [training.name for training in trainings[:_MAX_NAMED]]
+    if more := len(trainings) - len(names):
+        names.append(f"{more} more")
+    return ", ".join(names)
+
+
+def _evidence_of_curves(
+    baseline: Sequence[Training], candidate: Sequence[Training], sign: float
+) -> CurveEvidence | None:
+    """Return what the curves of unfinished trainings say about the effect.
+
+    A result is predicted from the value at the last step that the training shares with all finished
+    ones, with their regression within both sides. The mean of results and predictions is the
+    estimate with a control variate.
+
+    Source: Lavenberg and Welch, A perspective on the use of control variables, 1981.
+    """
+    sides = (_Side.of(baseline), _Side.of(candidate))
+    if not all(side.finished for side in sides) or not any(side.unfinished for side in sides):
+        return None
+    means: list[float] = []
+    variance = 0.0
+    for side in sides:
+        mean, part = side.mean_with_curves(sides)
+        means.append(mean)
+        variance += part
+    return CurveEvidence(sign * (means[1] - means[0]), variance)
+
+
+@dataclass(frozen=True)
+class _Side:
+    finished: list[Training]
+    unfinished: list[Training]
+
+    @staticmethod
+    def of(trainings: Sequence[Training]) -> _Side:
+        finished = [
+            training
+            for training in trainings
+            if training.result is not None and not training.is_diverged
+        ]
+        return _Side(finished, _unfinished(trainings))
+
+    def mean_of(self, read: Callable[[Training], float]) -> float:
+        return math.fsum(map(read, self.finished)) / len(self.finished)
+
+    def mean_with_curves(self, sides: Sequence[_Side]) -> tuple[float, float]:
+        """Return the mean result and its variance if a result had the variance 1."""
+        mean = self.mean_of(_result)
+        predictions: list[float] = []
+        shares: list[float] = []
+        for training in self.unfinished:
+            step = _shared_step(training, sides)
+            slope, share = (0.0, 0.0) if step is None else _regression(sides, step)
+            if step is not None and share > 0:
+                here = self.mean_of(lambda finished, step=step: finished.curve[step])
+                predictions.append(mean + slope * (training.curve[step] - here))
+                shares.append(share)
+        num = len(self.finished)
+        if not predictions:
+            return mean, 1 / num
+        total = num + len(predictions)
+        share = math.fsum(shares) / len(shares)
+        return (num * mean + math.fsum(predictions)) / total, (1 - share) / num + share / total
+
+
+def _result(training: Training) -> float:
+    assert training.result is not None
+    return training.result
+
+
+def _shared_step(training: Training, sides: Sequence[_Side]) -> int | None:
+    """Return the last step at which an unfinished training and all finished ones have a value."""
+    finished = [other.curve for side in sides for other in side.finished]
+    for step in sorted(training.curve, reverse=True):
+        values = [curve.get(step, math.nan) for curve in (training.curve, *finished)]
+        if all(map(math.isfinite, values)):
+            return step
+    return None
+
+
+def _regression(sides: Sequence[_Side], step: int) -> tuple[float, float]:
+    """Return slope and explained share of variance of results on the values at a step.
+
+    Both are shrunk for the number of trainings, so that chance explains nothing.
+    """
+    products = squares = results = 0.0
+    degrees = -len(sides)
+    for side in sides:
+        mean, here = side.mean_of(_result), side.mean_of(lambda other: other.curve[step])
+        degrees += len(side.finished)
+        for training in side.finished:
+            away = training.curve[step] - here
+            products += away * (_result(training) - mean)
+            squares += away**2
+            results += (_result(training) - mean) ** 2
+    if degrees < _MIN_REGRESSION_DEGREES or squares <= 0 or results <= 0:
+        return 0.0, 0.0
+    share = products**2 / (squares * results)
+    shrunk = 1 - (1 - share) * degrees / (degrees - 1)
+    if shrunk <= 0:
+        return 0.0, 0.0
+    return products / squares * shrunk / share, shrunk

@@ -1,0 +1,377 @@
+"""A sequential test: is a candidate better than a baseline, or are more trainings needed?
+
+It may be looked at after every training of the candidate, and the probability of a wrong claim
+holds over all looks. The spread of the trainings is estimated from both sides and from the noise
+floor.
+
+Source: Lan and DeMets, Discrete sequential boundaries for clinical trials, 1983 (spending of the
+error); Armitage, McPherson and Rowe, Repeated significance tests on accumulating data, 1969
+(integration over the looks); Jennison and Turnbull, Group sequential methods, 2000 (quantiles of
+Student's distribution, repeated confidence intervals, predictive futility).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from workbench.foundation.errors import ArgumentError
+from workbench.store.history.noise_floor import NoiseFloor
+
+Verdict = Literal["better", "not better", "more"]
+
+ERROR = 0.05
+"""The allowed probability of a wrong claim, over all looks together."""
+MAX_RUNS = 6
+"""The candidate runs after which a decision is made in any case."""
+MOST_RUNS = 100
+"""The largest limit for candidate runs. Computing the boundaries takes a few seconds for it."""
+# The share of the error for the lower bound, which decides. The upper bound only informs.
+_SHARE_OF_LOW = 0.8
+# The error that is spent by a share t of the information is error * t**5: little at first, when the
+# spread is known least.
+_SPENDING_POWER = 5
+_HOPELESS = 0.05
+_NUM_FUTURES = 2000
+_SEED = 54
+# The density of the statistic is integrated over this many standard deviations, with at least so
+# many points, and so many in a standard deviation of the next step.
+_REACH = 8.0
+_MIN_POINTS = 121
+_POINTS_PER_STEP = 4.0
+_NUM_HALVINGS = 60
+# A chance of success is estimated from so many futures with a similar statistic.
+_NUM_SIMILAR = 100
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the trainings say about a candidate.
+
+    Attributes:
+        decision: `better`, `not better` (the limit is reached, or success within it is unlikely),
+            or `more` trainings are needed.
+        probability: Probability that the effect is above 0.
+        effect: Improvement over the baseline in the unit of the metric, positive if the candidate
+            is better. None before both have a result.
+        low: Lower bound of the effect, valid at every look. None if there is none.
+        high: Its upper bound.
+        more_runs: Candidate runs that are still expected, 0 after a decision.
+    """
+
+    decision: Verdict
+    probability: float
+    effect: float | None
+    low: float | None
+    high: float | None
+    more_runs: int
+
+
+@dataclass(frozen=True)
+class CurveEvidence:
+    """The effect as it is expected if the curves of unfinished trainings are used as well.
+
+    It only sharpens the probability: a decision needs results.
+
+    Attributes:
+        effect: The expected improvement over the baseline.
+        variance: Variance of this estimate if a result had the variance 1.
+    """
+
+    effect: float
+    variance: float
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """The quantiles of the normal distribution at which a look ends the test, by look."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What the finished trainings say. Larger values are better."""
+
+    num_baseline: int
+    num_candidate: int
+    effect: float
+    squares: float
+    """Squared deviations from the means of both sides, plus those that the floor is worth."""
+    degrees: float
+    """Degrees of freedom behind them, at least 0."""
+    least_variance: float
+    """Variance that rounding may hide if there is no floor."""
+
+    @property
+    def variance(self) -> float:
+        return max(self.squares / self.degrees, self.least_variance)
+
+    def error_of(self, num_candidate: int) -> float:
+        """Return the standard error of the effect for a variance of 1."""
+        return math.sqrt(1 / self.num_baseline + 1 / num_candidate)
+
+
+def check_limits(error: float, max_runs: int) -> None:
+    """Check the settings of a test.
+
+    Args:
+        error: Allowed probability of a wrong claim.
+        max_runs: Limit for the candidate runs.
+
+    Raises:
+        ArgumentError: If one of them is out of range.
+    """
+    if not 0 < error < 0.5:
+        raise ArgumentError(
+            f"{error:g} is not valid", field="error", allowed="a number above 0 and below 0.5"
+        )
+    if not 1 <= max_runs <= MOST_RUNS:
+        raise ArgumentError(
+            f"{max_runs} is not valid", field="max_runs", allowed=f"from 1 to {MOST_RUNS}"
+        )
+
+
+def decide(
+    baseline: Sequence[float],
+    candidate: Sequence[float],
+    floor: NoiseFloor | None = None,
+    *,
+    error: float = ERROR,
+    max_runs: int = MAX_RUNS,
+    curves: CurveEvidence | None = None,
+) -> Decision:
+    """Decide whether a candidate is better than a baseline, from finished trainings.
+
+    Args:
+        baseline: Results of the baseline, all finite. Larger is better.
+        candidate: Results of the candidate in the order in which they came. Only the first
+            `max_runs` are used.
+        floor: What is known about the spread of such trainings.
+        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
+        max_runs: Limit for the candidate runs, from 1 to `MOST_RUNS`.
+        curves: What the curves of unfinished trainings add to the probability.
+
+    Raises:
+        ArgumentError: If `error` or `max_runs` is out of range.
+
+    Example:
+        >>> decide([0.90, 0.91, 0.90, 0.89], [0.97, 0.96, 0.98]).decision
+        'better'
+    """
+    check_limits(error, max_runs)
+    candidate = candidate[:max_runs]
+    left = max_runs - len(candidate)
+    if not baseline or not candidate:
+        return Decision("more", 0.5, None, None, None, max(1, left))
+    evidence = _evidence_of(baseline, candidate, floor)
+    if evidence.degrees <= 0:
+        return Decision("more", 0.5, evidence.effect, None, None, max(1, left))
+    looks = _looks_of(len(baseline), max_runs, error)
+    low, high = _bounds(evidence, looks)
+    decision, more_runs = _conclude(evidence, looks, low)
+    probability = _probability(evidence, curves)
+    return Decision(decision, probability, evidence.effect, low, high, more_runs)
+
+
+def _evidence_of(
+    baseline: Sequence[float], candidate: Sequence[float], floor: NoiseFloor | None
+) -> _Evidence:
+    first, second = np.asarray(baseline, dtype=float), np.asarray(candidate, dtype=float)
+    squares = float(np.sum((first - first.mean()) ** 2) + np.sum((second - second.mean()) ** 2))
+    degrees = float(len(first) + len(second) - 2)
+    least_variance = 0.0
+    if floor is None:
+        least_variance = _rounding_variance(np.concatenate([first, second]))
+    else:
+        squares += floor.variance * floor.num_degrees
+        degrees += floor.num_degrees
+    return _Evidence(
+        num_baseline=len(first),
+        num_candidate=len(second),
+        effect=float(second.mean() - first.mean()),
+        squares=squares,
+        degrees=degrees,
+        least_variance=least_variance,
+    )
+
+
+def _rounding_variance(values: np.ndarray) -> float:
+    """Return the variance that rounding may hide: of a uniform error of one step.
+
+    The smallest difference between two values is taken for the step. If repeats agree exactly, the
+    spread is not 0 but below the step.
+
+    Source: Sheppard, On the calculation of the most probable values of frequency constants, 1898.
+    """
+    gaps = np.diff(np.unique(values))
+    if not gaps.size:
+        return 0.0
+    return float(gaps.min()) ** 2 / 12
+
+
+def _bounds(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
+    scale = math.sqrt(evidence.variance) * evidence.error_of(evidence.num_candidate)
+    look = evidence.num_candidate - 1
+    low = evidence.effect - _of_student(looks.low[look], evidence.degrees) * scale
+    high = evidence.effect + _of_student(looks.high[look], evidence.degrees) * scale
+    return low, high
+
+
+def _probability(evidence: _Evidence, curves: CurveEvidence | None) -> float:
+    effect, error = evidence.effect, evidence.error_of(evidence.num_candidate)
+    if curves is not None:
+        effect, error = curves.effect, math.sqrt(curves.variance)
+    scale = math.sqrt(evidence.variance) * error
+    if scale == 0:
+        return 0.5
+    return float(stdtr(evidence.degrees, effect / scale))
+
+
+def _conclude(evidence: _Evidence, looks: _Looks, low: float) -> tuple[Verdict, int]:
+    """Return the decision and the number of runs that are still expected."""
+    if low > 0:
+        return "better", 0
+    if evidence.num_candidate == len(looks.low):
+        return "not better", 0
+    if evidence.variance == 0:  # all results are equal, and nothing says how much they may differ
+        return "more", len(looks.low) - evidence.num_candidate
+    chance, more_runs = _foresee(evidence, looks)
+    if chance < _HOPELESS:
+        return "not better", 0
+    return "more", max(1, round(more_runs))
+
+
+def _of_student(quantile: float, degrees: float) -> float:
+    """Return the quantile of Student's distribution with the probability of a normal quantile."""
+    return -float(stdtrit(degrees, ndtr(-quantile)))
+
+
+def _foresee(evidence: _Evidence, looks: _Looks) -> tuple[float, float]:
+    """Return the chance of success within the limit, and how many runs a decision will take.
+
+    Futures are drawn from what is known: the variance, the mean of the candidate, its next runs.
+    """
+    random = np.random.default_rng(_SEED)
+    now, last = evidence.num_candidate, len(looks.low)
+    variance = (
+        evidence.variance * evidence.degrees / random.chisquare(evidence.degrees, _NUM_FUTURES)
+    )
+    deviation = np.sqrt(variance)
+    shift = deviation * random.standard_normal(_NUM_FUTURES) / math.sqrt(now)
+    drawn = random.standard_normal((_NUM_FUTURES, last - now))
+    runs = shift[:, None] + deviation[:, None] * drawn  # relative to the candidate's present mean
+    counts = np.arange(now + 1, last + 1)
+    sums = np.cumsum(runs, axis=1)
+    means = sums / counts
+    squares = evidence.squares + np.cumsum(runs**2, axis=1) - counts * means**2
+    degrees = evidence.degrees + counts - now
+    variances = np.maximum(squares / degrees, evidence.least_variance)
+    errors = np.sqrt(variances * (1 / evidence.num_baseline + 1 / counts))
+    statistics = (evidence.effect + means) / errors
+    limits = [
+        _of_student(quantile, count)
+        for quantile, count in zip(looks.low[now:], degrees, strict=True)
+    ]
+    is_success = np.asarray(statistics > np.array(limits))
+    chance = float(np.mean(np.any(is_success, axis=1)))
+    ends = is_success.copy()
+    ends[:, -1] = True
+    for look in range(last - now - 1):
+        ends[:, look] |= _is_hopeless(
+            statistics[:, look], np.any(is_success[:, look + 1 :], axis=1)
+        )
+    return chance, float(np.mean(np.argmax(ends, axis=1) + 1))
+
+
+def _is_hopeless(statistics: np.ndarray, succeeds: np.ndarray) -> np.ndarray:
+    """Return which futures would be given up, because similar ones succeed too rarely."""
+    order = np.argsort(statistics)
+    similar = np.convolve(succeeds[order], np.full(_NUM_SIMILAR, 1 / _NUM_SIMILAR), mode="valid")
+    num_hopeless = int(np.argmax(similar >= _HOPELESS)) if np.any(similar >= _HOPELESS) else 0
+    result = np.zeros(len(statistics), dtype=bool)
+    if num_hopeless:
+        result[order[: num_hopeless + _NUM_SIMILAR // 2]] = True
+    return result
+
+
+def _looks_of(num_baseline: int, max_runs: int, error: float) -> _Looks:
+    information = tuple(1 / (1 / num_baseline + 1 / runs) for runs in range(1, max_runs + 1))
+    return _Looks(
+        low=spending_quantiles(information, _SHARE_OF_LOW * error),
+        high=spending_quantiles(information, (1 - _SHARE_OF_LOW) * error),
+    )
+
+
+@lru_cache(maxsize=64)
+def spending_quantiles(information: tuple[float, ...], error: float) -> tuple[float, ...]:
+    """Return the normal quantiles at which each look ends a one-sided test.
+
+    By a share t of the information, the probability of having ended without an effect is
+    error * t**5.
+
+    Args:
+        information: Information at each look: the inverse variance of the estimate. It increases.
+        error: One-sided probability of a wrong claim over all looks, above 0 and below 0.5.
+
+    Source: Armitage, McPherson and Rowe, 1969: the density of the score is integrated from look to
+    look, without the part that has ended.
+    """
+    spent = [error * (part / information[-1]) ** _SPENDING_POWER for part in information]
+    quantiles = [-float(ndtri(spent[0]))]
+    points, weights = _nodes(information, 0, quantiles[0])
+    density = np.exp(-(points**2) / (2 * information[0])) / math.sqrt(2 * math.pi * information[0])
+    for look in range(1, len(information)):
+        step = math.sqrt(information[look] - information[look - 1])
+        mass = weights * density
+        share = spent[look] - spent[look - 1]
+        score = _crossed_by(share, points, mass, step)
+        quantiles.append(score / math.sqrt(information[look]))
+        following, weights = _nodes(information, look, quantiles[-1])
+        kernel = np.exp(-(((following[:, None] - points[None, :]) / step) ** 2) / 2)
+        density = kernel @ mass / (step * math.sqrt(2 * math.pi))
+        points = following
+    return tuple(quantiles)
+
+
+def _crossed_by(share: float, points: np.ndarray, mass: np.ndarray, step: float) -> float:
+    """Return the score that the next step exceeds with the probability `share`.
+
+    Args:
+        share: The probability.
+        points: Scores before the step.
+        mass: Their probabilities.
+        step: Standard deviation of the step.
+    """
+    low, high = float(points[0]), float(points[-1]) + _REACH * step
+    for _ in range(_NUM_HALVINGS):
+        middle = (low + high) / 2
+        if float(np.sum(mass * ndtr((points - middle) / step))) > share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _nodes(
+    information: tuple[float, ...], look: int, quantile: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return points and weights (Simpson's rule) for the score at a look, below its boundary."""
+    root = math.sqrt(information[look])
+    start, end = -_REACH * root, quantile * root
+    num_points = _MIN_POINTS
+    if look + 1 < len(information):
+        step = math.sqrt(information[look + 1] - information[look])
+        num_points = max(num_points, math.ceil(_POINTS_PER_STEP * (end - start) / step))
+    num_points += 1 - num_points % 2
+    weights = np.full(num_points, 2.0)
+    weights[1::2] = 4.0
+    weights[[0, -1]] = 1.0
+    return np.linspace(start, end, num_points), weights * (end - start) / (num_points - 1) / 3
