@@ -1,7 +1,7 @@
 """How often edits are judged rightly, beside rules and tests that people use.
 
-Run `python -m tests.benchmarks.decisions [--sessions N]`. It reads `repeated_runs/curves.csv` of the
-public measurements: repeated trainings with the columns group, run, step and val_loss.
+Run `python -m tests.benchmarks.decisions [--sessions N]`. It reads repeated trainings from
+`repeated_runs/curves.csv` of the public measurements.
 
 A session draws four runs of the baseline and up to six of the candidate, without replacement, from
 a group with at least ten finished runs. Its edit changes nothing, or gains two standard deviations
@@ -149,7 +149,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, default=300, help="sessions of a group")
     given = parser.parse_args()
-    groups = read_floor(find_measured("repeated_runs") / "curves.csv")
+    folder = find_measured("repeated_runs")
+    if folder is None:
+        parser.error("the public measurements are not here: set WORKBENCH_MEASURED to their folder")
+    groups = read_floor(folder / "curves.csv")
     scores = measure(groups, given.sessions)
     for name, score in scores.items():
         print(

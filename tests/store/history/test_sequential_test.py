@@ -26,12 +26,13 @@ def test_the_error_is_spent_as_the_joint_normal_distribution_says(
 ) -> None:
     quantiles = spending_quantiles(information, error)
     for num in range(1, len(information) + 1):
-        correlation = [
-            [math.sqrt(min(first, second) / max(first, second)) for second in information[:num]]
-            for first in information[:num]
-        ]
+        seen = np.array(information[:num])
+        correlation = np.sqrt(np.minimum.outer(seen, seen) / np.maximum.outer(seen, seen))
         stays = stats.multivariate_normal.cdf(
-            np.array(quantiles[:num]), cov=correlation, abseps=1e-6, releps=1e-6
+            np.array(quantiles[:num]),
+            cov=correlation,  # pyright: ignore[reportArgumentType]
+            abseps=1e-6,
+            releps=1e-6,
         )
         assert 1 - stays == pytest.approx(
             error * (information[num - 1] / information[-1]) ** 5, abs=5e-5
@@ -126,13 +127,13 @@ def test_curves_sharpen_the_probability_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("error", [0.0, 0.5, math.nan])
 def test_an_impossible_error_is_an_error(error: float) -> None:
-    with pytest.raises(ArgumentError, match="error: .* above 0 and below 0.5"):
+    with pytest.raises(ArgumentError, match=r"error: .* above 0 and below 0\.5"):
         decide(BASELINE, [1.0], error=error)
 
 
 @pytest.mark.parametrize("max_runs", [0, 101])
 def test_an_impossible_limit_is_an_error(max_runs: int) -> None:
-    with pytest.raises(ArgumentError, match="max_runs: .* from 1 to 100"):
+    with pytest.raises(ArgumentError, match=r"max_runs: .* from 1 to 100"):
         decide(BASELINE, [1.0], max_runs=max_runs)
 
 
