@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from workbench.data.cache import file_stamp
 from workbench.data.number_texts import (
     DECIMAL_COMMA,
     MISSING_WORDS,
+    has_decimal_points,
     has_leading_zeros,
     is_marker,
     may_be_thousands,
@@ -82,16 +83,31 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
 
 
 def read_noted_table(
-    path: Path, num_rows: int | None = None, *, only: str | None = None
+    path: Path,
+    num_rows: int | None = None,
+    *,
+    only: str | None = None,
+    decimal_commas: Collection[str] = (),
 ) -> PlainFrame:
-    """Read a table as `read_table` does, and return it with notes on what was converted."""
+    """Read a table as `read_table` does, and return it with notes on what was converted.
+
+    Args:
+        path: As in `read_table`.
+        num_rows: As in `read_table`.
+        only: As in `read_table`.
+        decimal_commas: Columns that are known to have decimal commas: 1.200 in one of them is 1200,
+            even if no other number of the file shows it. They stay text.
+
+    Raises:
+        DataError: As in `read_table`.
+    """
     import pandas as pd
 
     wanted = None if only is None else [only]
     ending = path.suffix.lower()
     try:
         if is_text_table(path):
-            return _read_text(path, num_rows, wanted)
+            return _read_text(path, num_rows, wanted, decimal_commas)
         if ending in PARQUET_ENDINGS:
             check_repeated(path, _names_in_parquet(path), field="data.path")
             plain = plain_frame(
@@ -114,13 +130,19 @@ def read_noted_table(
     raise _unknown_ending(path)
 
 
-def _read_text(path: Path, num_rows: int | None, wanted: Sequence[str] | None) -> PlainFrame:
+def _read_text(
+    path: Path,
+    num_rows: int | None,
+    wanted: Sequence[str] | None,
+    decimal_commas: Collection[str],
+) -> PlainFrame:
     """Read a text table.
 
     Args:
         path: The file.
         num_rows: Maximum number of rows, or None for all.
         wanted: The only columns to read, or None for all.
+        decimal_commas: As in `read_noted_table`.
     """
     layout = layout_of(path)
     read_texts = functools.partial(_read_csv, path, layout, dtype=str, keep_default_na=False)
@@ -140,6 +162,10 @@ def _read_text(path: Path, num_rows: int | None, wanted: Sequence[str] | None) -
     if shown:
         rows, of_points = _with_points_between_thousands(rows, read_again)
         notes += of_points
+    if known := [name for name in rows.columns if name in decimal_commas]:
+        texts = read_again(columns=known)
+        if not has_decimal_points(texts.fillna("").to_numpy().ravel(), layout.separator):
+            rows = rows.assign(**{name: texts[name] for name in known})
     rows, of_units = without_units_below_header(rows, path.name)
     plain = plain_frame(rows, field="data.path")
     # Excel writes semicolons between columns if its decimals have commas.

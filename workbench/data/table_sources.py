@@ -43,7 +43,11 @@ def name_of_source(source: str | Path) -> str | None:
 
 
 def read_source(
-    source: str | Path, *, query: str | None = None, other_names: Collection[str] = ()
+    source: str | Path,
+    *,
+    query: str | None = None,
+    other_names: Collection[str] = (),
+    decimal_commas: Collection[str] = (),
 ) -> PlainFrame:
     """Read a table from a file, an archive, a folder or a database.
 
@@ -52,6 +56,7 @@ def read_source(
             files of the same columns, or the SQLAlchemy address of a database.
         query: What to select from a database, such as SELECT * FROM orders.
         other_names: What may be written instead of a path, for the error if there is no such path.
+        decimal_commas: As in `read_noted_table`.
 
     Raises:
         DataError: If it cannot be read.
@@ -67,10 +72,10 @@ def read_source(
     file, part = split_part(path)
     existing_path(file, other_names=other_names)
     if path.is_dir():
-        return _read_folder(path)
+        return _read_folder(path, decimal_commas)
     if file.suffix.lower() == _ZIP:
-        return _read_archive(file, part)
-    return read_noted_table(path)
+        return _read_archive(file, part, decimal_commas)
+    return read_noted_table(path, decimal_commas=decimal_commas)
 
 
 def _read_query(address: str, query: str | None) -> PlainFrame:
@@ -109,7 +114,7 @@ def _read_query(address: str, query: str | None) -> PlainFrame:
     return plain_frame(rows, keeps_others=True)
 
 
-def _read_folder(folder: Path) -> PlainFrame:
+def _read_folder(folder: Path, decimal_commas: Collection[str]) -> PlainFrame:
     """Join the tables in a folder, in the order of their names."""
     files = sorted(filter(_is_table, folder.iterdir()))
     if not files:
@@ -122,19 +127,20 @@ def _read_folder(folder: Path) -> PlainFrame:
             allowed=f"files that end in {', '.join(TABLE_ENDINGS)}",
             next_step=step,
         )
-    return _joined(files, folder.name)
+    return _joined(files, folder.name, decimal_commas)
 
 
-def _joined(files: Sequence[Path], name: str) -> PlainFrame:
+def _joined(files: Sequence[Path], name: str, decimal_commas: Collection[str]) -> PlainFrame:
     """Read files of the same columns as one table.
 
     Args:
         files: The files, at least one.
         name: What to call where they are.
+        decimal_commas: As in `read_noted_table`.
     """
     import pandas as pd
 
-    tables = [read_noted_table(path) for path in files]
+    tables = [read_noted_table(path, decimal_commas=decimal_commas) for path in files]
     notes = dict.fromkeys(note for read in tables for note in read.notes)
     frames = [read.table for read in tables]
     for path, table in zip(files, frames, strict=True):
@@ -190,7 +196,7 @@ def _check_same_columns(
         )
 
 
-def _read_archive(path: Path, part: str | None) -> PlainFrame:
+def _read_archive(path: Path, part: str | None, decimal_commas: Collection[str]) -> PlainFrame:
     """Read the table in an archive, or several with the same columns as one."""
     try:
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
@@ -214,7 +220,7 @@ def _read_archive(path: Path, part: str | None) -> PlainFrame:
                     allowed=names,
                     next_step=f"Say which one, such as {path.name}#{names[0]}",
                 )
-            return _joined(files, path.name)
+            return _joined(files, path.name, decimal_commas)
     except (zipfile.BadZipFile, RuntimeError) as error:  # RuntimeError: it needs a password
         raise DataError(
             f"{path} cannot be opened: {error}",

@@ -96,6 +96,21 @@ def is_text_table(path: Path) -> bool:
     return _signs_of(path) is not None
 
 
+def open_text(path: Path, *, field: str | None = "data.path") -> IO[str]:
+    """Return the opened text of a text table, which may be compressed, in its encoding.
+
+    Args:
+        path: A file with the ending of a text table.
+        field: The place of the file in errors.
+
+    Raises:
+        DataError: If it is not text, or in an unknown encoding.
+        OSError: If it cannot be read.
+    """
+    encoding, _ = _encoding_of(path, field)
+    return io.TextIOWrapper(_open_bytes(path), encoding=encoding, newline="")
+
+
 def layout_of(path: Path, *, field: str | None = "data.path") -> TextLayout:
     """Return how the file of a text table is written.
 

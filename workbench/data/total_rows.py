@@ -13,11 +13,12 @@ from workbench.data.number_texts import number_text_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_TOTAL = re.compile(
+TOTAL = (
     r"(grand |sub)?totals?( g[eé]n[eé]ral)?|totale|sum|summe|gesamt(summe)?|insgesamt|somme|suma"
-    r"|average|mean|mittel(wert)?|durchschnitt|moyenne",
-    re.IGNORECASE,
+    r"|average|mean|mittel(wert)?|durchschnitt|moyenne"
 )
+"""The words of a row of totals or means. The case of letters does not count."""
+_TOTAL = re.compile(TOTAL, re.IGNORECASE)
 _FEWEST_ROWS = 4
 
 

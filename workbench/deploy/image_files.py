@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -16,7 +17,7 @@ from workbench.data.visible_files import visible_below
 from workbench.deploy.card import Card, Input
 from workbench.deploy.packages import needs
 from workbench.deploy.predictor import Answers, Predictor
-from workbench.deploy.rows import columns_from
+from workbench.deploy.rows import read_samples
 from workbench.foundation.errors import DataError
 
 MEDIA_TYPES = ("image/bmp", "image/gif", "image/jpeg", "image/png", "image/tiff", "image/webp")
@@ -38,14 +39,16 @@ def answers_for(predictor: Predictor, samples: Any) -> Answers:
     Args:
         predictor: The model.
         samples: The path of an image file or of a folder of images, or several of them, for a model
-            that was trained on image files. Otherwise samples as in `columns_from`.
+            that was trained on image files. Otherwise samples as in `read_samples`.
 
     Raises:
         DataError: If the samples cannot be read, or are not of the kind that the model takes.
     """
     files = image_files_of(predictor.card, samples)
     if files is None:
-        return predictor.predict(columns_from(predictor.card, samples))
+        columns, notes = read_samples(predictor.card, samples)
+        answers = predictor.predict(columns)
+        return replace(answers, notes=(*notes, *answers.notes))
     taken = predictor.card.inputs[0]
     answered = [
         predictor.predict(

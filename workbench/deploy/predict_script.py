@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import csv
 import datetime
+import functools
 import inspect
 import io
+import itertools
 import json
 import math
 import re
+import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +33,7 @@ from workbench.data.number_texts import (
 )
 from workbench.data.pixels import eight_bits
 from workbench.data.tokens import NUM_CHARACTERS_OF_PART
+from workbench.data.total_rows import TOTAL
 from workbench.deploy.card import COUNTS, Input, Output, counts_name
 from workbench.models.found_boxes import MAX_BOXES, MAX_OVERLAP, MIN_SCORE
 
@@ -39,13 +44,17 @@ NO_TEXT: set[str] = set()
 COUNTS_NAME = COUNTS
 TRUTH = {"true": 1.0, "false": 0.0}
 FEWEST, MOST = NUM_CHARACTERS_OF_PART
-_MODULES = ("csv", "datetime", "hashlib", "io", "json", "os", "pathlib", "re", "sys")
+_MODULES = (
+    *("csv", "datetime", "functools", "hashlib", "io", "itertools", "json", "math", "os"),
+    *("pathlib", "re", "sys", "unicodedata"),
+)
 _VALUES = {
     "FEWEST": FEWEST,
     "MOST": MOST,
     "NUMBER_WITH_SEPARATORS": f'r"{NUMBER_WITH_SEPARATORS}"',
     "NUMBER_WITH_DECIMAL_COMMA": f'r"{NUMBER_WITH_DECIMAL_COMMA}"',
     "NUMBER_WITH_UNIT": f'r"{NUMBER_WITH_UNIT}"',
+    "TOTAL": f'r"{TOTAL}"',
     "MIN_SCORE": f"{MIN_SCORE:g}",
     "MAX_BOXES": f"{MAX_BOXES:g}",
     "MAX_OVERLAP": f"{MAX_OVERLAP:g}",
@@ -73,7 +82,7 @@ if __name__ == "__main__":
         sys.exit(2)
     try:
         samples = read(sys.argv[1])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         problem = getattr(error, "strerror", None) or str(error).splitlines()[0]
         print(f"predict.py cannot read {sys.argv[1]}: {problem}", file=sys.stderr)
         sys.exit(2)
@@ -185,13 +194,14 @@ def _reading(inputs: Sequence[Input]) -> str:
     """Return the functions that read samples, the last of which is `read`."""
     taken = inputs[0]
     num_texts = sum(column.kind == "text" for column in inputs)
+    of_table = (opened, table_in, row_in, rows_of)
     no_text = f"\nNO_TEXT = set({json.dumps(sorted(MISSING_TEXTS))})\n"
     if taken.tokens:
-        return _source(opened, rows_of, ids, read_texts)
+        return _source(*of_table, ids, read_texts)
     if taken.columns:
-        return _source(opened, rows_of, read_series)
+        return _source(*of_table, read_series)
     if num_texts == len(inputs):
-        return _source(opened, rows_of) + no_text + _source(terms, counts_of, read_counts)
+        return _source(*of_table) + no_text + _source(terms, counts_of, read_counts)
     if taken.is_image:
         return _source(eight_bits, pixels, read_images)
     if taken.kind == "array":
@@ -199,11 +209,12 @@ def _reading(inputs: Sequence[Input]) -> str:
     missing = (
         f"\nMISSING = set({json.dumps(sorted(MISSING_MARKERS))})\nTRUTH = {json.dumps(TRUTH)}\n"
     )
-    functions = (read_points, cell, plain_signs, number, seconds, columns_of)
+    functions = (read_points, cell, plain_signs, number, seconds)
+    functions = (*functions, parsed, has_units, has_total, samples_in, samples_of, columns_of)
     if not num_texts:
-        return _source(opened, rows_of) + missing + _source(*functions, read_table)
+        return _source(*of_table) + missing + _source(*functions, read_table)
     functions = (*functions, terms, counts_of, read_table_with_texts)
-    return _source(opened, rows_of) + missing + no_text + _source(*functions)
+    return _source(*of_table) + missing + no_text + _source(*functions)
 
 
 def _source(*functions: Callable[..., Any]) -> str:
@@ -266,24 +277,41 @@ def opened(path):
         return io.StringIO(data.decode("cp1252"), newline="")
 
 
+def table_in(file, columns):
+    """Return the header that has these columns, the rows of cells below it, and their separator."""
+    nearest, wanted = ([], [], ","), set(columns)
+    for sign in ",;\t|":  # commas, or what else separates the columns, as in Excel
+        file.seek(0)
+        table = csv.reader(file, delimiter=sign, skipinitialspace=True)
+        for cells in itertools.islice(table, 50):  # a title may be above the header
+            names = [unicodedata.normalize("NFC", cell.strip()) for cell in cells]
+            names = [name or f"Unnamed: {place}" for place, name in enumerate(names)]
+            if wanted <= set(names):
+                return names, table, sign
+            if len(wanted & set(names)) > len(wanted & set(nearest[0])) or not nearest[0]:
+                nearest = names, [], sign
+    return nearest
+
+
+def row_in(names, cells, line):
+    """Return a row by the names of its columns. Missing cells at its end are empty."""
+    if any(map(str.strip, cells[len(names) :])):
+        raise ValueError(f"line {line} has {len(cells)} cells, and the header has {len(names)}")
+    return dict(itertools.zip_longest(names, cells[: len(names)], fillvalue=""))
+
+
 def rows_of(path, columns):
-    """Return the rows of a table, which must have these columns."""
-    names, table = [], []
+    """Return the rows of a table, which must have these columns, and their separator."""
     with opened(path) as file:
-        for sign in ",;\t|,":  # commas, or what else separates the columns, as in Excel
-            file.seek(0)
-            table = csv.DictReader(file, restval="", delimiter=sign, skipinitialspace=True)
-            table.fieldnames = names = [name.strip() for name in table.fieldnames or []]
-            if set(columns) <= set(names):
-                break
+        names, table, sign = table_in(file, columns)
         if repeated := [name for name in columns if names.count(name) > 1]:
             problem = f"more than one column is named {repeated[0]!r}"
             raise ValueError(f"{problem}: rename or remove all but one")
-        if missing := [name for name in columns if name not in names]:
-            known = ", ".join(names)
-            problem = f"there is no column {missing[0]!r}"
-            raise ValueError(f"{problem}. The file has: {known or 'nothing'}")
-        return list(table)
+        if missing := [repr(name) for name in columns if name not in names]:
+            problem = "there is no column" if len(missing) == 1 else "there are no columns"
+            known = ", ".join(names) or "nothing"
+            raise ValueError(f"{problem} {', '.join(missing)}. The file has: {known}")
+        return [row_in(names, cells, table.line_num) for cells in table if cells], sign
 
 
 def read_arrays(path):
@@ -315,7 +343,7 @@ def read_series(path):
     """Return all successive rows of a table that the model takes at once."""
     taken = CARD["inputs"][0]
     names, size = taken["columns"], taken["shape"][0]
-    rows = [[float(row[name]) for name in names] for row in rows_of(path, names)]
+    rows = [[float(row[name]) for name in names] for row in rows_of(path, names)[0]]
     table = np.array(rows, taken["dtype"])
     if len(table) < size:
         raise ValueError(f"the model takes {size} rows at once, but the file has {len(table)}")
@@ -334,7 +362,7 @@ def ids(column, text):
 def read_texts(path):
     """Return the texts of a table as the model takes them."""
     taken = CARD["inputs"][0]
-    rows = rows_of(path, [taken["name"]])
+    rows, _ = rows_of(path, [taken["name"]])
     return {taken["name"]: np.array([ids(taken, row[taken["name"]]) for row in rows])}
 
 
@@ -362,19 +390,17 @@ def counts_of(rows):
 
 def read_counts(path):
     """Return how often the terms of the model occur in the texts of a table."""
-    return {COUNTS_NAME: counts_of(rows_of(path, [column["name"] for column in CARD["inputs"]]))}
+    rows, _ = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    return {COUNTS_NAME: counts_of(rows)}
 
 
-def read_points(rows, path):
+def read_points(rows, separator):
     """Read 1.234 as a decimal number where points are in place of the commas of training."""
     columns = [column for column in CARD["inputs"] if column["has_decimal_comma"]]
     texts = [row[column["name"]].strip() for row in rows for column in columns]
-    with opened(path) as file:
-        head = file.readline()
     with_points = [text for text in texts if re.fullmatch(r"[+-]?[0-9]*[.][0-9]*", text)]
     are_decimal = not all(re.fullmatch(NUMBER_WITH_DECIMAL_COMMA, text) for text in with_points)
-    has_semicolons = head.count(";") > head.count(",")
-    if not any("," in text for text in texts) and (are_decimal or not has_semicolons):
+    if not any("," in text for text in texts) and (are_decimal or separator != ";"):
         for column in columns:
             column["has_decimal_comma"] = False
 
@@ -419,6 +445,68 @@ def seconds(column, text):
     return when.timestamp()
 
 
+def parsed(parse, text):
+    """Return the number that a text means, NaN for a missing one, and None for other texts."""
+    try:
+        return float(parse(text)) if text.strip() else math.nan
+    except ValueError:
+        return None
+
+
+def has_units(rows, parsers):
+    """Return whether the row below the header has units or words, such as kg, above numbers."""
+    firsts = {name: parsed(parsers.get(name, float), text) for name, text in rows[0].items()}
+    if any(first is not None and not math.isnan(first) for first in firsts.values()):
+        return False
+    words = []
+    for name in [name for name in firsts if firsts[name] is None]:
+        below = [parsed(parsers.get(name, float), row[name]) for row in rows[1:]]
+        is_word = not re.search(r"\d", rows[0][name])
+        if is_word and None not in below and not all(map(math.isnan, below)):
+            words.append(name)
+    others = [text for name, text in rows[0].items() if name not in words and text.strip()]
+    return len(words) > 1 or (len(words) == 1 and not others)
+
+
+def has_total(rows, parsers):
+    """Return whether the last row has the sum or the mean of the others, and says so."""
+    if not any(re.fullmatch(TOTAL, text.strip(" :"), re.I) for text in rows[-1].values()):
+        return False
+    for name in rows[-1]:
+        *above, last = [parsed(parsers.get(name, float), row[name]) for row in rows]
+        known = [number for number in above if number is not None and not math.isnan(number)]
+        is_known = any(known) and last is not None and not math.isnan(last)
+        if is_known and math.isclose(last, sum(known), rel_tol=1e-3, abs_tol=1e-9):
+            return True
+        if is_known and math.isclose(last, sum(known) / len(known), rel_tol=1e-2, abs_tol=1e-9):
+            return True
+    return False
+
+
+def samples_in(rows, parsers):
+    """Return rows without units below the header and without a total at the end, and notes."""
+    notes = []
+    if len(rows) > 3 and has_units(rows, parsers):
+        rows = rows[1:]
+        notes.append("the row below the header is skipped, because it has units or words")
+    if len(rows) > 3 and has_total(rows, parsers):
+        rows = rows[:-1]
+        notes.append("the last row is not used, because it sums up the others")
+    return rows, notes
+
+
+def samples_of(path):
+    """Return the rows of a table as they are written, without those that are no samples."""
+    rows, separator = rows_of(path, [column["name"] for column in CARD["inputs"]])
+    read_points(rows, separator)
+    numbers = [column for column in CARD["inputs"] if column["kind"] == "number"]
+    parsers = {column["name"]: functools.partial(cell, column) for column in numbers}
+    rows, notes = samples_in(rows, parsers)
+    for note in notes:
+        print(f"predict.py: {note}", file=sys.stderr)
+    return rows
+
+
 def columns_of(rows):
     """Return the columns of rows as the model takes them."""
     types = {"string": object}
@@ -434,15 +522,12 @@ def columns_of(rows):
 
 def read_table(path):
     """Return the columns of a table as the model takes them."""
-    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
-    read_points(rows, path)
-    return columns_of(rows)
+    return columns_of(samples_of(path))
 
 
 def read_table_with_texts(path):
     """Return the columns of a table, and how often terms occur in its texts."""
-    rows = rows_of(path, [column["name"] for column in CARD["inputs"]])
-    read_points(rows, path)
+    rows = samples_of(path)
     return {**columns_of(rows), COUNTS_NAME: counts_of(rows)}
 
 

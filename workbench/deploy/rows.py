@@ -6,12 +6,12 @@ Also answers as a table. `feeds` checks the values, and `image_files` reads imag
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ import numpy as np
 from workbench.data.image_folders import ENDINGS
 from workbench.data.number_texts import NumberText, has_decimal_points
 from workbench.data.plain_frames import name_of_column, plain_frame
-from workbench.data.table_formats import FORMATS
-from workbench.data.text_layout import is_text_table, layout_of
+from workbench.data.table_formats import FORMATS, split_part
+from workbench.data.text_layout import is_text_table, layout_of, open_text
 from workbench.deploy.card import Card
-from workbench.deploy.predict_script import names_of
+from workbench.deploy.feeds import number_in
+from workbench.deploy.predict_script import names_of, row_in, samples_in, table_in
 from workbench.deploy.predictor import Answers
 from workbench.foundation.errors import DataError
 from workbench.foundation.text_tables import (
@@ -37,19 +38,31 @@ _UNNAMED = re.compile(r"x\d+")
 
 
 def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
-    """Return values by the name of the input.
+    """Return values by the name of the input. Arguments and errors as in `read_samples`."""
+    return read_samples(card, samples)[0]
+
+
+def read_samples(card: Card, samples: Any) -> tuple[Mapping[str, Any], list[str]]:
+    """Return values by the name of the input, and notes about rows that are not used.
+
+    A file is read as in training: a title above the header, units below it and a total at the end
+    are no samples.
 
     Args:
         card: The card of the model.
-        samples: The path of a .csv, .tsv, .parquet or .npy file, a data frame, a mapping of
-            columns, or a list of rows that are mappings. A model of arrays takes an array, and a
-            model of texts takes texts.
+        samples: The path of a table or of a .npy file, a data frame, a mapping of columns, or a
+            list of rows that are mappings. A model of arrays takes an array, and a model of texts
+            takes texts.
 
     Raises:
         DataError: If it cannot be read, or is something else.
     """
     if isinstance(samples, str | Path):
         return _from_file(card, Path(samples))
+    return _from_values(card, samples), []
+
+
+def _from_values(card: Card, samples: Any) -> Mapping[str, Any]:
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
         return _from_frame(card, samples)
     if isinstance(samples, Mapping):
@@ -129,41 +142,74 @@ def _takes_array(card: Card) -> bool:
     return len(card.inputs) == 1 and card.inputs[0].kind == "array"
 
 
-def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
-    endings = [ending.lower() for ending in path.suffixes] or [""]
-    if not path.exists():
+def _from_file(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
+    file, _ = split_part(path)
+    ending = file.suffix.lower()
+    if not file.exists():
         raise DataError(
-            f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
+            f"the file {file} does not exist", next_step=f"Relative paths start in {Path.cwd()}."
         )
     try:
-        if endings[-1] == ".npy":
-            return columns_from(card, np.load(path, allow_pickle=False))
-        if endings[-1] in (*PARQUET_ENDINGS, *FORMATS):
-            from workbench.data.table_files import read_table
+        if ending == ".npy":
+            return _from_values(card, np.load(file, allow_pickle=False)), []
+        if ending in (*PARQUET_ENDINGS, *FORMATS, ".zip"):
+            from workbench.data.table_sources import read_source
+            from workbench.data.total_rows import without_total
 
-            return columns_from(card, read_table(path))
-        if not is_text_table(path):
-            allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".npy"]
+            table, notes = without_total(read_source(path).table)
+            return _from_values(card, table), notes
+        if not is_text_table(file):
+            allowed = [*SIGNS, *PARQUET_ENDINGS, *FORMATS, ".zip", ".npy"]
             if card.inputs[0].is_image:
                 allowed += sorted(ENDINGS)
-            raise DataError(f"{path.name} has an unknown file extension", allowed=allowed)
-        layout = layout_of(path, field=None)
-        names, separator = list(layout.names), layout.separator
-        with layout.open(path) as opened:
-            if _takes_array(card) and not _has_header(card, names):
-                return {card.inputs[0].name: np.loadtxt(opened, delimiter=separator, ndmin=2)}
-            reader = csv.reader(opened, delimiter=separator, skipinitialspace=True)
-            next(reader, None)
-            listed = [dict(zip_longest(names, row)) for row in reader if row]
+            raise DataError(f"{file.name} has an unknown file extension", allowed=allowed)
+        if _takes_array(card):
+            layout = layout_of(file, field=None)
+            if not _has_header(card, layout.names):
+                with layout.open(file) as opened:
+                    numbers = np.loadtxt(opened, delimiter=layout.separator, ndmin=2)
+                return {card.inputs[0].name: numbers}, []
+        return _from_text(card, file)
     except (OSError, ValueError, csv.Error) as error:
         if isinstance(error, DataError):
             raise
-        raise _unreadable(card, path, error) from error
-    columns = {name: [row[name] for row in listed] for name in names}
+        raise _unreadable(card, file, error) from error
+
+
+def _from_text(card: Card, path: Path) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the columns of a text table as they are written, as the script of a bundle does."""
+    array = card.inputs[0] if _takes_array(card) else None
+    needed = [column.name for column in card.inputs]
+    if array is not None and array.columns:
+        needed = list(array.columns)
+    with open_text(path, field=None) as opened:
+        names, table, separator = table_in(opened, needed)
+        if absent := [name for name in needed if name not in names]:
+            raise absent_columns(absent, needed)
+        check_repeated(path, [name for name in names if name in needed])
+        rows = [row_in(names, cells, table.line_num) for cells in table if cells]
+    notes: list[str] = []
+    if array is None:
+        rows, notes = samples_in(rows, _parsers(card, rows, separator))
+    columns = {name: [row[name] for row in rows] for name in needed}
     columns |= _with_decimal_points(card, columns, separator)
-    if _takes_array(card) and card.inputs[0].columns:
-        return _windows(card, columns)
-    return columns
+    if array is not None and array.columns:
+        return _windows(card, columns), notes
+    return columns, notes
+
+
+def _parsers(
+    card: Card, rows: Sequence[Mapping[str, str]], separator: str
+) -> dict[str, Callable[[str], float]]:
+    """Return what reads the text of each column of numbers."""
+    written = [column.name for column in card.inputs if column.has_decimal_comma]
+    cells = [row[name] for row in rows for name in written]
+    update = {"has_decimal_comma": False} if has_decimal_points(cells, separator) else {}
+    return {
+        column.name: functools.partial(number_in, column.model_copy(update=update))
+        for column in card.inputs
+        if column.kind == "number"
+    }
 
 
 def _unreadable(card: Card, path: Path, error: Exception) -> DataError:

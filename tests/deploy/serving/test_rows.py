@@ -126,7 +126,6 @@ def test_what_training_never_saw_is_noted(folder: Path) -> None:
         (ROW | {"animal": ["cat"]}, "animal", "is not text"),
         (ROW | {"born": "soon"}, "born", "'soon' is not a date"),
         (ROW | {"born": 5}, "born", "5 is not a date"),
-        ({**ROW, "colour": "red"}, "colour", "there is no such column"),
         ({name: ROW[name] for name in ("age", "animal", "note")}, "born", "the value is missing"),
         ([1, 2], None, "is not a row"),
     ],
@@ -140,6 +139,13 @@ def test_what_is_wrong_is_named_by_row_and_column(
     assert (found.row, found.column) == (1, column)
     assert problem in found.problem
     assert refused.value.to_json()["field"] == "rows.1" + (f".{column}" if column else "")
+
+
+def test_columns_that_the_model_does_not_need_are_skipped(folder: Path) -> None:
+    card = read_card(folder)
+    turned = {"colour": "red", **dict(reversed(ROW.items())), "": None}
+    assert RowReader(card).read([turned]) == RowReader(card).read([ROW])
+    assert Draft202012Validator(row_schema(card)).is_valid(turned)
 
 
 @pytest.mark.parametrize(

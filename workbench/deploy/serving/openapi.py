@@ -75,12 +75,11 @@ def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, 
 
 
 def row_schema(card: Card) -> dict[str, Any]:
-    """Return the JSON schema of one row."""
+    """Return the JSON schema of one row, which may have other columns as well."""
     return {
         "type": "object",
         "properties": {column.name: _value_schema(column) for column in card.inputs},
         "required": [column.name for column in card.inputs],
-        "additionalProperties": False,
     }
 
 

@@ -123,7 +123,6 @@ class RowReader:
             self.image = card.inputs[0].name
         """The name of the input that takes images, or None if the model takes something else."""
         self._inputs = card.inputs
-        self._names = [column.name for column in card.inputs]
         self._readers = [(column.name, _reader(column)) for column in card.inputs]
         self._arrays = {
             column.name: _array_in_words(column) for column in card.inputs if column.kind == "array"
@@ -140,10 +139,10 @@ class RowReader:
         }
 
     def read(self, rows: Sequence[Any]) -> list[Row]:
-        """Return rows with the values in the order of the inputs.
+        """Return rows with the values in the order of the inputs. Other columns are skipped.
 
         Raises:
-            RowsError: If a row lacks a column or has an unknown one, or a value has the wrong kind.
+            RowsError: If a row lacks a column, or a value has the wrong kind.
         """
         problems: list[ValueProblem] = []
         values = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
@@ -199,9 +198,6 @@ class RowReader:
                 if error.is_of_value:
                     problem = f"{_shown(row[name])} {problem}"
                 refuse(name, problem, error.allowed)
-        if len(row) > len(self._readers):
-            unknown = next(name for name in row if name not in self._names)
-            refuse(unknown, "there is no such column", ", ".join(self._names))
         return tuple(values)
 
 

@@ -175,6 +175,17 @@ class Interpreter:
     target_names: tuple[str, ...] = ()
     are_labels: bool = False
 
+    @property
+    def decimal_commas(self) -> set[str]:
+        """The columns of a table whose numbers had decimal commas."""
+        encoders = [reader.encoder for reader in self.readers]
+        return {
+            column.name
+            for encoder in encoders
+            for column in getattr(encoder, "columns", ())
+            if column.number_text.has_decimal_comma
+        }
+
 
 @dataclass(frozen=True)
 class AllRows:

@@ -932,7 +932,9 @@ class AutoML:
         """Return samples in the form that the model takes."""
         interpreter = self._interpreter
         try:
-            return as_samples(interpreter.kind, samples, interpreter.text_columns)
+            return as_samples(
+                interpreter.kind, samples, interpreter.text_columns, interpreter.decimal_commas
+            )
         except DataError as error:
             raise error.about(field) from error
 

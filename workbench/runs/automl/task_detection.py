@@ -9,7 +9,8 @@ examined here. Splitting and encoding is left to `preparation`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence, Sized
+import warnings
+from collections.abc import Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,12 +23,14 @@ from workbench.data.dates import DateOrder, with_date_order
 from workbench.data.encoders import SampleKind
 from workbench.data.leaks import find_leaks
 from workbench.data.number_texts import number_text_of
-from workbench.data.options import existing_path
 from workbench.data.plain_frames import check_plain, column_of, without_values
 from workbench.data.sample_folders import are_image_files, read_images
-from workbench.data.table_files import TABLE_ENDINGS, check_columns, read_table
+from workbench.data.table_files import TABLE_ENDINGS, check_columns
+from workbench.data.table_formats import split_part
+from workbench.data.table_sources import read_source
 from workbench.data.table_texts import joined_texts
 from workbench.data.tables import are_whole, detect_task, number_classes, read_targets
+from workbench.data.total_rows import without_total
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count
 from workbench.runs.automl.class_orders import in_order, order_of
@@ -489,7 +492,12 @@ def read_several_labelled(data: Any, names: Sequence[str]) -> tuple[Any, np.ndar
     return table.drop(columns=list(names)), table[list(names)].to_numpy(dtype=np.float64)
 
 
-def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
+def as_samples(
+    kind: SampleKind,
+    given: Any,
+    text_columns: Sequence[str] = (),
+    decimal_commas: Collection[str] = (),
+) -> Any:
     """Return the samples to predict in the form that the model was trained on.
 
     No samples are an empty list.
@@ -499,6 +507,7 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
         given: As in `read_problem`, without targets. A path or a data frame may still have the
             target, and a single string is one sample.
         text_columns: The columns of a table that texts are read from.
+        decimal_commas: The columns whose numbers had decimal commas in training.
 
     Raises:
         DataError: If these are samples of another kind.
@@ -506,9 +515,9 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
     import pandas as pd
 
     if isinstance(given, str | Path) and (
-        kind == "table" or Path(given).suffix.lower() in TABLE_ENDINGS
+        kind == "table" or split_part(Path(given))[0].suffix.lower() in TABLE_ENDINGS
     ):
-        given = read_table(existing_path(Path(given)))
+        given = _rows_of_file(given, decimal_commas)
     elif kind == "images" and are_image_files(given):
         files = [given] if isinstance(given, str | Path) else given
         given = read_images([str(file) for file in files])
@@ -528,6 +537,14 @@ def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -
             f"{given_kind} were given to a model that was trained on {kind}", field="data"
         )
     return samples
+
+
+def _rows_of_file(path: str | Path, decimal_commas: Collection[str]) -> pd.DataFrame:
+    """Return the rows of a table as training reads them. A warning says what is not used."""
+    table, notes = without_total(read_source(path, decimal_commas=decimal_commas).table)
+    for note in notes:
+        warnings.warn(f"{Path(path).name}: {note}", stacklevel=2)
+    return table
 
 
 def _usable(
