@@ -19,6 +19,8 @@ from workbench.foundation.refusals import closest
 if TYPE_CHECKING:
     from workbench.runs.automl import AutoML
 
+_MOST_NAMED = 5
+
 
 @click.command()
 @remote_capable()
@@ -64,7 +66,10 @@ def explain(run_id: str, column: str | None, as_json: bool) -> None:
         names, titles = ["importance", "slices"], ["needs these columns", "is worst here"]
     if as_json:
         parts = zip(names, tables, strict=True)
-        print_json({name: table.to_dict("records") for name, table in parts})
+        document = {name: table.to_dict("records") for name, table in parts}
+        if column is None:
+            document["without_curve"] = analysis.without_curve
+        print_json(document)
         return
     for title, content in zip(titles, tables, strict=True):
         if title:
@@ -73,14 +78,30 @@ def explain(run_id: str, column: str | None, as_json: bool) -> None:
         for row in content.itertuples(index=False):
             table.add_row(*(_cell(value) for value in row))
         make_console().print(table)
+    if column is None:
+        for line in _lines_without_curve(analysis.without_curve):
+            echo(line)
+
+
+def _lines_without_curve(why: dict[str, str]) -> list[str]:
+    """Return which columns `--column` shows nothing of, a line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        by_reason.setdefault(reason, []).append(name)
+    lines = []
+    for reason, names in by_reason.items():
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        lines.append(f"no curve of {', '.join(names[:_MOST_NAMED])}{more}: {reason}")
+    return lines
 
 
 def _dependence(analysis: Any, column: str) -> Any:
     known = analysis.columns
     if column not in known:
         allowed, meant = closest(column, known)
+        why = analysis.without_curve.get(column)
         raise ArgumentError(
-            f"no partial dependence of {column!r} was computed",
+            f"{column!r} has no partial dependence" + (f": {why}" if why else ""),
             field="--column",
             allowed=allowed,
             next_step=meant,

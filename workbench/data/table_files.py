@@ -22,6 +22,7 @@ from workbench.data.number_texts import (
     has_leading_zeros,
     is_marker,
     may_be_thousands,
+    number_text_of,
     shows_decimal_commas,
 )
 from workbench.data.options import existing_path
@@ -166,10 +167,13 @@ def _read_text(
         texts = read_again(columns=known)
         if not has_decimal_points(texts.fillna("").to_numpy().ravel(), layout.separator):
             rows = rows.assign(**{name: texts[name] for name in known})
+    # Excel writes semicolons between columns if its decimals have commas.
+    has_decimal_commas = bool(shown or (shown is None and layout.separator == ";"))
+    if has_decimal_commas:
+        rows.attrs[DECIMAL_COMMA] = True
     rows, of_units = without_units_below_header(rows, path.name)
     plain = plain_frame(rows, field="data.path")
-    # Excel writes semicolons between columns if its decimals have commas.
-    if shown or (shown is None and layout.separator == ";"):
+    if has_decimal_commas:
         plain.table.attrs[DECIMAL_COMMA] = True
     return plain._replace(notes=(*notes, *of_units, *plain.notes))
 
@@ -260,6 +264,8 @@ def without_units_below_header(
             converted = np.asarray(pd.to_numeric(known, errors="coerce"), dtype=np.float64)
             if not np.isnan(converted).any():
                 numbers[column] = pd.to_numeric(below)
+                units[column] = first.strip()
+            elif number_text_of(known, min_share=1.0) is not None:  # such as 12,5
                 units[column] = first.strip()
     others = table.drop(columns=list(units)).head(1)
     if not units or (len(units) == 1 and bool(others.notna().to_numpy().any())):

@@ -210,7 +210,16 @@ def _reading(inputs: Sequence[Input]) -> str:
         f"\nMISSING = set({json.dumps(sorted(MISSING_MARKERS))})\nTRUTH = {json.dumps(TRUTH)}\n"
     )
     functions = (read_points, cell, plain_signs, number, seconds)
-    functions = (*functions, parsed, has_units, has_total, samples_in, samples_of, columns_of)
+    functions = (
+        *functions,
+        plainly,
+        parsed,
+        has_units,
+        has_total,
+        samples_in,
+        samples_of,
+        columns_of,
+    )
     if not num_texts:
         return _source(*of_table) + missing + _source(*functions, read_table)
     functions = (*functions, terms, counts_of, read_table_with_texts)
@@ -279,7 +288,7 @@ def opened(path):
 
 def table_in(file, columns):
     """Return the header that has these columns, the rows of cells below it, and their separator."""
-    nearest, wanted = ([], [], ","), set(columns)
+    nearest, wanted = ([], csv.reader([]), ","), set(columns)
     for sign in ",;\t|":  # commas, or what else separates the columns, as in Excel
         file.seek(0)
         table = csv.reader(file, delimiter=sign, skipinitialspace=True)
@@ -289,7 +298,7 @@ def table_in(file, columns):
             if wanted <= set(names):
                 return names, table, sign
             if len(wanted & set(names)) > len(wanted & set(nearest[0])) or not nearest[0]:
-                nearest = names, [], sign
+                nearest = names, csv.reader([]), sign
     return nearest
 
 
@@ -445,6 +454,11 @@ def seconds(column, text):
     return when.timestamp()
 
 
+def plainly(text):
+    """Return a number of a column that the model does not need, with a point or a comma."""
+    return float(text.replace(",", "."))
+
+
 def parsed(parse, text):
     """Return the number that a text means, NaN for a missing one, and None for other texts."""
     try:
@@ -455,14 +469,14 @@ def parsed(parse, text):
 
 def has_units(rows, parsers):
     """Return whether the row below the header has units or words, such as kg, above numbers."""
-    firsts = {name: parsed(parsers.get(name, float), text) for name, text in rows[0].items()}
+    firsts = {name: parsed(parsers.get(name, plainly), text) for name, text in rows[0].items()}
     if any(first is not None and not math.isnan(first) for first in firsts.values()):
         return False
     words = []
     for name in [name for name in firsts if firsts[name] is None]:
-        below = [parsed(parsers.get(name, float), row[name]) for row in rows[1:]]
-        is_word = not re.search(r"\d", rows[0][name])
-        if is_word and None not in below and not all(map(math.isnan, below)):
+        below = [parsed(parsers.get(name, plainly), row[name]) for row in rows[1:]]
+        known = [number for number in below if number is not None and not math.isnan(number)]
+        if known and None not in below and not re.search(r"\d", rows[0][name]):
             words.append(name)
     others = [text for name, text in rows[0].items() if name not in words and text.strip()]
     return len(words) > 1 or (len(words) == 1 and not others)
@@ -473,12 +487,13 @@ def has_total(rows, parsers):
     if not any(re.fullmatch(TOTAL, text.strip(" :"), re.I) for text in rows[-1].values()):
         return False
     for name in rows[-1]:
-        *above, last = [parsed(parsers.get(name, float), row[name]) for row in rows]
+        *above, last = [parsed(parsers.get(name, plainly), row[name]) for row in rows]
         known = [number for number in above if number is not None and not math.isnan(number)]
-        is_known = any(known) and last is not None and not math.isnan(last)
-        if is_known and math.isclose(last, sum(known), rel_tol=1e-3, abs_tol=1e-9):
+        if last is None or math.isnan(last) or not any(known):
+            continue
+        if math.isclose(last, sum(known), rel_tol=1e-3, abs_tol=1e-9):
             return True
-        if is_known and math.isclose(last, sum(known) / len(known), rel_tol=1e-2, abs_tol=1e-9):
+        if math.isclose(last, sum(known) / len(known), rel_tol=1e-2, abs_tol=1e-9):
             return True
     return False
 
@@ -486,12 +501,12 @@ def has_total(rows, parsers):
 def samples_in(rows, parsers):
     """Return rows without units below the header and without a total at the end, and notes."""
     notes = []
-    if len(rows) > 3 and has_units(rows, parsers):
-        rows = rows[1:]
-        notes.append("the row below the header is skipped, because it has units or words")
     if len(rows) > 3 and has_total(rows, parsers):
         rows = rows[:-1]
         notes.append("the last row is not used, because it sums up the others")
+    if len(rows) > 3 and has_units(rows, parsers):
+        rows = rows[1:]
+        notes.append("the row below the header is skipped, because it has units or words")
     return rows, notes
 
 

@@ -50,12 +50,15 @@ def mean_score(score: ClassScore, counts: np.ndarray) -> float:
     return float(known.mean())
 
 
-def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
+def macro_roc_auc(
+    scores: np.ndarray, classes: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     """Return the mean area under the ROC curve of each class against the rest. Ties count half.
 
     Args:
         scores: (samples, classes) probabilities.
         classes: The true class of each sample.
+        weights: The weight of each sample, or None if all are equal.
 
     Returns:
         From 0 to 1, or NaN if all samples have the same class. Classes without samples do not
@@ -63,18 +66,20 @@ def macro_roc_auc(scores: np.ndarray, classes: np.ndarray) -> float:
 
     Source: Mann-Whitney U, as in Hanley and McNeil (1982).
     """
-    present = np.unique(classes)
+    if weights is None:
+        weights = np.ones(len(classes))
+    present = np.unique(classes[weights > 0])
     if len(present) < 2:
         return float("nan")
-    areas = [_area(scores[:, number], classes == number) for number in present]
+    areas = [_area(scores[:, number], classes == number, weights) for number in present]
     return float(np.mean(areas))
 
 
-def _area(scores: np.ndarray, is_class: np.ndarray) -> float:
-    # Equal scores share the mean of their ranks, so that a tie counts half.
-    _, place, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2.0)[place]
-    num_class = int(is_class.sum())
-    # The Mann-Whitney U: pairs in which the sample of the class has the higher score.
-    above = ranks[is_class].sum() - num_class * (num_class + 1) / 2.0
-    return float(above / (num_class * (len(scores) - num_class)))
+def _area(scores: np.ndarray, is_class: np.ndarray, weights: np.ndarray) -> float:
+    place = np.unique(scores, return_inverse=True)[1]
+    others = np.bincount(place, weights=weights * ~is_class)
+    # The Mann-Whitney U: pairs in which the sample of the class has the higher score. A tie counts
+    # half.
+    below = np.cumsum(others) - others / 2.0
+    own = weights * is_class
+    return float((own * below[place]).sum() / (own.sum() * others.sum()))

@@ -16,6 +16,7 @@ from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
 from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.partial_dependence import partial_dependence
 
+START = pd.Timestamp("2024-01-01")
 RANDOM = np.random.default_rng(0)
 TABLE = pd.DataFrame(
     {
@@ -37,7 +38,7 @@ def classes_of(rows: pd.DataFrame) -> np.ndarray:
 
 
 def dependence(predict: Any, columns: list[str], **how: Any) -> list[dict[str, Any]]:
-    return partial_dependence(predict, TABLE, columns, until_s=math.inf, **how)
+    return partial_dependence(predict, TABLE, columns, until_s=math.inf, **how)[0]
 
 
 def test_partial_dependence_is_the_mean_over_rows_with_one_value() -> None:
@@ -56,16 +57,57 @@ def test_of_two_classes_the_probability_of_the_second_is_shown() -> None:
     assert age["means"]["yes"] == pytest.approx(np.array(age["values"]) / 100.0)
 
 
-def test_no_time_means_no_partial_dependence() -> None:
-    assert partial_dependence(number_of, TABLE, ["age"], until_s=time.monotonic() - 1.0) == []
+def test_rows_with_weights_count_by_them() -> None:
+    weights = np.where(TABLE["kind"] == "red", 4.0, 1.0)
+    rows = TABLE[:200]
+    (age,), _ = partial_dependence(
+        number_of, rows, ["age"], until_s=math.inf, weights=weights[:200]
+    )
+    for value, mean in zip(age["values"], age["means"]["prediction"], strict=True):
+        numbers = number_of(rows.assign(age=int(value)))[:, 0]
+        assert mean == pytest.approx((numbers * weights[:200]).sum() / weights[:200].sum())
+
+
+def test_dates_have_a_curve() -> None:
+    rows = TABLE.assign(day=pd.date_range(START, periods=400))
+    (day,), _ = partial_dependence(
+        lambda some: (some["day"] - START).dt.days.to_numpy(float)[:, None],
+        rows,
+        ["day"],
+        until_s=math.inf,
+    )
+    expected = [(pd.Timestamp(value) - START).days for value in day["values"]]
+    assert day["means"]["prediction"] == expected
+    assert expected == sorted(expected)
+
+
+def test_each_column_without_a_curve_has_a_reason() -> None:
+    rows = TABLE.assign(text=[f"text {row}" for row in range(400)], **dict.fromkeys("abcd", 1.5))
+    columns = ["age", "text", "always", "size", "kind", "a", "b"]
+    found, why = partial_dependence(number_of, rows, columns, until_s=math.inf)
+    assert [part["column"] for part in found] == ["age", "size", "kind"]
+    assert why == {
+        "text": "it has too many different texts, none of which is typical",
+        "always": "it has fewer than two different values in the test rows",
+        "a": "it has fewer than two different values in the test rows",
+        "b": "only the 6 most important columns have one",
+        "c": "its importance was not measured",
+        "d": "its importance was not measured",
+    }
+    found, why = partial_dependence(number_of, TABLE, ["age"], until_s=time.monotonic() - 1.0)
+    assert found == []
+    assert why["age"] == "there was no time left to compute it"
 
 
 def test_the_analysis_shows_it_as_a_table() -> None:
     found = TestAnalysis(analyse(number_of, TABLE, number_of(TABLE)[:, 0], "regression"))
     assert found.columns == ["age", "kind", "size"]
     assert list(found.partial_dependence("kind").columns) == ["kind", "prediction"]
-    with pytest.raises(ArgumentError, match="no partial dependence of 'height'"):
+    with pytest.raises(ArgumentError, match="'height' has no partial dependence"):
         found.partial_dependence("height")
+    why = "'always' has no partial dependence: it has fewer than two different values"
+    with pytest.raises(ArgumentError, match=why):
+        found.partial_dependence("always")
 
 
 def result() -> dict[str, Any]:

@@ -18,8 +18,6 @@ from workbench.models.adapters import load_metrics
 from workbench.runs.automl.candidates import experiment_for, first_configurations
 from workbench.runs.automl.given_data import take
 from workbench.runs.automl.preparation import (
-    MAX_SCORED,
-    SCORED_REPEATS,
     VALIDATION_FRACTION,
     Fold,
     LearningData,
@@ -310,11 +308,30 @@ def test_classes_that_count_the_same_have_factors():
     assert held_out.class_factors == pytest.approx(tuple(shares.max() / shares))
 
 
-def test_repeated_samples_give_the_mean_that_weights_give() -> None:
-    random = np.random.default_rng(0)
-    weights, values = random.gamma(0.5, size=2_000), random.normal(size=2_000)
-    exact = np.average(values, weights=weights)
-    rows = repeated(weights, times=SCORED_REPEATS, most=MAX_SCORED)
-    assert values[rows].mean() == pytest.approx(exact, abs=1e-3)
-    whole = random.integers(0, 4, size=500).astype(float)
+def test_weights_of_validation_samples_are_exact() -> None:
+    frame, _ = weighted()
+    weights = np.random.default_rng(3).gamma(0.5, size=len(frame)) + 1.0
+    problem = read_problem(frame.assign(weight=weights), "y", weight_column="weight")
+    learning, held_out = prepare(problem, 0, SEEDS)
+    num = sum(len(fold.validation_targets) for fold in learning.folds)
+    known = held_out.weights_of_validation(num)
+    assert known is not None
+    rows, _ = divide(problem, 0)
+    assert problem.weights is not None
+    targets = np.concatenate(
+        [
+            held_out.interpreter.readers[number].in_units(
+                fold.validation_targets.astype(float), fold.validation_inputs
+            )
+            for number, fold in enumerate(learning.folds)
+        ]
+    )
+    exact = np.average(problem.targets[rows], weights=problem.weights[rows])
+    assert np.average(targets, weights=known) == pytest.approx(exact)
+    assert known.sum() == pytest.approx(len(rows), rel=1e-6)
+    assert held_out.guess[0] == pytest.approx(exact)
+
+
+def test_whole_numbers_repeat_samples_exactly() -> None:
+    whole = np.random.default_rng(0).integers(0, 4, size=500).astype(float)
     np.testing.assert_array_equal(np.bincount(repeated(whole), minlength=500), whole)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from workbench.data.row_splits import RowBlocks
-from workbench.runs.automl.score_intervals import interval_of, parts_of, with_more_rows
+from workbench.runs.automl.score_intervals import Judged, interval_of, parts_of, with_more_rows
 from workbench.runs.automl.scores import METRICS, score_intervals
 from workbench.runs.automl.targets import Task
 
@@ -100,7 +100,7 @@ def test_validation_rows_show_the_large_errors_that_few_test_rows_miss():
         errors = random.lognormal(size=100)
         rows = (np.zeros((100, 1)), errors, RowBlocks())
         test, validation = (
-            (rows[0][part], errors[part], RowBlocks()) for part in (slice(20), slice(20, 100))
+            Judged(rows[0][part], errors[part], RowBlocks()) for part in (slice(20), slice(20, 100))
         )
         more = with_more_rows(test, validation)
         assert more is not None
@@ -118,8 +118,8 @@ def test_validation_rows_show_the_large_errors_that_few_test_rows_miss():
 
 def test_groups_of_validation_rows_count_as_groups():
     groups = np.arange(60) // 6
-    test = (np.zeros((24, 1)), np.ones(24), RowBlocks(groups[:24]))
-    validation = (np.zeros((36, 1)), np.ones(36), RowBlocks(groups[24:]))
+    test = Judged(np.zeros((24, 1)), np.ones(24), RowBlocks(groups[:24]))
+    validation = Judged(np.zeros((36, 1)), np.ones(36), RowBlocks(groups[24:]))
     more = with_more_rows(test, validation)
     assert more is not None
     assert more.ratio == pytest.approx(10 / 4)
@@ -129,8 +129,8 @@ def test_groups_of_validation_rows_count_as_groups():
 
 
 def test_stretches_of_validation_rows_are_as_long_as_those_of_the_test():
-    test = (np.zeros((100, 1)), np.ones(100), RowBlocks(None, np.arange(200.0, 300.0)))
-    validation = (np.zeros((200, 1)), np.ones(200), RowBlocks(None, np.arange(200.0)))
+    test = Judged(np.zeros((100, 1)), np.ones(100), RowBlocks(None, np.arange(200.0, 300.0)))
+    validation = Judged(np.zeros((200, 1)), np.ones(200), RowBlocks(None, np.arange(200.0)))
     more = with_more_rows(test, validation)
     assert more is not None
     alone = parts_of(100, test[2])

@@ -27,35 +27,40 @@ _LEAST_EXCESS = 0.15
 _CHANCE = 0.05
 
 
-def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, Any]]:
+def error_slices(
+    table: pd.DataFrame, mistakes: np.ndarray, weights: np.ndarray | None = None
+) -> list[dict[str, Any]]:
     """Return the slices in which mistakes are larger than in all rows, the worst first.
 
     Args:
         table: Rows of the test.
         mistakes: The error of each row: 1 for a wrong class, or the distance of a number.
+        weights: The weight of each row, or None if all are equal.
 
     Returns:
         For each slice its `column`, its `value` in words, `num_samples`, the mean mistake in it,
         `mean`, that of all rows, `overall`, and whether it is `certain`.
     """
-    overall = float(mistakes.mean())
+    overall, _ = mean_and_error(mistakes, weights)
     if not overall > 0:
         return []
     slices = []
     for name in list(table.columns)[:_MAX_COLUMNS]:
         for value, rows in _slices_of(column_of(table, name)):
-            part, rest = mistakes[rows], mistakes[~rows]
-            if len(part) < _FEWEST_SAMPLES or len(rest) < _FEWEST_SAMPLES:
+            if any(_num_effective(part, weights) < _FEWEST_SAMPLES for part in (rows, ~rows)):
                 continue
-            mean = float(part.mean())
-            error = (part.var(ddof=1) / len(part) + rest.var(ddof=1) / len(rest)) ** 0.5
-            more = mean - float(rest.mean())
+            (mean, error_in), (rest, error_of_rest) = (
+                mean_and_error(mistakes[part], None if weights is None else weights[part])
+                for part in (rows, ~rows)
+            )
+            error = math.hypot(error_in, error_of_rest)
+            more = mean - rest
             excess = more / error if error > 0 else math.copysign(math.inf, more)
             slices.append(
                 {
                     "column": str(name),
                     "value": value,
-                    "num_samples": len(part),
+                    "num_samples": int(rows.sum()),
                     "mean": mean,
                     "overall": overall,
                     "errors": excess,
@@ -69,6 +74,35 @@ def error_slices(table: pd.DataFrame, mistakes: np.ndarray) -> list[dict[str, An
     worse = [described for described in slices if described["mean"] > overall]
     worse.sort(key=lambda described: (not described["certain"], -described["mean"]))
     return worse[:MAX_SLICES]
+
+
+def _num_effective(rows: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return how many rows of equal weight are as much evidence as some rows.
+
+    Source: the effective number of samples of Kish (1965).
+    """
+    if weights is None or not rows.any():
+        return float(rows.sum())
+    return float(weights[rows].sum() ** 2 / (weights[rows] ** 2).sum())
+
+
+def mean_and_error(values: np.ndarray, weights: np.ndarray | None) -> tuple[float, float]:
+    """Return the mean of values and its standard error, 0 if there is one value.
+
+    Args:
+        values: Independent values.
+        weights: The weight of each value, or None if all are equal.
+
+    Source: the linearised variance of a ratio, Cochran (1977), section 6.
+    """
+    mean = float(np.average(values, weights=weights))
+    if len(values) < 2:
+        return mean, 0.0
+    shares = np.full(len(values), 1.0 / len(values))
+    if weights is not None:
+        shares = weights / weights.sum()
+    variance = float((shares**2 * (values - mean) ** 2).sum()) * len(values) / (len(values) - 1)
+    return mean, variance**0.5
 
 
 def describe_slice(worst: dict[str, Any], *, is_classification: bool, unit: str = "") -> str:

@@ -8,17 +8,21 @@ Nothing here takes part in the choice of the model. Drawing is left to `plots`, 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from workbench.foundation.errors import ArgumentError
-from workbench.foundation.formatting import format_count, format_number
-from workbench.runs.automl.error_slices import describe_slice, error_slices
+from workbench.foundation.formatting import (
+    format_count,
+    format_number,
+)
+from workbench.runs.automl.error_slices import describe_slice, error_slices, mean_and_error
 from workbench.runs.automl.partial_dependence import partial_dependence
+from workbench.runs.automl.score_intervals import Score
+from workbench.runs.automl.scores import weighted_median, weighted_quantiles
 from workbench.runs.automl.targets import Task
 
 if TYPE_CHECKING:
@@ -33,6 +37,27 @@ MAX_SECONDS = 10.0
 """How long columns are shuffled. The first is always measured."""
 _OTHERS = "(others)"
 _SIDES_OF_90 = 1.645  # standard errors on both sides of a mean that enclose 90 %
+
+
+_NUM_PARTS = 20
+"""Into how many parts samples are divided to know how sure an importance is."""
+
+
+@dataclass(frozen=True)
+class AskedScore:
+    """The score that the user asked to optimise, which importance is measured in.
+
+    Attributes:
+        name: The metric.
+        score: Measures predictions.
+        is_error: Whether less is better.
+        outputs: Returns the predictions of samples that `score` reads.
+    """
+
+    name: str
+    score: Score
+    is_error: bool
+    outputs: Callable[[Any], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -52,7 +77,7 @@ class TestAnalysis:
     def confusion(self) -> pd.DataFrame:
         """Return how often each class (rows) was predicted as each class (columns).
 
-        Empty for numbers.
+        Rows with weights count by their weights. Empty for numbers.
         """
         import pandas as pd
 
@@ -79,15 +104,14 @@ class TestAnalysis:
         The largest comes first.
 
         A column is made useless by shuffling it. Columns that repeat each other share what they
-        contribute. Empty for images and texts.
+        contribute. It is measured in the metric that was optimised, or else in accuracy or the mean
+        absolute error. Empty for images and texts.
         """
         import pandas as pd
 
         part = self.found.get("importance") or {"score": "score", "columns": []}
         table = pd.DataFrame(part["columns"], columns=["column", "mean", "low", "high"])
-        verb = "loss_of"
-        if part["score"] == "mae":
-            verb = "gain_of"  # an error grows
+        verb = "gain_of" if part.get("is_error") else "loss_of"  # an error grows
         return table.rename(columns={"mean": f"{verb}_{part['score']}"})
 
     @property
@@ -111,11 +135,17 @@ class TestAnalysis:
         for part in self.found.get("partial_dependence") or ():
             if part["column"] == column:
                 return pd.DataFrame({column: part["values"], **part["means"]})
+        why = self.without_curve.get(column)
         raise ArgumentError(
-            f"no partial dependence of {column!r} was computed",
+            f"{column!r} has no partial dependence" + (f": {why}" if why else ""),
             field="column",
             allowed=self.columns,
         )
+
+    @property
+    def without_curve(self) -> dict[str, str]:
+        """Why each of the other columns has no partial dependence."""
+        return dict(self.found.get("without_curve") or {})
 
     def slices(self) -> pd.DataFrame:
         """Return the parts of the test in which the model is worse than in all of it.
@@ -149,6 +179,8 @@ def analyse(
     longest_s: float = MAX_SECONDS,
     outputs: Callable[[Any], np.ndarray] | None = None,
     target_names: Sequence[str] = (),
+    weights: np.ndarray | None = None,
+    asked: AskedScore | None = None,
 ) -> dict[str, Any]:
     """Return what the model does on test samples, as plain values.
 
@@ -166,50 +198,50 @@ def analyse(
             once.
         outputs: Returns probabilities, if `predict` weighs them.
         target_names: The names of several targets, or empty if there is one.
+        weights: The weight of each sample, or None if all are equal.
+        asked: The score in which importance is measured, or None for accuracy or the mean absolute
+            error.
     """
     if predicted is None:
         predicted = predict(samples)
-    until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
-    importance = None
-    if hasattr(samples, "columns"):
-        kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
-        importance = _importance(
-            predict,
-            samples.iloc[kept].reset_index(drop=True),
-            targets[kept],
-            predicted=predicted[kept],
-            task=task,
-            random=np.random.default_rng(seed),
-            until_s=until_s,
-        )
     if task == "classification":
         analysis: dict[str, Any] = {
-            "confusion": _confusion(predicted.argmax(axis=1), targets, labels)
+            "confusion": _confusion(predicted.argmax(axis=1), targets, labels, weights)
         }
     elif target_names:
         analysis = {}
     else:
-        analysis = {"errors": _errors(predicted[:, 0], targets, target_name, target_unit, seed)}
+        errors = _errors(predicted[:, 0], targets, weights, seed)
+        analysis = {"errors": {"unit": target_name, "written_unit": target_unit, **errors}}
+    if not hasattr(samples, "columns"):
+        return analysis
+    until_s = time.monotonic() + min(MAX_SECONDS, longest_s)
+    kept = _some(len(targets), MAX_SHUFFLED_SAMPLES, seed)
+    some = samples.iloc[kept].reset_index(drop=True)
+    some_weights = None if weights is None else weights[kept]
+    judge: _Judge = _MeanMistake(predict, task, targets[kept], some_weights, predicted[kept])
+    if asked is not None:
+        of_score = _ScoreLoss(asked, targets[kept], some_weights, asked.outputs(some))
+        judge = of_score if of_score.is_known else judge
+    importance = _importance(judge, some, random=np.random.default_rng(seed), until_s=until_s)
     if importance:
         analysis["importance"] = importance
-    if hasattr(samples, "columns"):
-        slices = None
-        if not target_names:  # a mean over targets would hide what is worst
-            slices = error_slices(samples, _mistakes(predicted, targets, task))
-        if slices:
-            analysis["slices"] = slices
-        until_s = time.monotonic() + min(MAX_SECONDS, longest_s) / 2
-        columns = [row["column"] for row in (importance or {"columns": []})["columns"]]
-        dependence = partial_dependence(
-            outputs or predict,
-            samples,
-            columns,
-            labels=labels,
-            names=target_names,
-            until_s=until_s,
-        )
-        if dependence:
-            analysis["partial_dependence"] = dependence
+    slices = None
+    if not target_names:  # a mean over targets would hide what is worst
+        slices = error_slices(samples, _mistakes(predicted, targets, task), weights)
+    if slices:
+        analysis["slices"] = slices
+    dependence, analysis["without_curve"] = partial_dependence(
+        outputs or predict,
+        samples,
+        [row["column"] for row in (importance or {"columns": []})["columns"]],
+        labels=labels,
+        names=target_names,
+        until_s=time.monotonic() + min(MAX_SECONDS, longest_s) / 2,
+        weights=weights,
+    )
+    if dependence:
+        analysis["partial_dependence"] = dependence
     return analysis
 
 
@@ -237,7 +269,8 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
             count, true, predicted = max(pairs, key=lambda pair: pair[0])
             total = sum(confusion["counts"][confusion["labels"].index(true)])
             lines.append(
-                f"most frequent mistake: {predicted} instead of {true}, {count} of {total} times"
+                f"most frequent mistake: {predicted} instead of {true}, {format_number(count)} of"
+                f" {format_number(total)} times"
             )
     worst = next((each for each in analysis.get("slices") or () if each["certain"]), None)
     if worst is not None:
@@ -256,64 +289,131 @@ def describe_analysis(analysis: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _confusion(predicted: np.ndarray, targets: np.ndarray, labels: Sequence[Any]) -> dict[str, Any]:
+def _confusion(
+    predicted: np.ndarray, targets: np.ndarray, labels: Sequence[Any], weights: np.ndarray | None
+) -> dict[str, Any]:
     names = [str(label) for label in labels]
-    counted = Counter(targets.tolist())
+    counted = np.bincount(targets, minlength=len(names))
     kept = sorted(range(len(names)), key=lambda number: -counted[number])[:MAX_CLASSES]
-    place = {number: at for at, number in enumerate(sorted(kept))}
     shown = [names[number] for number in sorted(kept)]
     if len(kept) < len(names):
         shown.append(_OTHERS)
-    counts = np.zeros((len(shown), len(shown)), dtype=int)
-    others = len(shown) - 1
-    for true, guess in zip(targets.tolist(), predicted.tolist(), strict=True):
-        counts[place.get(true, others), place.get(guess, others)] += 1
+    place = np.full(len(names), len(shown) - 1)
+    place[sorted(kept)] = np.arange(len(kept))
+    counts = np.zeros((len(shown), len(shown)), dtype=int if weights is None else float)
+    np.add.at(counts, (place[targets], place[predicted]), 1 if weights is None else weights)
     return {"labels": shown, "counts": counts.tolist()}
 
 
 def _errors(
-    predicted: np.ndarray, targets: np.ndarray, name: str | None, unit: str, seed: int
+    predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None, seed: int
 ) -> dict[str, Any]:
     off = np.abs(predicted - targets)
     kept = _some(len(targets), MAX_POINTS, seed)
     return {
-        "unit": name,
-        "written_unit": unit,
-        "median": float(np.median(off)),
-        "p90": float(np.quantile(off, 0.9)),
+        "median": weighted_median(off, weights),
+        "p90": float(weighted_quantiles(off, [0.9], weights)[0]),
         "num_samples": len(targets),
         "true": [float(value) for value in targets[kept]],
         "predicted": [float(value) for value in predicted[kept]],
     }
 
 
+class _Judge(Protocol):
+    """Tells how much worse predictions are for shuffled samples."""
+
+    name: str
+    is_error: bool
+    predict: Callable[[Any], np.ndarray]
+    """Returns what `worse` compares."""
+
+    def worse(self, shuffled: Sequence[np.ndarray]) -> tuple[float, float]:
+        """Return the mean change for the worse, and its standard error."""
+        ...
+
+
+class _MeanMistake:
+    """The mean mistake of a sample: whether its class is wrong, or how far off a number is."""
+
+    def __init__(
+        self,
+        predict: Callable[[Any], np.ndarray],
+        task: Task,
+        targets: np.ndarray,
+        weights: np.ndarray | None,
+        predicted: np.ndarray,
+    ) -> None:
+        self.name = "accuracy" if task == "classification" else "mae"
+        self.is_error = task != "classification"
+        self.predict = predict
+        self._task: Task = task
+        self._targets, self._weights = targets, weights
+        self._before = _mistakes(predicted, targets, task)
+
+    def worse(self, shuffled: Sequence[np.ndarray]) -> tuple[float, float]:
+        differences = [_mistakes(each, self._targets, self._task) for each in shuffled]
+        worse = np.mean(differences, axis=0) - self._before
+        return mean_and_error(worse, self._weights)
+
+
+class _ScoreLoss:
+    """The score that the user asked for, of all samples together."""
+
+    def __init__(
+        self,
+        asked: AskedScore,
+        targets: np.ndarray,
+        weights: np.ndarray | None,
+        predicted: np.ndarray,
+    ) -> None:
+        self.name, self.is_error, self.predict = asked.name, asked.is_error, asked.outputs
+        self._score, self._targets, self._weights = asked.score, targets, weights
+        num_parts = min(_NUM_PARTS, len(targets))
+        part = np.random.default_rng(0).permutation(len(targets)) % max(1, num_parts)
+        everything = np.ones(len(targets), dtype=bool)
+        self._kept = [everything, *(part != number for number in range(num_parts))]
+        self._before = self._scores(predicted)
+        self.is_known = bool(np.isfinite(self._before[0]))
+
+    def _scores(self, predicted: np.ndarray) -> np.ndarray:
+        """Return the score of all samples, then those without one part of them."""
+        weights = self._weights
+        return np.array(
+            [
+                self._score(
+                    predicted[kept], self._targets[kept], None if weights is None else weights[kept]
+                )
+                for kept in self._kept
+            ]
+        )
+
+    def worse(self, shuffled: Sequence[np.ndarray]) -> tuple[float, float]:
+        """Return the mean change for the worse and its error, by the jackknife of the parts."""
+        changes = np.mean([self._scores(each) for each in shuffled], axis=0) - self._before
+        changes = changes if self.is_error else -changes
+        without = changes[1:][np.isfinite(changes[1:])]
+        error = 0.0
+        if len(without) > 1:
+            error = float(without.std() * (len(without) - 1) ** 0.5)
+        return float(changes[0]), error
+
+
 def _importance(
-    predict: Callable[[Any], np.ndarray],
-    table: pd.DataFrame,
-    wanted: np.ndarray,
-    *,
-    predicted: np.ndarray,
-    task: Task,
-    random: np.random.Generator,
-    until_s: float,
+    judge: _Judge, table: pd.DataFrame, *, random: np.random.Generator, until_s: float
 ) -> dict[str, Any] | None:
-    """Shuffle one column at a time, and measure how much worse each sample is then predicted."""
-    before = _mistakes(predicted, wanted, task)
+    """Shuffle one column at a time, and measure how much worse samples are then predicted."""
     rows = []
     for name in list(table.columns)[:MAX_COLUMNS]:
-        differences = []
+        predictions = []
         for _ in range(NUM_SHUFFLES):
-            order = random.permutation(len(wanted))
+            order = random.permutation(len(table))
             shuffled = table.copy()
             shuffled[name] = table[name].take(order).array
-            differences.append(_mistakes(predict(shuffled), wanted, task) - before)
+            predictions.append(judge.predict(shuffled))
             if time.monotonic() > until_s:
                 break
-        worse = np.mean(differences, axis=0)
-        margin = 0.0
-        if len(wanted) > 1:
-            margin = _SIDES_OF_90 * float(worse.std(ddof=1)) / len(wanted) ** 0.5
-        mean = float(worse.mean())
+        mean, error = judge.worse(predictions)
+        margin = _SIDES_OF_90 * error
         rows.append(
             {"column": str(name), "mean": mean, "low": mean - margin, "high": mean + margin}
         )
@@ -322,10 +422,12 @@ def _importance(
     if not any(row["mean"] for row in rows):  # the simplest guess reads no column
         return None
     rows.sort(key=lambda row: -row["mean"])
-    score = "mae"
-    if task == "classification":
-        score = "accuracy"
-    return {"score": score, "columns": rows, "num_left_out": len(table.columns) - len(rows)}
+    return {
+        "score": judge.name,
+        "is_error": judge.is_error,
+        "columns": rows,
+        "num_left_out": len(table.columns) - len(rows),
+    }
 
 
 def _mistakes(predicted: np.ndarray, targets: np.ndarray, task: Task) -> np.ndarray:

@@ -138,7 +138,7 @@ def _columns(result: Mapping[str, Any]) -> list[str]:
     needed = [column for column in importance.get("columns") or () if column["low"] > 0.0][:10]
     if not needed:
         return []
-    verb = "Error grows by" if importance["score"] == "mae" else f"Loss of {importance['score']}"
+    verb = f"{'Gain' if importance.get('is_error') else 'Loss'} of {importance['score']}"
     lines = [f"| Column | {verb} | 90 % interval |", "|---|---|---|"]
     for column in needed:
         low, high = _number(column["low"]), _number(column["high"])

@@ -28,31 +28,43 @@ def partial_dependence(
     labels: Sequence[Any] = (),
     names: Sequence[str] = (),
     until_s: float,
-) -> list[dict[str, Any]]:
-    """Return the mean prediction at several values of each column.
+    weights: np.ndarray | None = None,
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the mean prediction at several values of each column, and columns without any.
 
     Args:
         predict: Returns (rows, classes) probabilities, or (rows, 1) numbers.
         table: Rows of the test.
-        columns: The columns, the most important first.
+        columns: The columns whose importance is known, the most important first.
         labels: The classes, or empty for numbers.
         names: The names of several numbers, or empty if there is one.
         until_s: When to stop, by `time.monotonic`.
+        weights: The weight of each row, or None if all are equal.
 
     Returns:
         For each column its name, `column`, the `values`, and the `means` by class, or by
         "prediction" for a number. Of two classes, only the second is there.
+        Then why each other column of the table has no such values, by name.
     """
-    random = np.random.default_rng(0)
     rows = table
     if len(table) > _MAX_ROWS:
-        rows = table.iloc[np.sort(random.choice(len(table), _MAX_ROWS, replace=False))]
+        places = np.sort(np.random.default_rng(0).choice(len(table), _MAX_ROWS, replace=False))
+        rows = table.iloc[places]
+        weights = None if weights is None else weights[places]
     found = []
+    why = {str(name): "its importance was not measured" for name in table.columns}
+    why |= dict.fromkeys(columns, f"only the {NUM_COLUMNS} most important columns have one")
     for name in columns[:NUM_COLUMNS]:
         values = _values_of(column_of(table, name))
-        if len(values) < 2 or time.monotonic() > until_s:
+        if isinstance(values, str):
+            why[name] = values
             continue
-        means = np.array([_mean_at(predict, rows, name, value) for value in values])
+        if time.monotonic() > until_s:
+            why[name] = "there was no time left to compute it"
+            continue
+        del why[name]
+        predicted = (predict(_changed(rows, name, value)) for value in values)
+        means = np.array([np.average(each, axis=0, weights=weights) for each in predicted])
         kept = range(means.shape[1])
         shown_names = [str(label) for label in labels] or list(names) or ["prediction"]
         if len(labels) == 2:
@@ -62,35 +74,41 @@ def partial_dependence(
         }
         shown = [value if isinstance(value, float) else str(value) for value in values]
         found.append({"column": name, "values": shown, "means": by_class})
-    return found
+    return found, why
 
 
-def _values_of(column: pd.Series) -> list[Any]:
-    """Return the most frequent values, or for many numbers those at equal shares of the rows."""
+def _values_of(column: pd.Series) -> list[Any] | str:
+    """Return the most frequent values, or those at equal shares of the rows, or why there are none.
+
+    Many numbers or times have values at equal shares of the rows.
+    """
     known = column.dropna()
-    if known.dtype.kind in "iuf" and known.nunique() > _MAX_VALUES:
-        ends = np.quantile(known.to_numpy(dtype=np.float64), np.linspace(0.02, 0.98, _NUM_PLACES))
+    if known.nunique() < 2:
+        return "it has fewer than two different values in the test rows"
+    if known.dtype.kind in "iufM" and known.nunique() > _MAX_VALUES:
+        shares = np.linspace(0.02, 0.98, _NUM_PLACES)
+        if known.dtype.kind == "M":
+            ends = known.quantile(shares, interpolation="nearest").drop_duplicates()
+            return ends.tolist()
+        ends = np.quantile(known.to_numpy(dtype=np.float64), shares)
         if known.dtype.kind in "iu":
             ends = np.round(ends)
         return [float(value) for value in np.unique(ends)]
-    if known.dtype.kind not in "iufbO" and known.dtype.name not in ("str", "string", "category"):
-        return []
+    if known.dtype.kind not in "iufbMO" and known.dtype.name not in ("str", "string", "category"):
+        return "it holds neither numbers, dates nor categories"
     if known.dtype.kind not in "iufb" and known.nunique() > max(_MAX_VALUES, len(known) / 2):
-        return []  # sentences have no typical values
+        return "it has too many different texts, none of which is typical"
     values = known.value_counts().index[:_MAX_VALUES].tolist()
     if known.dtype.kind in "iuf":
         return [float(value) for value in sorted(values)]
-    return values
+    return sorted(values) if known.dtype.kind == "M" else values
 
 
-def _mean_at(
-    predict: Callable[[Any], np.ndarray], rows: pd.DataFrame, name: str, value: Any
-) -> np.ndarray:
+def _changed(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
+    """Return rows that all have one value in a column."""
     import pandas as pd
 
-    changed = rows.copy()
     column = rows[name]
     if column.dtype.kind in "iu":
         value = int(value)
-    changed[name] = pd.Series([value] * len(rows), index=rows.index, dtype=column.dtype)
-    return predict(changed).mean(axis=0)
+    return rows.assign(**{name: pd.Series([value] * len(rows), rows.index, column.dtype)})

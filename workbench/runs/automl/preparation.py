@@ -40,8 +40,6 @@ VALIDATION_FRACTION = 0.2
 MAX_FOLDS = 5
 # How often a sample of mean weight is repeated, and the most samples that come out.
 _REPEATS, _MAX_REPEATED = 3, 100_000
-SCORED_REPEATS, MAX_SCORED = 30, 200_000
-"""How often samples are repeated by their weights for scores, which should be exact."""
 # Each fold is encoded and sent separately. Many samples are worth folds only if each is small.
 _MAX_FOLDED_NUMBERS = 10_000_000
 _MANY_SAMPLES, _MAX_NUMBERS_OF_MANY = 5_000, 3_000_000
@@ -225,6 +223,8 @@ class HeldOut:
         quantiles: The quantiles that the user wants of each row, or empty.
         validation_blocks: Which validation samples of each fold belong together, and their times.
         examples: Some samples to learn from, as they were given, on which a prediction is timed.
+        validation_weights: For each fold, the weight of each of its validation samples. The mean of
+            the rows is 1, and copies of a row share its weight. Empty if all are equal.
     """
 
     interpreter: Interpreter
@@ -244,6 +244,17 @@ class HeldOut:
     quantiles: tuple[float, ...] = ()
     validation_blocks: tuple[RowBlocks, ...] = field(default=(), repr=False)
     examples: Any = field(default=None, repr=False)
+    validation_weights: tuple[np.ndarray, ...] = field(default=(), repr=False)
+
+    def weights_of_validation(self, num_samples: int) -> np.ndarray | None:
+        """Return the weights of the validation samples of the first folds, None if all are equal.
+
+        Args:
+            num_samples: The number of these samples.
+        """
+        if not self.validation_weights:
+            return None
+        return np.concatenate(self.validation_weights)[:num_samples]
 
     def blocks_of_validation(self, num_samples: int) -> RowBlocks | None:
         """Return which of the validation samples of the first folds belong together.
@@ -393,9 +404,8 @@ def prepare(
         problem.are_labels,
     )
     folds = tuple(encoded for encoded, _ in made)
-    if problem.weights is not None:
-        targets = targets[repeated(problem.weights[learning])]
-    guess = simplest_guess(targets, len(problem.class_names) or None)
+    weights = None if problem.weights is None else problem.weights[learning]
+    guess = simplest_guess(targets, len(problem.class_names) or None, weights)
     if class_weights is not None and problem.task == "regression":
         raise ArgumentError(
             "numbers have no classes", field="class_weights", next_step="Remove it."
@@ -418,6 +428,7 @@ def prepare(
         quantiles,
         blocks,
         take(problem.samples, learning[:NUM_EXAMPLES]),
+        _validation_weights(problem, learning, len(folds), seed),
     )
     seeds = tuple(training_seeds[: len(folds)])
     learned = LearningData(
@@ -520,20 +531,16 @@ def _ranges(problem: Problem, learning: np.ndarray) -> dict[str, tuple[float, fl
     return ranges
 
 
-def repeated(
-    weights: np.ndarray, *, times: int = _REPEATS, most: int = _MAX_REPEATED
-) -> np.ndarray:
+def repeated(weights: np.ndarray) -> np.ndarray:
     """Return sample numbers in which each sample occurs about in proportion to its weight.
 
-    So every model, and every score, respects weights without knowing of them.
+    So every model respects weights without knowing of them. Weights that are small whole numbers
+    are exact. Scores use the weights themselves.
 
     Args:
         weights: The weight of each sample. At least one is above 0.
-        times: How many times as many numbers there are as samples. More are more exact. Weights
-            that are small whole numbers are exact.
-        most: Maximum number of numbers, if there are not more samples.
     """
-    total = max(len(weights), min(most, times * len(weights)))
+    total = max(len(weights), min(_MAX_REPEATED, _REPEATS * len(weights)))
     counts = weights.astype(np.int64)
     if not np.array_equal(counts, weights) or counts.sum() > total:
         ends = np.cumsum(weights) / weights.sum() * total
@@ -583,6 +590,20 @@ def _size_rows(
     if inputs[0].size * len(rows) > _MAX_FOLDED_NUMBERS:
         return None
     return SizeRows(encoder, inputs[rows], rows)
+
+
+def _validation_weights(
+    problem: Problem, learning: np.ndarray, num_folds: int, seed: int
+) -> tuple[np.ndarray, ...]:
+    if problem.weights is None:
+        return ()
+    weights = problem.weights[learning]
+    shares = []
+    for _, validation in _folds(problem, learning, num_folds, seed):
+        places = repeated(weights[validation])
+        copies = np.bincount(places, minlength=len(validation))
+        shares.append((weights[validation] / weights.mean() / np.maximum(copies, 1))[places])
+    return tuple(shares)
 
 
 def _own_parts(problem: Problem) -> tuple[str, ...]:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from typing_extensions import Self
 
-from workbench.data.row_splits import RowBlocks
 from workbench.data.unusual_rows import (
     PREDICTION,
     UnusualValue,
@@ -36,7 +35,7 @@ from workbench.runs.automl.candidate_results import candidates_of, describe_best
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
 from workbench.runs.automl.error_bands import ErrorBands, learn_bands, thinned
-from workbench.runs.automl.held_out_analysis import TestAnalysis, analyse
+from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
 from workbench.runs.automl.latency import limit_of, row_s
 from workbench.runs.automl.model_card import model_card
 from workbench.runs.automl.model_selection import (
@@ -49,20 +48,24 @@ from workbench.runs.automl.model_selection import (
     predict_s,
 )
 from workbench.runs.automl.preparation import (
-    MAX_SCORED,
-    SCORED_REPEATS,
     HeldOut,
     Interpreter,
     LearningData,
-    repeated,
     unpack,
 )
 from workbench.runs.automl.refitting import refit, with_all_rows
 from workbench.runs.automl.result_summary import SIMPLEST, columns_of, summary_lines, table_of
 from workbench.runs.automl.row_roles import blocks_in
 from workbench.runs.automl.row_weights import weights_in
-from workbench.runs.automl.score_intervals import LEVEL
-from workbench.runs.automl.scores import measure_of, score_intervals, scores_of, several_scores
+from workbench.runs.automl.score_intervals import LEVEL, Judged
+from workbench.runs.automl.scores import (
+    measure_of,
+    score_intervals,
+    scores_of,
+    several_scores,
+    weighted_median,
+    weighted_quantiles,
+)
 from workbench.runs.automl.stored_model import (
     STORED_MODEL,
     StoredModel,
@@ -274,8 +277,8 @@ class AutoML:
             if (stored := self._stored_scores("test")) is not None:
                 return stored
             return {name.removeprefix("test_"): value for name, value in self._test.items()}
-        predicted, targets, _ = self._tested(data, target)
-        return self._scores(predicted, targets)
+        judged = self._tested(data, target)
+        return self._scores(judged.predicted, judged.targets, judged.weights)
 
     def _labelled(self, data: Any, target: str | None) -> tuple[Any, np.ndarray]:
         interpreter = self._interpreter
@@ -306,13 +309,14 @@ class AutoML:
         stored: Any = self.run.history.result
         if data is None and stored and self.finished and "intervals" in stored:
             return {name: (low, high) for name, (low, high) in stored["intervals"].items()}
-        predicted, targets, blocks = self._tested(data, target)
+        judged = self._tested(data, target)
         return score_intervals(
-            predicted,
-            targets,
+            judged.predicted,
+            judged.targets,
             self._task,
             metric_of(self.run.experiment),
-            blocks=blocks,
+            blocks=judged.blocks,
+            weights=judged.weights,
             decisions=self._decisions,
             quantiles=self._held_out.quantiles,
             validation=self._validation,
@@ -320,30 +324,32 @@ class AutoML:
         )
 
     @property
-    def _validation(self) -> tuple[np.ndarray, np.ndarray, RowBlocks] | None:
-        """Predictions and targets of the validation samples, and which of them belong together."""
+    def _validation(self) -> Judged | None:
+        """The validation samples with their predictions."""
         chosen = self._chosen
-        blocks = self._held_out.blocks_of_validation(len(chosen.targets))
+        num = len(chosen.targets)
+        blocks = self._held_out.blocks_of_validation(num)
         if blocks is None or not chosen.used or self._held_out.quantiles:
             return None
-        return chosen.predicted, chosen.targets, blocks
+        weights = self._held_out.weights_of_validation(num)
+        return Judged(chosen.predicted, chosen.targets, blocks, weights)
 
-    def _tested(self, data: Any, target: str | None) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
-        """Return predictions and targets of the test part or of other samples."""
+    def _tested(self, data: Any, target: str | None) -> Judged:
+        """Return the test part or other samples with their predictions."""
         if data is None:
-            return self._weighted(self._ending()[1])
+            return self._judged(self._ending()[1])
         model = self._model
         samples, targets = self._labelled(data, target)
         weights = None
         name = self._held_out.weight_column
         if name is not None and name in getattr(samples, "columns", ()):
-            weights = weights_in(samples, name)
+            weights = _of_mean_1(weights_in(samples, name))
         blocks = blocks_in(samples, self._held_out.roles)
         try:
             predicted = model.outputs(self._read(samples, "data"))
         except DataError as error:
             raise error.about("data") from error
-        return _repeated(predicted, targets, blocks, weights)
+        return Judged(predicted, targets, blocks, weights)
 
     def _stored_scores(self, name: str) -> dict[str, float] | None:
         """Return scores as the driver of the run stored them, or None if it stored none."""
@@ -389,6 +395,8 @@ class AutoML:
                 labels=interpreter.labels,
                 target_name=interpreter.target_name,
                 predicted=chosen.decisions.weighed(predicted),
+                weights=held_out.weights,
+                asked=self._asked_score(chosen),
                 target_unit=interpreter.target_unit,
                 longest_s=max(_LEAST_SHUFFLING_S, self._until_s(1.0) - time.monotonic()),
                 outputs=chosen.outputs,
@@ -396,6 +404,21 @@ class AutoML:
             )
             self._analysed = (seq, TestAnalysis(analysis))
         return self._analysed[1]
+
+    def _asked_score(self, chosen: ChosenModel) -> AskedScore | None:
+        """Return the metric that the user chose, for importance. None for the default."""
+        metric = metric_of(self.run.experiment)
+        if metric is None or self._held_out.interpreter.target_names:
+            return None
+        measure = measure_of(metric, self._task, self._held_out.quantiles)
+
+        def outputs(samples: Any) -> np.ndarray:
+            predicted = chosen.outputs(samples)
+            if measure.is_decided:
+                return chosen.decisions.weighed(predicted)
+            return self._with_quantiles(predicted, samples)
+
+        return AskedScore(metric, measure.score, measure.goal == "minimize", outputs)
 
     @overload
     def predict(self, samples: Any) -> Any: ...
@@ -496,7 +519,9 @@ class AutoML:
     def _guess_with_quantiles(self, num: int) -> np.ndarray:
         guess = self._held_out.guess
         if levels := self._held_out.quantiles:
-            guess = np.append(guess, np.quantile(self._chosen.targets, levels))
+            targets = self._chosen.targets
+            weights = self._held_out.weights_of_validation(len(targets))
+            guess = np.append(guess, weighted_quantiles(targets, levels, weights))
         return np.tile(guess, (num, 1))
 
     def unusual(self, samples: Any) -> pd.DataFrame:
@@ -703,11 +728,11 @@ class AutoML:
             return None
         numbers = self._ending()[1][:, 0]
         low, high = self._bands.around(numbers, LEVEL, self._held_out.samples)
-        targets = self._held_out.targets
+        targets, weights = self._held_out.targets, self._test_weights
         return {
             "level": LEVEL,
-            "held": float(((low <= targets) & (targets <= high)).mean()),
-            "median_width": float(np.median(high - low)),
+            "held": float(np.average((low <= targets) & (targets <= high), weights=weights)),
+            "median_width": weighted_median(high - low, weights),
         }
 
     def _tested_quantiles(self) -> dict[str, float] | None:
@@ -716,10 +741,8 @@ class AutoML:
         if not levels or not self._chosen.used:
             return None
         below = self._held_out.targets[:, None] <= self._ending()[1][:, 1:]
-        return {
-            f"{level:g}": float(share)
-            for level, share in zip(levels, below.mean(axis=0), strict=True)
-        }
+        shares = np.average(below, axis=0, weights=self._test_weights)
+        return {f"{level:g}": float(share) for level, share in zip(levels, shares, strict=True)}
 
     @property
     def _split(self) -> dict[str, Any]:
@@ -750,16 +773,21 @@ class AutoML:
 
     @property
     def _test(self) -> dict[str, float]:
-        predicted, targets, _ = self._weighted(self._ending()[1])
-        return _named("test", self._scores(predicted, targets))
+        return self._named_test(self._ending()[1])
 
-    def _weighted(self, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
-        """Return predictions of the test samples, their targets, and which belong together.
+    def _named_test(self, predicted: np.ndarray) -> dict[str, float]:
+        judged = self._judged(predicted)
+        return _named("test", self._scores(judged.predicted, judged.targets, judged.weights))
 
-        Samples with weights are repeated in proportion to them.
-        """
+    def _judged(self, predicted: np.ndarray) -> Judged:
+        """Return the test samples with predictions."""
         held_out = self._held_out
-        return _repeated(predicted, held_out.targets, held_out.roles.blocks, held_out.weights)
+        return Judged(predicted, held_out.targets, held_out.roles.blocks, self._test_weights)
+
+    @property
+    def _test_weights(self) -> np.ndarray | None:
+        weights = self._held_out.weights
+        return None if weights is None else _of_mean_1(weights)
 
     @property
     def _decisions(self) -> Decisions:
@@ -819,12 +847,12 @@ class AutoML:
 
     @property
     def _guess_test(self) -> dict[str, float]:
-        guessed = self._guess_with_quantiles(len(self._held_out.targets))
-        predicted, targets, _ = self._weighted(guessed)
-        return _named("test", self._scores(predicted, targets))
+        return self._named_test(self._guess_with_quantiles(len(self._held_out.targets)))
 
     def _validated(self, predicted: np.ndarray) -> dict[str, float]:
-        return _named("val", self._scores(predicted, self._chosen.targets))
+        targets = self._chosen.targets
+        weights = self._held_out.weights_of_validation(len(targets))
+        return _named("val", self._scores(predicted, targets, weights))
 
     @property
     def _several(self) -> Any:
@@ -834,7 +862,9 @@ class AutoML:
         names, are_labels = interpreter.target_names, interpreter.are_labels
         return several_scores(names, are_labels=are_labels, metric=metric)
 
-    def _scores(self, predicted: np.ndarray, targets: np.ndarray) -> dict[str, float]:
+    def _scores(
+        self, predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None
+    ) -> dict[str, float]:
         metric = metric_of(self.run.experiment)
         quantiles = self._held_out.quantiles
         decisions = self._decisions
@@ -846,6 +876,7 @@ class AutoML:
             decisions,
             quantiles=quantiles,
             several=self._several,
+            weights=weights,
         )
 
     def _until_s(self, part: float) -> float:
@@ -971,15 +1002,8 @@ def _as_table(numbers: np.ndarray, names: Sequence[Any]) -> pd.DataFrame:
     return pd.DataFrame(numbers, columns=list(names))
 
 
-def _repeated(
-    predicted: np.ndarray, targets: np.ndarray, blocks: RowBlocks, weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, RowBlocks]:
-    """Return samples repeated in proportion to their weights. Copies of one belong together."""
-    if weights is None:
-        return predicted, targets, blocks
-    rows = repeated(weights, times=SCORED_REPEATS, most=MAX_SCORED)
-    groups = np.arange(len(targets)) if blocks.groups is None else blocks.groups
-    return predicted[rows], targets[rows], RowBlocks(groups, blocks.times).take(rows)
+def _of_mean_1(weights: np.ndarray) -> np.ndarray:
+    return weights / weights.mean()
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,10 +35,51 @@ _NO_ERROR = 1e-9
 _ENOUGH = 5_000
 """With so many test samples, validation samples add nothing."""
 
-Score = Callable[[np.ndarray, np.ndarray], float]
-"""Of (samples, classes) probabilities or (samples, 1) numbers, and class numbers or numbers."""
+
+class Score(Protocol):
+    """Measures predictions."""
+
+    def __call__(
+        self,
+        predicted: np.ndarray,
+        targets: np.ndarray,
+        weights: np.ndarray | None = None,
+        /,
+    ) -> float:
+        """Return the score.
+
+        Args:
+            predicted: (samples, classes) probabilities or (samples, 1) numbers.
+            targets: Class numbers, or numbers.
+            weights: The weight of each sample, or None if all are equal.
+        """
+        ...
+
+
 Scale = Literal["share", "error", "median error", "explained", "correlation"]
 """From 0 to 1, from 0, from 0 and not smooth, up to 1, or from -1 to 1."""
+
+
+class Judged(NamedTuple):
+    """Samples with predictions.
+
+    Attributes:
+        predicted: One prediction for each sample.
+        targets: The true values.
+        blocks: Which of the samples belong together, and their times.
+        weights: The weight of each sample, or None if all are equal. The mean of the rows is 1, and
+            copies of a row share its weight.
+    """
+
+    predicted: np.ndarray
+    targets: np.ndarray
+    blocks: RowBlocks
+    weights: np.ndarray | None = None
+
+    @property
+    def groups(self) -> np.ndarray:
+        """The group of each sample."""
+        return np.arange(len(self.targets)) if self.blocks.groups is None else self.blocks.groups
 
 
 @dataclass(frozen=True)
@@ -53,12 +94,14 @@ class MoreRows:
         targets: The true values.
         parts: The part of each sample, as `parts_of` returns it.
         ratio: How many times as many independent samples there are as in the test.
+        weights: The weight of each sample, or None if all are equal.
     """
 
     predicted: np.ndarray = field(repr=False)
     targets: np.ndarray = field(repr=False)
     parts: np.ndarray = field(repr=False)
     ratio: float
+    weights: np.ndarray | None = field(default=None, repr=False)
 
 
 def interval_of(
@@ -71,6 +114,7 @@ def interval_of(
     num_decisive: int | None = None,
     hidden_error: float = 0.0,
     more: MoreRows | None = None,
+    weights: np.ndarray | None = None,
 ) -> tuple[float, float] | None:
     """Return the 90 % interval of a score, or None if the samples do not tell.
 
@@ -85,6 +129,7 @@ def interval_of(
             positive of six was recognised.
         hidden_error: The part of the error of a share that does not show when samples are left out.
         more: More samples. The interval is at least as wide as the spread in them suggests.
+        weights: The weight of each sample, or None if all are equal.
 
     Source: the delete-group jackknife for parts of different sizes, Busing et al. (1999), on a
         scale on which scores are nearly normal. For shares, the interval of Wilson (1927) with as
@@ -92,10 +137,10 @@ def interval_of(
     """
     if parts is None:
         return None
-    value = score(predicted, targets)
+    value = score(predicted, targets, weights)
     if not np.isfinite(value):
         return None
-    spread = _spread_of(score, predicted, targets, scale=scale, parts=parts)
+    spread = _spread_of(score, predicted, targets, weights, scale=scale, parts=parts)
     if spread.error > _NO_ERROR:  # otherwise `num_decisive` says how little is known
         spread = replace(spread, error=math.hypot(spread.error, hidden_error))
     num = spread.num_parts
@@ -103,7 +148,8 @@ def interval_of(
         num = min(num, float(max(1, num_decisive)))
     low, high = _ends(value, spread, scale, num)
     if more is not None:
-        wider = _spread_of(score, more.predicted, more.targets, scale=scale, parts=more.parts)
+        rows = (more.predicted, more.targets, more.weights)
+        wider = _spread_of(score, *rows, scale=scale, parts=more.parts)
         wider = replace(wider, error=wider.error * more.ratio**0.5)
         other_low, other_high = _ends(value, wider, scale, num)
         low, high = min(low, other_low), max(high, other_high)
@@ -120,19 +166,25 @@ class _Spread:
 
 
 def _spread_of(
-    score: Score, predicted: np.ndarray, targets: np.ndarray, *, scale: Scale, parts: np.ndarray
+    score: Score,
+    predicted: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray | None,
+    *,
+    scale: Scale,
+    parts: np.ndarray,
 ) -> _Spread:
     forward, _ = _SCALES[scale]
     if scale == "median error":
         # A median hardly moves when a few samples are left out: parts must be large.
         # Source: Shao and Wu (1989), who show that more than the root of all samples is needed.
         parts = parts % _NUM_PARTS_OF_MEDIAN
-    sizes = np.bincount(parts).astype(float)
+    sizes = np.bincount(parts, weights=weights).astype(float)
     without = [
-        forward(score(predicted[kept], targets[kept]))
+        forward(score(predicted[kept], targets[kept], None if weights is None else weights[kept]))
         for kept in (parts != number for number in range(len(sizes)))
     ]
-    value = score(predicted, targets)
+    value = score(predicted, targets, weights)
     error, num_parts = _error_of(forward(value), np.array(without), sizes)
     return _Spread(value, error, num_parts)
 
@@ -155,43 +207,47 @@ def _ends(value: float, spread: _Spread, scale: Scale, num: float) -> tuple[floa
     return float(ends[0]), float(ends[1])
 
 
-def with_more_rows(
-    test: tuple[np.ndarray, np.ndarray, RowBlocks], other: tuple[np.ndarray, np.ndarray, RowBlocks]
-) -> MoreRows | None:
+def with_more_rows(test: Judged, other: Judged) -> MoreRows | None:
     """Join test and validation samples, or return None if the test is enough or they do not tell.
 
     Args:
-        test: Predictions, targets, and which samples belong together.
-        other: The same of validation samples.
+        test: The test samples.
+        other: The validation samples. Copies of one that stand for its weight belong together.
     """
-    if len(test[1]) >= _ENOUGH or not len(other[1]):
+    if len(test.targets) >= _ENOUGH or not len(other.targets):
         return None
-    predicted = np.concatenate([test[0], other[0]])
-    targets = np.concatenate([test[1], other[1]])
-    times = None
-    if test[2].times is not None and other[2].times is not None:
-        times = np.concatenate([test[2].times, other[2].times])
-    groups = None
-    if test[2].groups is not None or other[2].groups is not None:
-        first = _groups_in(test)
-        groups = np.concatenate([first, first.max() + 1 + _groups_in(other)])
+    predicted = np.concatenate([test.predicted, other.predicted])
+    targets = np.concatenate([test.targets, other.targets])
+    times = groups = weights = None
+    if test.blocks.times is not None and other.blocks.times is not None:
+        times = np.concatenate([test.blocks.times, other.blocks.times])
+    if test.blocks.groups is not None or other.blocks.groups is not None:
+        groups = np.concatenate([test.groups, test.groups.max() + 1 + other.groups])
+    if test.weights is not None or other.weights is not None:
+        weights = np.concatenate([_weights_of(test), _weights_of(other)])
+    ratio = 1.0 + _weights_of(other).sum() / _weights_of(test).sum()
+    if times is None and (groups is not None or weights is not None):
+        joined = np.arange(len(targets)) if groups is None else groups
+        ratio = _num_independent(joined, weights)
+        ratio /= _num_independent(test.groups, test.weights)
     blocks = RowBlocks(groups, times)
-    ratio = len(targets) / len(test[1])
-    if times is None and groups is not None:
-        ratio = _num_independent(groups) / _num_independent(_groups_in(test))
     parts = parts_of(len(targets), blocks, most_stretches=round(_NUM_STRETCHES * ratio))
     if parts is None:
         return None
-    return MoreRows(predicted, targets, parts, ratio)
+    return MoreRows(predicted, targets, parts, ratio, weights)
 
 
-def _groups_in(rows: tuple[np.ndarray, np.ndarray, RowBlocks]) -> np.ndarray:
-    return np.arange(len(rows[1])) if rows[2].groups is None else rows[2].groups
+def _weights_of(rows: Judged) -> np.ndarray:
+    return np.ones(len(rows.targets)) if rows.weights is None else rows.weights
 
 
-def _num_independent(groups: np.ndarray) -> float:
-    """Return how many groups of one size are as much evidence as these."""
-    sizes = np.unique(groups, return_counts=True)[1].astype(float)
+def _num_independent(groups: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return how many groups of one size are as much evidence as these.
+
+    Source: the effective number of samples of Kish (1965), with groups as samples.
+    """
+    numbers = np.unique(groups, return_inverse=True)[1]
+    sizes = np.bincount(numbers, weights=weights).astype(float)
     return float(sizes.sum() ** 2 / (sizes**2).sum())
 
 

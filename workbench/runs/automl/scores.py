@@ -19,6 +19,7 @@ from workbench.foundation.refusals import closest
 from workbench.models.class_scores import ClassScore, f1, macro_roc_auc, mean_score, recall
 from workbench.runs.automl.decisions import MIN_PROBABILITY, CountScore, Decisions
 from workbench.runs.automl.score_intervals import (
+    Judged,
     MoreRows,
     Scale,
     Score,
@@ -29,21 +30,29 @@ from workbench.runs.automl.score_intervals import (
 from workbench.runs.automl.several_targets import loss_of_several, measures_of
 from workbench.runs.automl.targets import Task
 
+Weights = np.ndarray | None
+"""The weight of each sample, or None if all are equal. A sample of weight 2 is like two samples."""
 
-def _log_loss(predicted: np.ndarray, targets: np.ndarray) -> float:
+
+def _log_loss(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
     of_target = predicted[np.arange(len(targets)), targets]
-    return float(-np.mean(np.log(np.maximum(of_target, MIN_PROBABILITY))))
+    return float(-np.average(np.log(np.maximum(of_target, MIN_PROBABILITY)), weights=weights))
 
 
-def _accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float((predicted.argmax(axis=1) == targets).mean())
+def _accuracy(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    return float(np.average(predicted.argmax(axis=1) == targets, weights=weights))
 
 
-def _counts(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def _counts(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> np.ndarray:
     """Return how often each class was right, predicted, and wanted."""
-    chosen = predicted.argmax(axis=1)
-    counted = (targets[chosen == targets], chosen, targets)
-    return np.stack([np.bincount(classes, minlength=predicted.shape[1]) for classes in counted])
+    chosen, num_classes = predicted.argmax(axis=1), predicted.shape[1]
+    counted = weights if weights is not None else np.ones(len(targets))
+    right = np.bincount(targets, weights=counted * (chosen == targets), minlength=num_classes)
+    others = (
+        np.bincount(classes, weights=counted, minlength=num_classes)
+        for classes in (chosen, targets)
+    )
+    return np.stack([right, *others])
 
 
 def _of_classes(score: ClassScore) -> CountScore:
@@ -63,8 +72,8 @@ def _of_positives(score: ClassScore) -> CountScore:
 
 
 def _of_counts(score: CountScore) -> Score:
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
-        return score(_counts(predicted, targets))
+    def measure(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+        return score(_counts(predicted, targets, weights))
 
     return measure
 
@@ -90,64 +99,113 @@ def _distances(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return np.abs(predicted.argmax(axis=1) - targets).astype(float)
 
 
-def _class_distance(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _class_distance(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
     """Return by how many classes predictions are off on average."""
-    return float(_distances(predicted, targets).mean())
+    return float(np.average(_distances(predicted, targets), weights=weights))
 
 
-def _quadratic_kappa(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _quadratic_kappa(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
     """Return the agreement of ordered classes beyond chance, NaN if all are of one class.
 
     Source: Cohen (1968), with squared distances.
     """
     chosen = predicted.argmax(axis=1)
-    by_chance = chosen.var() + targets.var() + (chosen.mean() - targets.mean()) ** 2
+    mean = functools.partial(np.average, weights=weights)
+    by_chance = _variance(chosen, weights) + _variance(targets, weights)
+    by_chance += (mean(chosen) - mean(targets)) ** 2
     if not by_chance > 0:
         return float("nan")
-    return float(1.0 - (_distances(predicted, targets) ** 2).mean() / by_chance)
+    return float(1.0 - mean(_distances(predicted, targets) ** 2) / by_chance)
 
 
-def _average_precision(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _variance(values: np.ndarray, weights: Weights) -> float:
+    mean = np.average(values, weights=weights)
+    return float(np.average((values - mean) ** 2, weights=weights))
+
+
+def _average_precision(
+    predicted: np.ndarray, targets: np.ndarray, weights: Weights = None
+) -> float:
     """Return the mean precision over the places of the positives, by falling probability.
 
     With more than two classes, each is compared with the rest. Equal probabilities share a place.
     """
-    present = np.unique(targets)
+    counted = weights if weights is not None else np.ones(len(targets))
+    present = np.unique(targets[counted > 0])
     if len(present) < 2:
         return float("nan")
     numbers = [1] if predicted.shape[1] == 2 else present.tolist()
-    return float(np.mean([_precision_at(predicted[:, at], targets == at) for at in numbers]))
+    return float(
+        np.mean([_precision_at(predicted[:, at], targets == at, counted) for at in numbers])
+    )
 
 
-def _precision_at(scores: np.ndarray, is_class: np.ndarray) -> float:
+def _precision_at(scores: np.ndarray, is_class: np.ndarray, weights: np.ndarray) -> float:
     order = np.argsort(-scores, kind="stable")
     last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    num_found = np.cumsum(is_class[order])[last]
-    return float((num_found / (last + 1) * np.diff(num_found, prepend=0)).sum() / is_class.sum())
+    own = weights * is_class
+    num_found, num_all = (np.cumsum(counted[order])[last] for counted in (own, weights))
+    precision = np.divide(num_found, num_all, out=np.zeros(len(last)), where=num_all > 0)
+    return float((precision * np.diff(num_found, prepend=0)).sum() / own.sum())
 
 
-def _mape(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _mape(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
     """Return the mean error as a share of the target, over targets that are not 0."""
     known = targets != 0
+    if weights is not None:
+        known &= weights > 0
+        weights = weights[known]
     if not known.any():
         return float("nan")
-    return float(np.mean(np.abs(1.0 - predicted[known, 0] / targets[known])))
+    return float(np.average(np.abs(1.0 - predicted[known, 0] / targets[known]), weights=weights))
 
 
-def _median_error(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float(np.median(np.abs(predicted[:, 0] - targets)))
+def _median_error(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    return weighted_median(np.abs(predicted[:, 0] - targets), weights)
 
 
-def _squared_error(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float(np.mean((predicted[:, 0] - targets) ** 2))
+def weighted_median(values: np.ndarray, weights: Weights) -> float:
+    """Return the median of values, which is that of repeated values if weights are whole numbers.
+
+    Args:
+        values: Numbers, at least one.
+        weights: The weight of each, or None if all are equal.
+    """
+    if weights is None:
+        return float(np.median(values))
+    order = np.argsort(values, kind="stable")
+    shares = np.cumsum(weights[order]) / weights.sum()
+    tiny = 1e-12  # the shares are sums with rounding errors
+    middle = [np.searchsorted(shares, 0.5 - tiny), np.searchsorted(shares, 0.5 + tiny)]
+    return float(np.mean(values[order][np.minimum(middle, len(values) - 1)]))
 
 
-def _rmse(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return _squared_error(predicted, targets) ** 0.5
+def weighted_quantiles(values: np.ndarray, levels: Sequence[float], weights: Weights) -> np.ndarray:
+    """Return quantiles of values. With weights, each quantile is one of the values.
+
+    Args:
+        values: Numbers, at least one.
+        levels: Which quantiles, from 0 to 1.
+        weights: The weight of each value, or None if all are equal.
+    """
+    if weights is None:
+        return np.quantile(values, levels)
+    order = np.argsort(values, kind="stable")
+    shares = np.cumsum(weights[order]) / weights.sum()
+    places = np.searchsorted(shares, np.asarray(levels) - 1e-12)
+    return values[order][np.minimum(places, len(values) - 1)]
 
 
-def _mae(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float(np.mean(np.abs(predicted[:, 0] - targets)))
+def _squared_error(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    return float(np.average((predicted[:, 0] - targets) ** 2, weights=weights))
+
+
+def _rmse(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    return _squared_error(predicted, targets, weights) ** 0.5
+
+
+def _mae(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    return float(np.average(np.abs(predicted[:, 0] - targets), weights=weights))
 
 
 def pinball_of(levels: Sequence[float]) -> Score:
@@ -162,22 +220,23 @@ def pinball_of(levels: Sequence[float]) -> Score:
     Source: Koenker and Bassett (1978).
     """
 
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+    def measure(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
         quantiles = predicted[:, 1:]
         if not quantiles.size:
-            steps = np.quantile(targets - predicted[:, 0], levels)
+            steps = weighted_quantiles(targets - predicted[:, 0], levels, weights)
             quantiles = predicted[:, :1] + steps
         errors = targets[:, None] - quantiles
-        return float(np.maximum(errors * levels, errors * (np.asarray(levels) - 1.0)).mean())
+        losses = np.maximum(errors * levels, errors * (np.asarray(levels) - 1.0))
+        return float(np.average(losses.mean(axis=1), weights=weights))
 
     return measure
 
 
-def _r2(predicted: np.ndarray, targets: np.ndarray) -> float:
-    spread = float(np.var(targets))
+def _r2(predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
+    spread = _variance(targets, weights)
     if spread <= 0:
         return float("nan")
-    return 1.0 - _squared_error(predicted, targets) / spread
+    return 1.0 - _squared_error(predicted, targets, weights) / spread
 
 
 @dataclass(frozen=True)
@@ -219,12 +278,12 @@ class Measure:
         assert goal is not None
         return goal
 
-    def loss(self, predicted: np.ndarray, targets: np.ndarray) -> float:
+    def loss(self, predicted: np.ndarray, targets: np.ndarray, weights: Weights = None) -> float:
         """Return the score as a loss.
 
         Less is better, and none is below 0 where the best score is 1.
         """
-        value = self.score(predicted, targets)
+        value = self.score(predicted, targets, weights)
         if self.goal == "maximize":
             return 1.0 - value
         return value
@@ -451,6 +510,7 @@ def scores_of(
     *,
     quantiles: Sequence[float] = (),
     several: Mapping[str, tuple[Score, Scale]] | None = None,
+    weights: Weights = None,
 ) -> dict[str, float]:
     """Return the scores to show, the most important one first.
 
@@ -462,14 +522,16 @@ def scores_of(
         decisions: How the class follows from probabilities, if not the most probable one.
         quantiles: The quantiles that follow each predicted number.
         several: The scores of several targets, as `several_scores` returns them, or None for one.
+        weights: The weight of each sample, or None if all are equal.
     """
     if several is not None:
-        return {name: score(predicted, targets) for name, (score, _) in several.items()}
+        return {name: score(predicted, targets, weights) for name, (score, _) in several.items()}
     decided = predicted if decisions is None else decisions.weighed(predicted)
     scores = {}
     for name in _shown_names(task, metric):
         measure = measure_of(name, task, quantiles)
-        scores[name] = measure.score(decided if measure.is_decided else predicted, targets)
+        answers = decided if measure.is_decided else predicted
+        scores[name] = measure.score(answers, targets, weights)
     return scores
 
 
@@ -482,8 +544,9 @@ def score_intervals(
     blocks: RowBlocks,
     decisions: Decisions | None = None,
     quantiles: Sequence[float] = (),
-    validation: tuple[np.ndarray, np.ndarray, RowBlocks] | None = None,
+    validation: Judged | None = None,
     several: Mapping[str, tuple[Score, Scale]] | None = None,
+    weights: Weights = None,
 ) -> dict[str, tuple[float, float]]:
     """Return the 90 % interval of each score that `scores_of` returns, if the samples allow it.
 
@@ -495,18 +558,20 @@ def score_intervals(
         blocks: Which samples belong together, and their times.
         decisions: How the class follows from probabilities, if not the most probable one.
         quantiles: The quantiles that follow each predicted number.
-        validation: Predictions and targets of the validation samples, and which of them belong
-            together, or None if there are none.
+        validation: The validation samples, or None if there are none.
         several: As in `scores_of`.
+        weights: As in `scores_of`.
     """
     decided = predicted if decisions is None else decisions.weighed(predicted)
     parts = parts_of(len(targets), blocks)
     more = None
     if validation is not None:
-        more = with_more_rows((predicted, targets, blocks), validation)
+        more = with_more_rows(Judged(predicted, targets, blocks, weights), validation)
     intervals = {}
     for name, (score, scale) in (several or {}).items():
-        interval = interval_of(score, predicted, targets, scale=scale, parts=parts, more=more)
+        interval = interval_of(
+            score, predicted, targets, scale=scale, parts=parts, more=more, weights=weights
+        )
         if interval is not None:
             intervals[name] = interval
     for name in _shown_names(task, metric) if several is None else ():
@@ -525,6 +590,7 @@ def score_intervals(
             if name == "balanced_accuracy"
             else 0.0,
             more=_decided(more, decisions) if measure.is_decided else more,
+            weights=weights,
         )
         if interval is not None:
             intervals[name] = interval
@@ -620,7 +686,9 @@ def is_better(name: str, task: Task, value: float, other: float) -> bool:
     return sign_of(measure_of(name, task).goal) * (value - other) > 0
 
 
-def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.ndarray:
+def simplest_guess(
+    train_targets: np.ndarray, num_classes: int | None, weights: Weights = None
+) -> np.ndarray:
     """Return the prediction of a model that knows only the train targets.
 
     Class frequencies, or the mean.
@@ -628,10 +696,12 @@ def simplest_guess(train_targets: np.ndarray, num_classes: int | None) -> np.nda
     Args:
         train_targets: Class numbers, or numbers.
         num_classes: Number of classes, or None for a regression.
+        weights: The weight of each sample, or None if all are equal.
 
     Returns:
         One prediction: (classes,) probabilities, or (targets,) numbers.
     """
     if num_classes is None:
-        return np.atleast_1d(train_targets.mean(axis=0))
-    return np.bincount(train_targets, minlength=num_classes) / len(train_targets)
+        return np.atleast_1d(np.average(train_targets, axis=0, weights=weights))
+    counts = np.bincount(train_targets, weights=weights, minlength=num_classes)
+    return counts / counts.sum()

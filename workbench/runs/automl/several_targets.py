@@ -142,9 +142,7 @@ def measures_of(
     return measures
 
 
-def loss_of_several(
-    predicted: np.ndarray, targets: np.ndarray, score: Callable[[np.ndarray, np.ndarray], float]
-) -> float:
+def loss_of_several(predicted: np.ndarray, targets: np.ndarray, score: Score) -> float:
     """Return the mean loss of targets that are divided by their standard deviation.
 
     Args:
@@ -158,16 +156,20 @@ def loss_of_several(
 
 
 def _mean_of(score: Score) -> Score:
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
+    def measure(
+        predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+    ) -> float:
         places = range(targets.shape[1])
-        return float(np.mean([_at(score, place)(predicted, targets) for place in places]))
+        return float(np.mean([_at(score, place)(predicted, targets, weights) for place in places]))
 
     return measure
 
 
 def _at(score: Score, place: int) -> Score:
-    def measure(predicted: np.ndarray, targets: np.ndarray) -> float:
-        return score(predicted[:, place : place + 1], targets[:, place])
+    def measure(
+        predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+    ) -> float:
+        return score(predicted[:, place : place + 1], targets[:, place], weights)
 
     return measure
 
@@ -176,23 +178,32 @@ def _as_columns(targets: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return targets.reshape(predicted.shape)
 
 
-def _accuracy(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return float(((predicted >= _SHARE) == (_as_columns(targets, predicted) >= _SHARE)).mean())
-
-
-def _exact_match(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _accuracy(
+    predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     right = (predicted >= _SHARE) == (_as_columns(targets, predicted) >= _SHARE)
-    return float(right.all(axis=1).mean())
+    return float(np.average(right.mean(axis=1), weights=weights))
 
 
-def _log_loss(predicted: np.ndarray, targets: np.ndarray) -> float:
+def _exact_match(
+    predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> float:
+    right = (predicted >= _SHARE) == (_as_columns(targets, predicted) >= _SHARE)
+    return float(np.average(right.all(axis=1), weights=weights))
+
+
+def _log_loss(
+    predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     """Return the mean log loss of all labels, with probabilities from 0.001 to 0.999."""
     bounded = np.clip(predicted, 1e-3, 1 - 1e-3)
     is_one = _as_columns(targets, predicted) >= _SHARE
-    return float(-np.log(np.where(is_one, bounded, 1 - bounded)).mean())
+    losses = -np.log(np.where(is_one, bounded, 1 - bounded))
+    return float(np.average(losses.mean(axis=1), weights=weights))
 
 
-def _roc_auc(predicted: np.ndarray, targets: np.ndarray) -> float:
-    return macro_roc_auc(
-        np.column_stack([1 - predicted[:, 0], predicted[:, 0]]), (targets >= _SHARE).astype(int)
-    )
+def _roc_auc(
+    predicted: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None
+) -> float:
+    shares = np.column_stack([1 - predicted[:, 0], predicted[:, 0]])
+    return macro_roc_auc(shares, (targets >= _SHARE).astype(int), weights)

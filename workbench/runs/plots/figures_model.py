@@ -10,7 +10,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.foundation.formatting import format_number
+from workbench.foundation.formatting import format_count, format_number
 from workbench.runs.plots.prepare_model import analysis_of
 from workbench.runs.plots.run_data import RunData
 from workbench.runs.plots.theme import (
@@ -37,6 +37,9 @@ _SHADES = [
 ]
 _PER_ROW = 3
 """Columns of a table whose partial dependence is drawn next to each other."""
+_WORDS = {"mae": "the mean error"}
+_IN_UNIT = ("mae", "rmse", "median_absolute_error", "pinball")
+"""Scores in the unit of the target."""
 _MOST_WITH_TEXT = 12
 """With more classes, a cell is too small for a count and a share."""
 
@@ -49,14 +52,17 @@ def confusion(run: RunData) -> go.Figure:
         return show_message(figure, _ABSENT)
     labels = [short(label, _LONGEST_LABEL) for label in confusion["labels"]]
     counts = confusion["counts"]
-    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
+    shares = [[count / (sum(row) or 1) for count in row] for row in counts]
     # Right ones are below 0 and mistakes above, for a colour of each.
     signed = [
         [-share if true == guess else share for guess, share in enumerate(row)]
         for true, row in enumerate(shares)
     ]
     texts = [
-        [f"{count} ({share:.0%})" if count else "0" for count, share in zip(*rows, strict=True)]
+        [
+            f"{format_number(count)} ({share:.0%})" if count else "0"
+            for count, share in zip(*rows, strict=True)
+        ]
         for rows in zip(counts, shares, strict=True)
     ]
     places = list(range(len(labels)))
@@ -132,7 +138,8 @@ def column_importance(run: RunData) -> go.Figure:
     if not importance:
         return show_message(new_figure("Importance of columns"), _ABSENT)
     columns = importance["columns"][:NUM_COLUMNS][::-1]
-    is_error = importance["score"] == "mae"
+    score = importance["score"]
+    is_error = bool(importance.get("is_error"))
     left_out = len(importance["columns"]) - len(columns) + importance["num_left_out"]
     more = ""
     if left_out:
@@ -153,12 +160,11 @@ def column_importance(run: RunData) -> go.Figure:
         },
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )
-    change = "Loss of accuracy without it"
-    tick_format = ".1%"
-    if is_error:
-        change = "Increase of the mean error without it"
-        tick_format = None
-    if is_error and (written := _written_unit(analysis_of(run.history).get("errors") or {})):
+    change = f"{'Increase' if is_error else 'Loss'} of {_WORDS.get(score, score)} without it"
+    tick_format = ".1%" if score == "accuracy" else None
+    if score in _IN_UNIT and (
+        written := _written_unit(analysis_of(run.history).get("errors") or {})
+    ):
         change += f" ({written})"
     figure.update_xaxes(title_text=change, tickformat=tick_format)
     figure.update_yaxes(automargin=True)
@@ -174,6 +180,8 @@ def partial_dependence(run: RunData) -> go.Figure:
         return show_message(new_figure(title), _ABSENT)
     if "confusion" in analysis:
         subtitle = "Mean probability for the test samples."
+    if left_out := len(analysis.get("without_curve") or ()):
+        subtitle += f" {format_count(left_out, 'more column')} without a curve."
     figure = new_figure(title, subtitle)
     num_rows = -(-len(parts) // _PER_ROW)
     names = list(parts[0]["means"])

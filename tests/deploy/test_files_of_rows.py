@@ -1,0 +1,154 @@
+"""A file of rows is read as training read its own: by a bundle in Python and by its script."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.deploy.trained import exported
+from workbench.data.table_sources import read_source
+from workbench.data.total_rows import without_total
+from workbench.deploy.image_files import answers_for
+from workbench.deploy.predictor import Answers, Predictor
+from workbench.deploy.rows import columns_from
+from workbench.foundation.errors import DataError
+
+
+def flats(num_rows: int, seed: int) -> pd.DataFrame:
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "größe": random.uniform(20, 90, num_rows).round(1),
+            "town": random.choice(["Zürich", "Bern", "Genf"], num_rows),
+            "day": pd.date_range("2024-01-25", periods=num_rows).strftime("%d/%m/%Y"),
+            "weight": random.uniform(1, 9, num_rows).round(3),
+        }
+    )
+    return frame.assign(price=3 * frame["größe"] + 20 * (frame["town"] == "Bern"))
+
+
+NEW = flats(6, 1)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("flats")
+    text = flats(80, 0).to_csv(index=False, sep=";", decimal=",")
+    (folder / "flats.csv").write_text(f"Flats of 2024\n\n{text}", encoding="utf-8")
+    data = {"name": "table", "path": str(folder / "flats.csv"), "target": "price"}
+    exported(folder / "bundle", "boosted_trees", data, num_trees=8)
+    return folder / "bundle"
+
+
+def lines_of(frame: pd.DataFrame = NEW, sep: str = ";") -> list[str]:
+    return frame.to_csv(index=False, sep=sep, decimal=",").splitlines()
+
+
+def values_of(answers: Answers) -> np.ndarray:
+    assert answers.values is not None
+    return answers.values
+
+
+def joined(*lines: str) -> bytes:
+    return "\n".join(lines).encode()
+
+
+TOTAL = f"Total;;;{NEW['weight'].sum():.3f};".replace(".", ",")
+FILES: dict[str, Callable[[], bytes]] = {
+    "plain": lambda: joined(*lines_of()),
+    "a title": lambda: joined("Offers, of March", *lines_of()),
+    "a title and an account": lambda: joined("Offers", "", "Account;12 345", "", *lines_of()),
+    "comments": lambda: joined("# made by a program", "# on 1/2/2024", *lines_of()),
+    "a separator that is said": lambda: joined("sep=;", *lines_of()),
+    "tabs": lambda: joined("Offers", *lines_of(sep="\t")),
+    "vertical bars": lambda: joined(*lines_of(sep="|")),
+    "units": lambda: joined(lines_of()[0], "qm;;;kg;CHF", *lines_of()[1:]),
+    "a total": lambda: joined(*lines_of(), TOTAL),
+    "units and a total": lambda: joined(lines_of()[0], "qm;;;kg;CHF", *lines_of()[1:], TOTAL),
+    "other columns": lambda: joined(
+        *lines_of(pd.DataFrame(NEW.assign(more="x")[["more", *NEW.columns[::-1]]]))
+    ),
+    "a repeated name that is not needed": lambda: joined(
+        *(f"{line};{more}" for line, more in zip(lines_of(), ["a;a", *["1;2"] * 6], strict=True))
+    ),
+    "no target": lambda: joined(*lines_of(NEW.drop(columns="price"))),
+    "trailing separators": lambda: joined(lines_of()[0], *(f"{row};" for row in lines_of()[1:])),
+    "decomposed letters": lambda: joined(*lines_of()).replace("ö".encode(), "ö".encode()),
+    "Windows-1252": lambda: joined(*lines_of()).decode().encode("cp1252"),
+    "UTF-16": lambda: joined("Title", *lines_of()).decode().encode("utf-16"),
+    "a mark of UTF-8": lambda: joined(*lines_of()).decode().encode("utf-8-sig"),
+    "lines of Windows": lambda: joined("Title", *lines_of()).replace(b"\n", b"\r\n"),
+    "blank lines": lambda: joined(*lines_of()).replace(b"\n", b"\n\n"),
+    "decimal points": lambda: NEW.to_csv(index=False).encode(),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_file_is_read_as_in_training(bundle: Path, tmp_path: Path, case: str) -> None:
+    predictor = Predictor.open(bundle, threads=1)
+    expected = values_of(predictor.predict(columns_from(predictor.card, NEW)))
+    path = tmp_path / "rows.csv"
+    path.write_bytes(FILES[case]())
+
+    answers = answers_for(predictor, path)
+    assert values_of(answers).tolist() == expected.tolist()
+    assert any("sums up the others" in note for note in answers.notes) == ("total" in case)
+    assert any("has units or words" in note for note in answers.notes) == ("units" in case)
+    if case != "a repeated name that is not needed":
+        table, _ = without_total(read_source(path).table)
+        assert len(table) == len(NEW), "training uses the same rows"
+
+    done = subprocess.run(
+        [sys.executable, str(bundle / "predict.py"), str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    printed = [float(line) for line in done.stdout.splitlines()[1:]]
+    np.testing.assert_allclose(printed, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("town;price\nBern;1\n", "there are no columns 'größe', 'day' and 'weight'"),
+        ("größe;town;day;weight\n1;2;Bern;01/02/2024;3;4\n", "line 2 has 6 cells"),
+        ("größe;größe;town;day;weight\n1;2;Bern;01/02/2024;3\n", "more than one column"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_said_by_name(
+    bundle: Path, tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=problem):
+        columns_from(Predictor.open(bundle, threads=1).card, path)
+    done = subprocess.run(
+        [sys.executable, str(bundle / "predict.py"), str(path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    [line] = done.stderr.splitlines()
+    assert problem.replace(" and ", ", ") in line
+
+
+def test_a_sheet_or_a_file_of_an_archive_can_be_named(bundle: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    import zipfile
+
+    predictor = Predictor.open(bundle, threads=1)
+    expected = values_of(predictor.predict(columns_from(predictor.card, NEW)))
+    with pd.ExcelWriter(tmp_path / "book.xlsx") as writer:
+        NEW.to_excel(writer, sheet_name="2024", index=False)
+        NEW[:2].to_excel(writer, sheet_name="2023", index=False)
+    with zipfile.ZipFile(tmp_path / "rows.zip", "w") as archive:
+        archive.writestr("a.csv", FILES["a title"]().decode())
+        archive.writestr("b.csv", "x,y\n1,2\n")
+    for name in ("book.xlsx#2024", "rows.zip#a.csv"):
+        answers = answers_for(predictor, tmp_path / name)
+        assert values_of(answers).tolist() == expected.tolist()
+    with pytest.raises(DataError, match=r"book\.xlsx has 2 sheets|sheets"):
+        columns_from(predictor.card, tmp_path / "book.xlsx")
