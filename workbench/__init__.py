@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         sweep,
     )
     from workbench.runs.automl import AutoML, automl
+    from workbench.runs.trial_decisions import decide
     from workbench.store.database import Store
     from workbench.store.history import History, Trial
     from workbench.training.programs.script_report import report
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "runs.automl": ("AutoML", "automl"),
+    "runs.trial_decisions": ("decide",),
     "foundation.errors": ("WorkbenchError",),
     "experiment": (
         "Budget",
@@ -122,6 +124,7 @@ __all__ = [
     "automl",
     "compare",
     "compare_table",
+    "decide",
     "live",
     "load_bundle",
     "metric",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.recorded_runs import record_run
 from tests.services.shell import Shell
 
 KEYS = ["decision", "probability", "effect", "low", "high", "more_runs"]
@@ -71,3 +72,34 @@ def test_the_limit_has_a_range(shell: Shell, baseline: str, limit: str) -> None:
     )
     assert code == 2
     assert f"--max-runs: {limit} is not valid; allowed: from 1 to 100" in err
+
+
+def test_two_trials_of_the_store_are_compared(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    answer = shell.json("decide", f"{run_id}/0", f"{run_id}/2")
+    assert list(answer) == KEYS
+    assert answer["decision"] == "more"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ((), "give two trials, or the files of both"),
+        (("last/0",), "give two trials: the baseline and the candidate"),
+        (("last/0", "last/1", "--goal", "minimize"), "a run has its own goal"),
+    ],
+)
+def test_half_a_question_is_bad_input(shell: Shell, words: tuple[str, ...], problem: str) -> None:
+    code, _, err = shell("decide", *words)
+    assert code == 2
+    assert problem in err
+
+
+def test_files_and_trials_are_not_mixed(shell: Shell, baseline: str) -> None:
+    code, _, err = shell("decide", "last/0", "last/1", "--baseline", baseline)
+    assert code == 2
+    assert "not a trial and --baseline" in err
+    words = ("decide", "--baseline", baseline, "--candidate", baseline, "--metric", "loss")
+    code, _, err = shell(*words)
+    assert code == 2
+    assert "--metric is for trials" in err

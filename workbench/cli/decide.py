@@ -2,81 +2,125 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.cli.declarations import takes
 from workbench.cli.options import example
 from workbench.cli.output import echo, print_json, print_note
-from workbench.cli.parameters import BASELINE, CANDIDATE, ERROR, FLOOR, GOAL, JSON, MAX_RUNS
+from workbench.cli.parameters import (
+    BASELINE,
+    BASELINE_TRIAL,
+    CANDIDATE,
+    CANDIDATE_TRIAL,
+    ERROR,
+    FLOOR,
+    GOAL,
+    MAX_RUNS,
+    METRIC,
+    STORED,
+    given_store,
+)
 
 if TYPE_CHECKING:
-    from workbench.runs.decisions import Comparison, Goal
+    from workbench.experiment.goals import Goal
+    from workbench.runs.decisions import Judgement
 
 _COLOURS = {"better": "green", "not better": "yellow", "more": "cyan"}
 
 
 @click.command()
 @takes(
-    BASELINE(is_required=True),
-    CANDIDATE(is_required=True),
-    FLOOR,
-    GOAL(default="minimize"),
+    BASELINE_TRIAL(),
+    CANDIDATE_TRIAL(),
+    BASELINE(),
+    CANDIDATE(),
+    FLOOR(),
+    GOAL(),
+    METRIC(),
     ERROR(default=0.05),
     MAX_RUNS(default=6),
-    JSON,
+    STORED,
 )
 @example(
-    "workbench decide --baseline baseline.csv --candidate candidate.csv",
-    "workbench decide --baseline b.csv --candidate c.csv --floor floor.csv --json",
+    "workbench decide digits/3 digits-wider/best",
+    "workbench decide --baseline b.csv --candidate c.csv --floor floor.csv",
 )
 @click.pass_context
 def decide(
     context: click.Context,
     *,
-    baseline: Path,
-    candidate: Path,
-    floor: Path | None,
-    goal: Goal,
-    error: float,
-    max_runs: int,
+    baseline_trial: str | None,
+    candidate_trial: str | None,
+    baseline: Path | None,
+    candidate: Path | None,
+    goal: Goal | None,
+    metric: str | None,
     as_json: bool,
+    **limits: Any,
 ) -> None:
     """Decide whether a candidate is better than a baseline, or whether it needs more runs.
+
+    BASELINE and CANDIDATE are trials: RUN, RUN/best or RUN/NUMBER. All trainings of their
+    configurations count, but not those that chose it as the best of several. Or give CSV files with
+    --baseline and --candidate.
 
     You may look after every run of the candidate, up to --max-runs. Over all looks, a wrong claim
     has at most the probability --error.
 
-    The largest step in both files is the budget. A run that ends earlier is unfinished: its curve
-    sharpens the probability, but it is no result. A value of nan means that the run diverged.
+    In files, the largest step of both is the budget. A run that ends earlier is unfinished: its
+    curve sharpens the probability, but it is no result. A value of nan means that it diverged.
 
-    The floor contains repeated runs of other configurations, in groups of equal code and budget.
-    With it, one run of the baseline is enough.
+    Noise is learned from repeated runs of other configurations, in the store or in --floor. With
+    it, one run of the baseline is enough.
 
     The exit code is 0 for every decision.
     """
-    from workbench.runs.decisions import decide_from_files
-
     context.with_resource(warnings.catch_warnings())
     warnings.simplefilter("always", UserWarning)  # about columns of a table that are not read
     warnings.showwarning = lambda message, *_where: print_note(str(message))
-    comparison = decide_from_files(
-        baseline, candidate, floor, goal=goal, error=error, max_runs=max_runs
-    )
-    _print(comparison, as_json=as_json)
+    if baseline_trial is not None:
+        _check_operands(candidate_trial, {"--baseline": baseline, "--candidate": candidate})
+        if goal is not None:
+            raise click.UsageError("--goal is for files: a run has its own goal")
+        from workbench.runs.trial_decisions import decide_from_runs
+
+        assert candidate_trial is not None
+        judgement = decide_from_runs(
+            baseline_trial, candidate_trial, metric=metric, store=given_store(), **limits
+        )
+    else:
+        if baseline is None or candidate is None:
+            raise click.UsageError(
+                "give two trials, or the files of both with --baseline and --candidate"
+            )
+        if metric is not None:
+            raise click.UsageError("--metric is for trials: a file has one column of values")
+        from workbench.runs.decisions import decide_from_files
+
+        judgement = decide_from_files(baseline, candidate, goal=goal or "minimize", **limits)
+    _print(judgement, as_json=as_json)
 
 
-def _print(comparison: Comparison, *, as_json: bool) -> None:
-    for note in comparison.notes:
+def _check_operands(candidate: str | None, files: Mapping[str, Path | None]) -> None:
+    given = [option for option, path in files.items() if path is not None]
+    if given:
+        raise click.UsageError(f"give either two trials or files, not a trial and {given[0]}")
+    if candidate is None:
+        raise click.UsageError("give two trials: the baseline and the candidate")
+
+
+def _print(judgement: Judgement, *, as_json: bool) -> None:
+    for note in judgement.notes:
         print_note(note)
     if as_json:
-        print_json(dataclasses.asdict(comparison.decision))
+        print_json(judgement.to_json())
         return
-    headline, *lines = comparison.describe()
-    echo(headline, bold=True, fg=_COLOURS[comparison.decision.decision])
+    headline, *lines = judgement.describe()
+    echo(headline, bold=True, fg=_COLOURS[judgement.decision])
     for line in lines:
         echo(line)

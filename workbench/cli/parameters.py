@@ -137,6 +137,8 @@ def _rules() -> Iterable[str]:
 # Operands.
 RUN = _operand("run_id", "RUN")
 RUNS = _operand("runs", "RUN...")
+BASELINE_TRIAL = _operand("baseline_trial", "BASELINE")
+CANDIDATE_TRIAL = _operand("candidate_trial", "CANDIDATE")
 EXPERIMENT = _operand("file", "FILE")
 TABLE = _operand("table", "TABLE")
 SWEEP_FILE = _operand("sweep", "SWEEP", _PATH)

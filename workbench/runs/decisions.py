@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.advisor.tables import Column, read_heads, read_objects
+from workbench.experiment.goals import Goal, sign_of
 from workbench.foundation.errors import ArgumentError, DataError
 from workbench.foundation.formatting import format_count, format_number, format_percent
 from workbench.store.history.noise_floor import NoiseFloor, RepeatedTrainings, noise_floor_of
@@ -25,8 +26,6 @@ from workbench.store.history.sequential_test import (
     check_limits,
     decide,
 )
-
-Goal = Literal["minimize", "maximize"]
 
 _VALUE_NAMES = ("value", "val_loss")
 # Degrees of freedom that a regression of the results on earlier values needs.
@@ -55,31 +54,32 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Judgement(Decision):
     """A decision, and what it is based on.
 
     Attributes:
-        decision: The decision.
         num_baseline: Number of results of the baseline.
         num_candidate: Number of results of the candidate, at most the limit.
         error: The allowed probability of a wrong claim.
         floor: The noise floor, or None.
-        notes: Sentences about what was not used, and why, without their full stops.
+        notes: What was not used, and why, as sentences without their full stops.
     """
 
-    decision: Decision
     num_baseline: int
     num_candidate: int
     error: float
     floor: NoiseFloor | None
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `workbench decide --json` prints, as plain values."""
+        return {item.name: getattr(self, item.name) for item in fields(Decision)}
 
     def describe(self) -> list[str]:
-        """Return it as lines of text: the decision, the numbers, and their basis."""
-        decision = self.decision
-        lines = [_headline(decision)]
-        if decision.effect is not None:
-            lines.append(_describe_effect(decision, self.error))
+        """Return lines of text: the decision, the numbers, and their basis."""
+        lines = [_headline(self)]
+        if self.effect is not None:
+            lines.append(_describe_effect(self, self.effect))
         lines.append(self._describe_basis())
         return lines
 
@@ -107,23 +107,22 @@ def _headline(decision: Decision) -> str:
     return f"more: no decision yet. Expect {expected} of the candidate."
 
 
-def _describe_effect(decision: Decision, error: float) -> str:
-    assert decision.effect is not None
-    effect = f"Improvement: {format_number(decision.effect)}"
-    if decision.low is None or decision.high is None:
-        return f"{effect}. The spread of such runs is unknown. Repeat the baseline, or add a floor."
+def _describe_effect(judgement: Judgement, effect: float) -> str:
+    text = f"Improvement: {format_number(effect)}"
+    if judgement.low is None or judgement.high is None:
+        return f"{text}. The spread of such runs is unknown. Repeat the baseline, or add a floor."
     return (
-        f"{effect}, between {format_number(decision.low)} and {format_number(decision.high)} with"
-        f" {format_percent(1 - error)} confidence at every look. The candidate is better with a"
-        f" probability of {_percent(decision.probability)}."
+        f"{text}, between {format_number(judgement.low)} and {format_number(judgement.high)} with"
+        f" {format_percent(1 - judgement.error)} confidence at every look. The candidate is better"
+        f" with a probability of {_percent(judgement.probability)}."
     )
 
 
 def _percent(probability: float) -> str:
     if probability > 0.999:
-        return "over 99.9 %"
+        return "over 99.9%"
     if probability < 0.001:
-        return "under 0.1 %"
+        return "under 0.1%"
     return format_percent(probability, has_tenths=True)
 
 
@@ -135,7 +134,7 @@ def decide_from_files(
     goal: Goal = "minimize",
     error: float = ERROR,
     max_runs: int = MAX_RUNS,
-) -> Comparison:
+) -> Judgement:
     """Decide whether a candidate is better than a baseline, from CSV files.
 
     The largest step of both files is the budget. A run that ends earlier is unfinished.
@@ -283,7 +282,7 @@ def compare_trainings(
     goal: Goal,
     error: float = ERROR,
     max_runs: int = MAX_RUNS,
-) -> Comparison:
+) -> Judgement:
     """Decide whether a candidate is better than a baseline.
 
     A training that diverged is worse than every result. The bounds describe the finite results. If
@@ -303,7 +302,7 @@ def compare_trainings(
     if goal not in ("minimize", "maximize"):
         raise ArgumentError(f"{goal!r} is not valid", field="goal", allowed="minimize, maximize")
     check_limits(error, max_runs)
-    sign = 1.0 if goal == "maximize" else -1.0
+    sign = sign_of(goal)
     ended = [training for training in candidate if training.result is not None]
     notes = _notes(baseline, candidate, max_runs)
     ended = ended[:max_runs]
@@ -317,7 +316,14 @@ def compare_trainings(
         curves=_evidence_of_curves(baseline, [*ended, *_unfinished(candidate)], sign),
     )
     decision = _with_diverged(decision, baseline, ended, max_runs)
-    return Comparison(decision, len(values[0]), len(ended), error, floor, notes)
+    return Judgement(
+        **asdict(decision),
+        num_baseline=len(values[0]),
+        num_candidate=len(ended),
+        error=error,
+        floor=floor,
+        notes=tuple(notes),
+    )
 
 
 def _results(trainings: Sequence[Training], sign: float) -> list[float]:

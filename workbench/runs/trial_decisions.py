@@ -1,0 +1,361 @@
+"""Which trainings of stored runs show whether a candidate is better than a baseline.
+
+A side is a trial with all repeats of its configuration. What chose a configuration among others
+does not count as a result, because the best of many was also lucky. The noise floor comes from all
+runs of the store that optimize the same metric on the same data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.experiment.goals import Goal
+from workbench.foundation.errors import ArgumentError, RunError, StoreError
+from workbench.foundation.events import TrialReported
+from workbench.foundation.formatting import format_count
+from workbench.runs.decisions import (
+    Judgement,
+    Training,
+    compare_trainings,
+    decide_from_files,
+    read_floor,
+)
+from workbench.runs.descriptions import find_trial
+from workbench.runs.run import Run, attach
+from workbench.store.database import Store
+from workbench.store.history import History, Trial
+from workbench.store.history.noise_floor import RepeatedTrainings, noise_floor_of
+from workbench.store.history.sequential_test import ERROR, MAX_RUNS, check_limits
+
+_MAX_RUNS_READ = 50
+"""The floor comes from the newest runs only, to save time."""
+
+
+def decide(
+    baseline: Run | str | Path,
+    candidate: Run | str | Path,
+    floor: str | Path | None = None,
+    *,
+    metric: str | None = None,
+    goal: Goal | None = None,
+    error: float = ERROR,
+    max_runs: int = MAX_RUNS,
+    store: Store | str | None = None,
+) -> Judgement:
+    """Decide whether a candidate is better than a baseline, or whether it needs more runs.
+
+    You may call it after every run of the candidate, up to `max_runs`. Over all calls, a wrong
+    claim has at most the probability `error`.
+
+    Args:
+        baseline: A run, or RUN, RUN/best or RUN/NUMBER. Without a trial, the best one is meant. Or
+            a CSV file with the columns run, step and value.
+        candidate: The same for the candidate.
+        floor: A CSV file of repeated runs for the noise floor, with the columns group, run, step,
+            and val_loss or value. Runs of a store also have the repeats in the store.
+        metric: Runs: what is compared. By default the objective, if there is only one.
+        goal: Files: whether smaller or larger values are better. By default `minimize`.
+        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
+        max_runs: Limit for the runs of the candidate.
+        store: The store of the runs, or None for the default one.
+
+    Raises:
+        ArgumentError: If an argument is not allowed.
+        DataError: If a file cannot be read. The error has the line and the column.
+        RunNotFoundError: If there is no such run.
+
+    Example:
+        >>> wb.decide(f"{run.run_id}/0", f"{run.run_id}/1").decision
+        'more'
+    """
+    repeated = None if floor is None else Path(floor)
+    first, second = _file_of(baseline), _file_of(candidate)
+    if first is not None and second is not None:
+        if metric is not None:
+            raise ArgumentError(
+                "a file has one column of values", field="metric", allowed="only for runs"
+            )
+        return decide_from_files(
+            first, second, repeated, goal=goal or "minimize", error=error, max_runs=max_runs
+        )
+    if isinstance(baseline, Path) or isinstance(candidate, Path) or first or second:
+        raise ArgumentError(
+            "one side is a file, and the other one is a run",
+            field="candidate",
+            allowed="two runs, or two CSV files",
+        )
+    if goal is not None:
+        raise ArgumentError("runs have their own goal", field="goal", allowed="only for files")
+    return decide_from_runs(
+        baseline, candidate, repeated, metric=metric, error=error, max_runs=max_runs, store=store
+    )
+
+
+def _file_of(side: Run | str | Path) -> Path | None:
+    if isinstance(side, Path):
+        return side
+    if isinstance(side, str) and side.lower().endswith(".csv"):
+        return Path(side)
+    return None
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of the trials that are compared."""
+
+    label: str
+    run: Run
+    history: History
+    trial: Trial
+
+    @property
+    def name(self) -> str:
+        return f"trial {self.trial.number} of {self.run.name}"
+
+    def trainings(self) -> tuple[list[Trial], list[str]]:
+        """Return the trainings that count, and notes about the others."""
+        trial, history = self.trial, self.history
+        same = [
+            other
+            for other in history.trainings_of(trial.configuration)
+            if other.program == trial.program and other.fidelity is None
+        ]
+        notes: list[str] = []
+        failed = [other for other in same if other.state == "failed" and not _is_diverged(other)]
+        if failed:
+            notes.append(
+                f"{self.label}: {format_count(len(failed), 'training')} failed with an error, which"
+                " is no result"
+            )
+        if not self._was_chosen():
+            return [other for other in same if other not in failed], notes
+        later = [
+            other
+            for other in same
+            if other.repeat >= history.experiment.repeats and other not in failed
+        ]
+        if not later:
+            notes.append(
+                f"{self.label}: {self.name} was chosen as the best of"
+                f" {format_count(history.num_configurations(), 'configuration')}, so its own result"
+                " was also lucky and does not count. Train it again with confirm.best=1"
+            )
+        return later, notes
+
+    def _was_chosen(self) -> bool:
+        """Whether it is the best of several configurations."""
+        best = self.history.best()
+        complete = {trial.configuration for trial in self.history.in_state("complete")}
+        return (
+            best is not None
+            and best.configuration == self.trial.configuration
+            and len(complete) > 1
+        )
+
+
+def decide_from_runs(
+    baseline: Run | str,
+    candidate: Run | str,
+    floor: Path | None = None,
+    *,
+    metric: str | None = None,
+    error: float = ERROR,
+    max_runs: int = MAX_RUNS,
+    store: Store | str | None = None,
+) -> Judgement:
+    """Decide whether a trial is better than another one, from all their trainings.
+
+    Args:
+        baseline: A run, or RUN, RUN/best or RUN/NUMBER. Without a trial, the best one is meant.
+        candidate: The other one. Both may be trials of the same run.
+        floor: A CSV file with more repeated trainings for the noise floor.
+        metric: What is compared. By default the objective, if there is only one.
+        error: Allowed probability of a wrong claim over all looks, above 0 and below 0.5.
+        max_runs: Limit for the trainings of the candidate.
+        store: The store of the runs.
+
+    Raises:
+        ArgumentError: If there is no such trial, the metrics differ, or a limit is not allowed.
+        RunNotFoundError: If there is no such run.
+    """
+    check_limits(error, max_runs)
+    sides = [
+        _find_side("baseline", baseline, store),
+        _find_side("candidate", candidate, store),
+    ]
+    name, goal = _shared_objective(sides, metric)
+    if all(_key(side) == _key(sides[0]) for side in sides):
+        raise ArgumentError(
+            "both are trainings of the same configuration",
+            field="candidate",
+            allowed="a trial with another configuration",
+        )
+    counted = [side.trainings() for side in sides]
+    trainings = [_trainings(side, used[0], name) for side, used in zip(sides, counted, strict=True)]
+    budgets = [_budget(used[0]) for used in counted]
+    repeated = _repeated(sides, name, goal)
+    if floor is not None:
+        repeated += read_floor(floor)
+    budget = max((length for length in budgets if length), default=None)
+    judgement = compare_trainings(
+        trainings[0],
+        trainings[1],
+        noise_floor_of(repeated, budget),
+        goal=goal,
+        error=error,
+        max_runs=max_runs,
+    )
+    notes = [note for used in counted for note in used[1]]
+    notes += _differences(sides, [used[0] for used in counted])
+    return replace(judgement, notes=(*notes, *judgement.notes))
+
+
+def _find_side(label: str, given: Run | str, store: Store | str | None) -> _Side:
+    number: int | None = None
+    if isinstance(given, Run):
+        run = given
+    else:
+        name, separator, trial = given.rpartition("/")
+        if separator and trial != "best" and not trial.isdecimal():
+            raise ArgumentError(
+                f"{trial!r} is not a trial", field=label, allowed="RUN, RUN/best, or RUN/NUMBER"
+            )
+        run = attach(name if separator else given, store=store)
+        if separator and trial != "best":
+            number = int(trial)
+    history = run.history
+    best = run.best if number is None else find_trial(history, number, field=label)
+    if best is None:
+        raise ArgumentError(
+            f"{run.name} has no complete trial yet",
+            field=label,
+            next_step="Name a trial as RUN/NUMBER, or wait for the first one.",
+        )
+    return _Side(label, run, history, best)
+
+
+def _key(side: _Side) -> tuple[str, int, int]:
+    return side.run.run_id, side.trial.configuration, side.trial.program
+
+
+def _shared_objective(sides: Sequence[_Side], metric: str | None) -> tuple[str, Goal]:
+    """Return the compared metric and its goal, which both sides must share."""
+    goals: list[dict[str, Goal]] = [
+        {item.metric: item.goal for item in side.history.objectives} for side in sides
+    ]
+    shared = [name for name, goal in goals[0].items() if goals[1].get(name) == goal]
+    allowed = ", ".join(shared) or "runs with an objective in common"
+    if metric is not None and metric not in shared:
+        raise ArgumentError(
+            f"{metric!r} is not an objective of both runs", field="metric", allowed=allowed
+        )
+    if metric is None and len(shared) != 1:
+        problem = "choose one of several objectives" if shared else "the objectives differ"
+        raise ArgumentError(problem, field="metric", allowed=allowed)
+    name = metric or shared[0]
+    return name, goals[0][name]
+
+
+def _is_diverged(trial: Trial) -> bool:
+    return trial.state == "failed" and trial.reason == "diverged"
+
+
+def _trainings(side: _Side, trials: Iterable[Trial], metric: str) -> list[Training]:
+    trainings: list[Training] = []
+    for trial in trials:
+        result: float | None = None
+        if trial.state == "complete":
+            result = trial.values.get(metric, math.nan)
+        elif _is_diverged(trial):
+            result = math.nan
+        elif trial.state == "waiting":
+            continue
+        curve = _curve(side.run, trial.number, metric)
+        trainings.append(Training(f"trial {trial.number}", curve, result))
+    return trainings
+
+
+def _curve(run: Run, number: int, metric: str) -> dict[int, float]:
+    reports = run.store.events(run.run_id, trial=number, types=["trial_reported"])
+    return {
+        stored.event.step: stored.event.values[metric]
+        for stored in reports
+        if isinstance(stored.event, TrialReported) and metric in stored.event.values
+    }
+
+
+def _budget(trials: Iterable[Trial]) -> float | None:
+    """Return the largest number of steps of complete trainings, or None if it is unknown."""
+    return (
+        max((trial.last_step for trial in trials if trial.state == "complete"), default=0) or None
+    )
+
+
+def _repeated(sides: Sequence[_Side], metric: str, goal: Goal) -> list[RepeatedTrainings]:
+    """Return the repeated trainings of comparable runs, without those that are compared."""
+    compared = {_key(side) for side in sides}
+    data = [side.history.experiment.data for side in sides]
+    read = {side.run.run_id: side.history for side in sides}
+    store = sides[0].run.store
+    for row in store.runs(limit=_MAX_RUNS_READ):
+        try:
+            experiment = store.experiment(row.run_id)
+        except (StoreError, RunError):  # written by another version, or damaged
+            continue
+        goals = {item.metric: item.goal for item in experiment.objectives}
+        if row.run_id not in read and goals.get(metric) == goal and experiment.data in data:
+            read[row.run_id] = Run(store, row.run_id).history
+    return [
+        RepeatedTrainings([trial.values[metric] for trial in group], _budget(group))
+        for run_id, history in read.items()
+        for key, group in _groups(history, metric).items()
+        if (run_id, *key) not in compared
+    ]
+
+
+def _groups(history: History, metric: str) -> dict[tuple[int, int], list[Trial]]:
+    """Return the complete trainings by configuration and version of the code."""
+    groups: dict[tuple[int, int], list[Trial]] = {}
+    for trial in history.in_state("complete"):
+        is_whole = trial.fidelity is None and trial.segment is None
+        if is_whole and math.isfinite(trial.values.get(metric, math.nan)):
+            groups.setdefault((trial.configuration, trial.program), []).append(trial)
+    return groups
+
+
+def _differences(sides: Sequence[_Side], trials: Sequence[Sequence[Trial]]) -> list[str]:
+    """Return notes on differences between both sides other than the candidate's change."""
+    notes: list[str] = []
+    first, second = (side.history.experiment for side in sides)
+    if first.data != second.data:
+        notes.append("the data of both runs differ, so their metrics may not be comparable")
+    lengths = [_budget(used) for used in trials]
+    if all(lengths) and lengths[0] != lengths[1]:
+        notes.append(
+            f"the baseline trained for {lengths[0]:,} steps and the candidate for {lengths[1]:,}"
+        )
+    hosts = [_hosts(side, used) for side, used in zip(sides, trials, strict=True)]
+    if all(hosts) and hosts[0] != hosts[1]:
+        notes.append(
+            f"the machines differ: {', '.join(sorted(hosts[0]))} for the baseline,"
+            f" {', '.join(sorted(hosts[1]))} for the candidate"
+        )
+    versions = [side.history.drivers[-1].versions if side.history.drivers else {} for side in sides]
+    changed = [
+        f"{name} {versions[0][name]} and {versions[1][name]}"
+        for name in sorted(versions[0].keys() & versions[1].keys())
+        if versions[0][name] != versions[1][name]
+    ]
+    if changed:
+        notes.append(f"library versions differ: {', '.join(changed)}")
+    return notes
+
+
+def _hosts(side: _Side, trials: Iterable[Trial]) -> set[str]:
+    """Return the machines of the trainings, or of the driver if they are unknown."""
+    return {host for trial in trials for host in trial.hosts} or {
+        driver.host for driver in side.history.drivers
+    }
