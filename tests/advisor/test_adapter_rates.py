@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders.measured import find_measured
+from workbench.advisor.adapter_rates import (
+    AdapterPoint,
+    fit_adapter_law,
+    read_trained_adapters,
+    shipped_law,
+)
+from workbench.foundation.errors import DataError
+
+RATES, RANKS = (4e-5, 1e-4, 3e-4, 1e-3, 3e-3), (4, 16, 64)
+
+
+def loss_of(size_b: float, rate: float, rank: int, luck: tuple[float, float, float]) -> float:
+    """A world whose best rate falls with the size of the model."""
+    too_low = 0.008 * size_b**-0.5 * (rate / 3e-4) ** -0.6
+    too_high = 0.0006 * size_b**0.4 * (rate / 3e-4) ** 2 * (rank / 16) ** -0.4
+    return too_low * luck[0] + too_high * luck[1] + 0.002 * rank**-0.7 * luck[2]
+
+
+def trained(size_b: float, seed: int) -> list[AdapterPoint]:
+    luck = random.Random(seed)
+    shares = (luck.lognormvariate(0, 0.2), luck.lognormvariate(0, 0.2), luck.lognormvariate(0, 0.2))
+    floor = luck.uniform(0.5, 0.9)
+    return [
+        AdapterPoint(
+            size_b,
+            size_b,
+            False,
+            rate,
+            rank,
+            f"model of {size_b}",
+            floor + loss_of(size_b, rate, rank, shares) + luck.gauss(0, 1e-4),
+        )
+        for rate in RATES
+        for rank in RANKS
+    ]
+
+
+def considered(points: list[AdapterPoint]) -> list[AdapterPoint]:
+    return [replace(point, test_nll=None) for point in points]
+
+
+def excess_of(points: list[AdapterPoint]) -> list[float]:
+    losses = [point.test_nll or math.nan for point in points]
+    return [loss - min(losses) for loss in losses]
+
+
+def test_the_rate_and_the_rank_of_models_that_never_ran_are_nearly_the_best() -> None:
+    sizes = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+    worlds = {size: trained(size, seed) for seed, size in enumerate(sizes)}
+    regrets, in_interval = [], []
+    for size, truth in worlds.items():
+        others = [point for other in worlds if other != size for point in worlds[other]]
+        predictions = fit_adapter_law(others).predict(considered(truth))
+        excess = excess_of(truth)
+        best = min(range(len(truth)), key=lambda index: predictions[index].excess_nll)
+        regrets.append(excess[best])
+        in_interval += [
+            predicted.low <= value <= predicted.high
+            for predicted, value in zip(predictions, excess, strict=True)
+        ]
+    assert sum(regrets) / len(regrets) < 0.001
+    assert max(regrets) < 0.005
+    assert sum(in_interval) / len(in_interval) >= 0.8
+
+
+def test_a_model_that_was_trained_before_gets_its_own_curve() -> None:
+    others = [point for seed, size in enumerate((1.0, 4.0, 16.0)) for point in trained(size, seed)]
+    # Ten times more sensitive to high rates than others of its size.
+    own = [
+        AdapterPoint(8, 8, False, rate, rank, "own", 0.7 + loss_of(8, rate, rank, (1, 10, 1)))
+        for rate in RATES
+        for rank in RANKS
+    ]
+    excess = excess_of(own)
+    known = fit_adapter_law([*others, *own]).predict(considered(own))
+    unknown = fit_adapter_law(others).predict(considered(own))
+
+    def error_of(predictions: list[float]) -> float:
+        return sum(abs(a - b) for a, b in zip(predictions, excess, strict=True))
+
+    assert error_of([point.excess_nll for point in known]) < 0.3 * error_of(
+        [point.excess_nll for point in unknown]
+    )
+
+
+def test_trainings_that_diverged_raise_the_chance_that_others_do() -> None:
+    calm = [point for seed, size in enumerate((1.0, 4.0, 16.0)) for point in trained(size, seed)]
+    wild = [
+        replace(point, test_nll=math.nan) if point.learning_rate >= 1e-3 else point
+        for point in calm
+    ]
+    asked = [AdapterPoint(8, 8, False, rate, 16) for rate in RATES]
+    few = [point.diverges for point in fit_adapter_law(calm).predict(asked)]
+    many = [point.diverges for point in fit_adapter_law(wild).predict(asked)]
+    assert few == sorted(few)
+    assert many == sorted(many)
+    assert few[-1] < 0.2 < 0.8 < many[-1]
+    assert many[0] < 0.2
+
+
+def test_a_loss_above_two_nats_is_a_divergence_and_teaches_no_loss() -> None:
+    points = [point for seed, size in enumerate((1.0, 4.0)) for point in trained(size, seed)]
+    failed = replace(points[0], learning_rate=1e-2, test_nll=2.5)
+    assert failed.diverged
+    asked = considered(points[:5])
+    with_failed = fit_adapter_law([*points, failed]).predict(asked)
+    without = fit_adapter_law(points).predict(asked)
+    assert [point.excess_nll for point in with_failed] == [point.excess_nll for point in without]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    size_b=st.floats(0.1, 2000),
+    rate=st.floats(1e-6, 1e-1),
+    rank=st.integers(1, 1024),
+    base=st.booleans(),
+)
+def test_the_included_law_answers_for_any_training(
+    size_b: float, rate: float, rank: int, base: bool
+) -> None:
+    (answer,) = shipped_law().predict([AdapterPoint(size_b, size_b, base, rate, rank)])
+    assert 0 <= answer.low <= answer.excess_nll
+    assert answer.low <= answer.high
+    assert 0 <= answer.diverges <= 1
+
+
+def test_the_included_law_prefers_higher_rates_for_smaller_models() -> None:
+    law = shipped_law()
+    best = []
+    for size_b in (1.0, 70.0):
+        points = [AdapterPoint(size_b, size_b, True, rate, 64) for rate in RATES]
+        predictions = law.predict(points)
+        best.append(min(range(5), key=lambda index: predictions[index].excess_nll))
+    assert RATES[best[0]] == 1e-3
+    assert RATES[best[1]] == 3e-4
+
+
+def test_one_model_is_too_few_to_fit_a_law() -> None:
+    with pytest.raises(DataError, match="15 trainings of 1 model") as caught:
+        fit_adapter_law(trained(1.0, 0))
+    assert "Leave out --measured" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*unknown columns")
+def test_public_models_that_are_left_out_are_chosen_nearly_the_best() -> None:
+    folder = find_measured("fine_tuning")
+    if folder is None:
+        pytest.skip("needs the public measurements")
+    points = read_trained_adapters(folder / "adapter_rates.csv")
+    regrets = []
+    for model in {point.model for point in points}:
+        own = [point for point in points if point.model == model]
+        others = [point for point in points if point.model != model]
+        predictions = fit_adapter_law(others).predict(considered(own))
+        best = min(range(len(own)), key=lambda index: predictions[index].excess_nll)
+        regrets.append(excess_of(own)[best])
+    assert sum(regrets) / len(regrets) < 0.0015
+    assert max(regrets) < 0.0125

@@ -1,0 +1,386 @@
+"""Predicts which learning rate and rank suit a low-rank adapter, from trainings of other models.
+
+Above the lowest loss that a model reaches, a training loses in three ways: a low rate learns too
+little, a high rate adds noise (the more, the lower the rank), and a low rank holds too little:
+
+    excess = a (rate / 3e-4)^-p + b (rate / 3e-4)^q (rank / 16)^-s + c (rank / 16)^-t
+
+The exponents are those of all models. log a, log b and log c are linear in the logarithm of the
+number of parameters and in whether the model is a base model, and each model differs from that by
+an amount whose spread is estimated. A model that was never trained gets the linear part with that
+spread as its uncertainty. A model that was trained before also gets its own difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.advisor.tables import (
+    Column,
+    check_has_plans,
+    positive_number,
+    positive_whole_number,
+    read_table,
+)
+from workbench.foundation.errors import DataError
+from workbench.hardware.performance.least_squares import jacobian, minimise
+
+Array = NDArray[np.float64]
+
+DIVERGED_NLL = 2.0
+"""The test loss, in nats per token, above which a training counts as diverged."""
+SHIPPED = Path(__file__).with_name("adapter_rates.json")
+"""The coefficients of the law that is included."""
+_NUM_EXPONENTS, _NUM_TERMS, _NUM_FEATURES = 4, 3, 3
+NUM_SHARED = _NUM_EXPONENTS + _NUM_TERMS * _NUM_FEATURES
+"""How many parameters of the law all models share."""
+_RATE, _RANK, _SIZE_B = 3e-4, 16.0, 8.0
+# Beliefs before any measurement: the exponents p, q, s and t, and for each of the three terms its
+# logarithm at 8 billion parameters, its power of the size, and its difference for base models.
+_EXPONENTS = np.log([1.0, 1.5, 0.6, 0.6])
+_TERMS = np.array(
+    [[np.log(0.005), -0.4, 0.0], [np.log(0.004), 0.2, 0.0], [np.log(0.001), -0.4, 0.0]]
+)
+_TERM_DEVIATIONS = np.array([2.0, 0.5, 0.5])
+_MODEL_DEVIATIONS = np.array([0.4, 0.6, 0.6])
+_LOWEST_DEVIATION = 0.005
+# Two trainings of one configuration differ by about 0.0002 nats. The rest is what three terms
+# cannot describe.
+_NOISE, _RELATIVE_NOISE = 0.001, 0.1
+_NUM_DRAWS = 2000
+_TRIM = 0.1  # of the draws at each end: two powers make their mean depend on the most extreme ones
+_CONFIDENCE = 0.9
+_RATES = np.geomspace(1e-5, 1e-2, 41)
+# The chance of a divergence is logistic in log(rate / 3e-3), log(rank / 16) and log(size / 8).
+_UNSTABLE_RATE = 3e-3
+_STABILITY = np.array([-2.2, 3.0, -0.5, 0.3])
+_STABILITY_DEVIATIONS = np.array([1.5, 1.0, 0.5, 0.3])
+
+
+@dataclass(frozen=True)
+class AdapterPoint:
+    """One training of an adapter, or one that is considered.
+
+    Attributes:
+        parameters_b: All parameters of the model, in billions.
+        active_b: The parameters that one token uses, in billions.
+        base: Whether the model was only pretrained, not tuned to follow instructions.
+        learning_rate: The highest learning rate of its schedule.
+        rank: The rank of the adapter.
+        model: The name of the model. Without it, rows with equal columns above are one model.
+        test_nll: The test loss in nats per token. NaN or a value above 2 if it diverged. None for
+            a training that is only considered.
+    """
+
+    parameters_b: float
+    active_b: float
+    base: bool
+    learning_rate: float
+    rank: int
+    model: str | None = None
+    test_nll: float | None = None
+
+    @property
+    def model_key(self) -> tuple[str | None, float, float, bool]:
+        """What identifies its model."""
+        return self.model, self.parameters_b, self.active_b, self.base
+
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss is not a number, or above 2 nats."""
+        return self.test_nll is not None and not self.test_nll <= DIVERGED_NLL
+
+
+class AdapterPrediction(NamedTuple):
+    """What to expect of one training.
+
+    Attributes:
+        excess_nll: The test loss minus the lowest that this model reaches at any rate, at ranks up
+            to the highest of its points, in nats per token.
+        low: 90 % of trainings that do not diverge should be between this value and `high`.
+        high: The upper end of that interval.
+        diverges: The probability that the training diverges.
+    """
+
+    excess_nll: float
+    low: float
+    high: float
+    diverges: float
+
+
+@dataclass(frozen=True)
+class AdapterLaw:
+    """The law with its uncertainty.
+
+    Attributes:
+        means: The parameters: the logarithms of four exponents, then three values for each term,
+            then three differences for each model in `models`.
+        covariance: Their covariance.
+        spread: The standard deviation of the differences between models, for each term.
+        stability: The four coefficients of the chance of a divergence.
+        models: The models that were trained.
+    """
+
+    means: Array
+    covariance: Array
+    spread: Array
+    stability: Array
+    models: tuple[tuple[str | None, float, float, bool], ...] = ()
+
+    def predict(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
+        """Predict trainings, whether or not their models were trained before.
+
+        Args:
+            points: The trainings.
+
+        Returns:
+            One prediction per training, in the same order.
+        """
+        predictions: list[AdapterPrediction | None] = [None] * len(points)
+        groups: dict[Any, list[int]] = {}
+        for index, point in enumerate(points):
+            groups.setdefault(point.model_key, []).append(index)
+        for indices in groups.values():
+            group = [points[index] for index in indices]
+            for index, prediction in zip(indices, self._predict_model(group), strict=True):
+                predictions[index] = prediction
+        return [prediction for prediction in predictions if prediction is not None]
+
+    def _predict_model(self, points: Sequence[AdapterPoint]) -> list[AdapterPrediction]:
+        random = np.random.default_rng(0)
+        draws = random.multivariate_normal(self.means, self.covariance, size=_NUM_DRAWS)
+        exponents = np.exp(draws[:, :_NUM_EXPONENTS]).T
+        terms = draws[:, _NUM_EXPONENTS:NUM_SHARED].reshape(-1, _NUM_TERMS, _NUM_FEATURES)
+        if points[0].model_key in self.models:
+            start = NUM_SHARED + _NUM_TERMS * self.models.index(points[0].model_key)
+            differences = draws[:, start : start + _NUM_TERMS]
+        else:
+            differences = random.normal(0.0, self.spread, size=(_NUM_DRAWS, _NUM_TERMS))
+        levels = (terms @ _features(points[:1])[0] + differences).T
+        highest = max(point.rank for point in points)
+        ranks = np.unique(np.append(2.0 ** np.arange(np.floor(np.log2(highest)) + 1), highest))
+        rates, ranks = (grid.ravel() for grid in np.meshgrid(_RATES, ranks))
+        lowest = _excess(exponents, levels, rates, ranks).min(axis=1, keepdims=True)
+        excess = _excess(
+            exponents,
+            levels,
+            np.array([point.learning_rate for point in points]),
+            np.array([float(point.rank) for point in points]),
+        )
+        excess = np.maximum(excess - lowest, 0.0)
+        kept = slice(int(_TRIM * _NUM_DRAWS), int((1 - _TRIM) * _NUM_DRAWS))
+        means = np.sort(excess, axis=0)[kept].mean(axis=0)
+        deviations = np.hypot(_NOISE, _RELATIVE_NOISE * excess)
+        noisy = excess + deviations * random.normal(size=excess.shape)
+        tail = (1 - _CONFIDENCE) / 2
+        low, high = np.maximum(np.quantile(noisy, [tail, 1 - tail], axis=0), 0.0)
+        chances = self._chances_of_divergence(points)
+        return [
+            AdapterPrediction(*map(float, values))
+            for values in zip(means, np.minimum(low, means), high, chances, strict=True)
+        ]
+
+    def _chances_of_divergence(self, points: Sequence[AdapterPoint]) -> Array:
+        return 1 / (1 + np.exp(-_stability_features(points) @ self.stability))
+
+
+def fit_adapter_law(measured: Sequence[AdapterPoint]) -> AdapterLaw:
+    """Fit the law to trainings.
+
+    Args:
+        measured: Trainings with their test losses, of at least two models.
+
+    Returns:
+        The law.
+
+    Raises:
+        DataError: If fewer than two models have at least two trainings that did not diverge.
+    """
+    finished = [point for point in measured if not point.diverged]
+    models = tuple(dict.fromkeys(point.model_key for point in finished))
+    if len(models) < 2 or len(finished) < 2 * len(models):
+        raise DataError(
+            f"{len(finished)} trainings of {len(models)} models that did not diverge are too few",
+            allowed="at least two models, each with several rates or ranks",
+            next_step="Leave out --measured to use the law that is included.",
+        )
+    losses = np.array([float(point.test_nll or 0.0) for point in finished])
+    rates = np.array([point.learning_rate for point in finished])
+    ranks = np.array([float(point.rank) for point in finished])
+    of_model = np.array([models.index(point.model_key) for point in finished])
+    features = _features(finished)
+    lowest = np.array([losses[of_model == index].min() for index in range(len(models))])[of_model]
+    deviations = np.hypot(_NOISE, _RELATIVE_NOISE * (losses - lowest))
+    num_differences = _NUM_TERMS * len(models)
+
+    def residuals(at: Array) -> Array:
+        shared = at[:NUM_SHARED]
+        exponents = np.exp(shared[:_NUM_EXPONENTS])
+        terms = shared[_NUM_EXPONENTS:].reshape(_NUM_TERMS, _NUM_FEATURES, *at.shape[1:])
+        differences = at[NUM_SHARED : NUM_SHARED + num_differences]
+        differences = differences.reshape(len(models), _NUM_TERMS, *at.shape[1:])
+        below = at[NUM_SHARED + num_differences :]
+        if at.ndim == 1:
+            levels = terms @ features.T + differences[of_model].T
+            floors = lowest + below[of_model]
+        else:
+            levels = np.einsum("tfs,nf->tsn", terms[..., 0], features)
+            levels = levels + np.moveaxis(differences[of_model][..., 0], 0, -1)
+            floors = lowest + below[of_model][..., 0].T
+        left = losses - floors - _sum_of_terms(exponents, levels, rates, ranks)
+        return left / deviations
+
+    means = np.concatenate(
+        [_EXPONENTS, _TERMS.ravel(), np.zeros(num_differences), np.zeros(len(models))]
+    )
+    believed = np.concatenate(
+        [
+            np.full(_NUM_EXPONENTS, 0.5),
+            np.tile(_TERM_DEVIATIONS, _NUM_TERMS),
+            np.tile(_MODEL_DEVIATIONS, len(models)),
+            np.full(len(models), _LOWEST_DEVIATION),
+        ]
+    )
+    at = minimise(residuals, means, believed, [means])
+    _, slopes = jacobian(residuals, at)
+    covariance = np.linalg.inv(slopes.T @ slopes + np.diag(believed**-2.0))
+    kept = NUM_SHARED + num_differences
+    differences = at[NUM_SHARED:kept].reshape(len(models), _NUM_TERMS)
+    uncertain = np.diag(covariance)[NUM_SHARED:kept].reshape(len(models), _NUM_TERMS)
+    spread = np.sqrt((differences**2 + uncertain).mean(axis=0))
+    return AdapterLaw(
+        at[:kept],
+        covariance[:kept, :kept],
+        spread,
+        _fit_stability(measured),
+        models,
+    )
+
+
+def _fit_stability(measured: Sequence[AdapterPoint]) -> Array:
+    """Return the most probable coefficients of the chance of a divergence, by Newton's method."""
+    features = _stability_features(measured)
+    diverged = np.array([float(point.diverged) for point in measured])
+    precision = np.diag(_STABILITY_DEVIATIONS**-2.0)
+    at = _STABILITY
+    for _ in range(50):
+        chances = 1 / (1 + np.exp(-features @ at))
+        curvature = (features.T * (chances * (1 - chances))) @ features + precision
+        slope = features.T @ (diverged - chances) - precision @ (at - _STABILITY)
+        at = at + np.clip(np.linalg.solve(curvature, slope), -1.0, 1.0)
+    return at
+
+
+def _features(points: Sequence[AdapterPoint]) -> Array:
+    """Return what the terms of each point's model depend on, [points, 3]."""
+    return np.array(
+        [[1.0, np.log(point.parameters_b / _SIZE_B), float(point.base)] for point in points]
+    )
+
+
+def _stability_features(points: Iterable[AdapterPoint]) -> Array:
+    return np.array(
+        [
+            [
+                1.0,
+                np.log(point.learning_rate / _UNSTABLE_RATE),
+                np.log(point.rank / _RANK),
+                np.log(point.parameters_b / _SIZE_B),
+            ]
+            for point in points
+        ]
+    )
+
+
+def _excess(exponents: Array, levels: Array, rates: Array, ranks: Array) -> Array:
+    """Return the three terms' sum, [draws, points], of exponents and levels for each draw."""
+    return _sum_of_terms(exponents[..., None], levels[..., None], rates, ranks)
+
+
+def _sum_of_terms(exponents: Array, levels: Array, rates: Array, ranks: Array) -> Array:
+    """Return the sum of what a low rate, a high rate and a low rank cost, in nats per token."""
+    rate, rank = np.log(rates / _RATE), np.log(ranks / _RANK)
+    too_low = np.exp(levels[0] - exponents[0] * rate)
+    too_high = np.exp(levels[1] + exponents[1] * rate - exponents[2] * rank)
+    return too_low + too_high + np.exp(levels[2] - exponents[3] * rank)
+
+
+def shipped_law() -> AdapterLaw:
+    """Return the law that is included.
+
+    Source: fitted by `python -m tests.benchmarks.adapter_law` to the test losses of 18 language
+    models in "LoRA without regret" (Thinking Machines Lab, 2025), published in tinker-cookbook. All
+    were trained on tulu3 with batches of 128 sequences, 780 steps and alpha 32.
+    """
+    stored = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    means, covariance, spread, stability = (
+        np.array(stored[name]) for name in ("means", "covariance", "spread", "stability")
+    )
+    return AdapterLaw(means, covariance, spread, stability)
+
+
+def predict_adapters(points: Path, measured: Path | None) -> tuple[list[AdapterPoint], list[Any]]:
+    """Predict the trainings in a CSV file.
+
+    Args:
+        points: Has the columns parameters_b, active_b, base, learning_rate and rank, and optionally
+            model.
+        measured: Also has the column test_nll. None to use the law that is included.
+
+    Returns:
+        The trainings and their predictions.
+
+    Raises:
+        DataError: If a file cannot be read, or has too few trainings to fit the law.
+    """
+    requested = check_has_plans(points, _read(points))
+    law = shipped_law() if measured is None else fit_adapter_law(read_trained_adapters(measured))
+    return requested, law.predict(requested)
+
+
+def read_trained_adapters(path: Path) -> list[AdapterPoint]:
+    """Read trainings with their test losses from a CSV file.
+
+    Raises:
+        DataError: If the file cannot be read, or a column is missing or wrong.
+    """
+    return _read(path, _TEST_NLL)
+
+
+def _read(path: Path, *more: Column) -> list[AdapterPoint]:
+    rows = read_table(path, *_COLUMNS, *more)
+    return [AdapterPoint(**row) for row in rows]
+
+
+def _truth(cell: str) -> bool:
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if cell.lower() not in known:
+        raise ValueError("true or false")
+    return known[cell.lower()]
+
+
+def _loss(cell: str) -> float:
+    if cell.lower() in ("", "nan", "inf"):
+        return float("nan")
+    try:
+        return float(cell)
+    except ValueError:
+        raise ValueError("a number, or nan for a training that diverged") from None
+
+
+_COLUMNS = (
+    Column("parameters_b", positive_number),
+    Column("active_b", positive_number),
+    Column("base", _truth),
+    Column("learning_rate", positive_number),
+    Column("rank", positive_whole_number),
+    Column("model", lambda cell: cell or None, required=False),
+)
+_TEST_NLL = Column("test_nll", _loss)
