@@ -22,6 +22,7 @@ _KEPT = "the driver is gone. The command is carried out when the run is resumed"
 _NEXT_STEPS = {
     "choose": ("export", "To export it", {"to": "best"}),
     "enqueue": ("attach", "To follow the run", {}),
+    "clone": ("attach", "To follow the run", {}),
     "set": ("attach", "To follow the run", {}),
     "stop": ("resume", "To continue it later", {}),
 }

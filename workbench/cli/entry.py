@@ -35,6 +35,7 @@ COMMANDS = {
         "follow": "workbench.cli.run:follow",
         "set": MADE_FROM_ACTIONS,
         "enqueue": MADE_FROM_ACTIONS,
+        "clone": MADE_FROM_ACTIONS,
         "stop": MADE_FROM_ACTIONS,
         "resume": "workbench.cli.run:resume",
         "extend": "workbench.cli.run:extend",

@@ -106,7 +106,9 @@ class LinesView:
         if not isinstance(event, TrialStarted):
             return False
         has_begun, self._has_begun = self._has_begun, True
-        return has_begun and not event.attempt and self._history.trials[event.trial].resumes is None
+        trial = self._history.trials[event.trial]
+        is_new = trial.resumes is None and trial.clone is None
+        return has_begun and not event.attempt and is_new
 
     def _describe(self, trial: Trial) -> str:
         """Describe how far a trial is. The first time, add its configuration."""

@@ -168,10 +168,15 @@ def changing(options: PBT | PB2, search: Space, *, trains_model: bool) -> frozen
         return frozenset(options.changes)
     if not trains_model:
         return frozenset(searched)
-    return frozenset(name for name in searched if _may_change(name))
+    return frozenset(name for name in searched if may_change(name))
 
 
-def _may_change(name: str) -> bool:
+def may_change(name: str) -> bool:
+    """Return whether a searched parameter of a model may change while its weights stay.
+
+    Args:
+        name: The parameter.
+    """
     option = option_of(name)
     if option is not None:
         return option[0] == "optimizer_options"
@@ -241,11 +246,11 @@ def _check_changes(options: PBT | PB2, search: Space, *, trains_model: bool) -> 
                     searched for searched, domain in root.items() if not isinstance(domain, Fixed)
                 ],
             )
-        if trains_model and is_setting(name) and not _may_change(name):
+        if trains_model and is_setting(name) and not may_change(name):
             raise ExperimentError(
                 f"{name} cannot change during a training",
                 field=f"{_FIELD}.changes",
-                allowed=[searched for searched in root if _may_change(searched)],
+                allowed=[searched for searched in root if may_change(searched)],
             )
     if not changing(options, search, trains_model=trains_model):
         raise ExperimentError(

@@ -82,6 +82,19 @@ def enqueue(run: StoredRun, params: Mapping[str, JsonValue]) -> str | None:
     return command(run, "enqueue", payload | {"params": checked})
 
 
+def clone(
+    run: StoredRun, trial: int, changes: Mapping[str, JsonValue], begins_from: str
+) -> str | None:
+    """Continue a trial in a second one with other values."""
+    from workbench.sweeps.clones import check_clone  # reading a run needs none of it
+
+    given = {"trial": trial, "set": changes, "from_": begins_from}
+    payload = stored_payload("clone", given)
+    if run.state not in FINISHED_RUN_STATES:
+        check_clone(run.history, trial, payload["set"], payload["from_"])
+    return command(run, "clone", payload)
+
+
 def set_limits(run: StoredRun, limits: Mapping[str, Any]) -> str | None:
     """Change limits of a run while it is under way.
 

@@ -184,6 +184,8 @@ class Narrator:
             line += f" again in {turn}"
         elif event.attempt:
             line += f" again (attempt {event.attempt + 1})"
+        if trial.clone is not None and not event.attempt:
+            return f"{line}: {describe_segment(self._history, trial)}"
         if trial.resumes is not None and not event.attempt:
             line += f": {describe_segment(self._history, trial)}"
             if not self._history.experiment.fidelity:
@@ -216,6 +218,8 @@ class Narrator:
         if is_compression(self._history.experiment) and not self._history.trials:
             return None  # every compression starts with the same ones
         line = f"enqueued {format_params(event.params)}"
+        if event.clone is not None:
+            line = f"enqueued a clone of trial {event.clone.of}: {format_params(event.params)}"
         if event.advice_run_id:
             line += f", as {event.advice_run_id} advises"
         return line

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import JsonValue
 from typing_extensions import Self
@@ -513,6 +513,40 @@ class Run:
             >>> answer = running.enqueue({"lr": 0.01})
         """
         return control.enqueue(self.stored, params)
+
+    def clone(
+        self,
+        trial: int,
+        *,
+        set: Mapping[str, JsonValue] | None = None,
+        from_: Literal["weights", "start"] = "weights",
+    ) -> str | None:
+        """Continue a trial in a second one with other values, while the first one goes on.
+
+        The clone has the weights and the state of the optimizer of the trial's last checkpoint. Its
+        curve begins where it leaves the other one. The sampler does not learn from it, because its
+        result also depends on the weights, and no pruner stops it. It is next in the queue. If the
+        limit on trials has no room for it, the limit becomes larger.
+
+        Args:
+            trial: The number of the trial.
+            set: New values of searched parameters, by name. All others are copied.
+            from_: `weights` continues from the last checkpoint. `start` trains from the beginning,
+                like any other configuration.
+
+        Returns:
+            The driver's answer, or None if it has not answered yet. It will carry the command out
+            when it can.
+
+        Raises:
+            ArgumentError: If the run has no such trial.
+            ExperimentError: If a value is not allowed, or cannot change while the weights stay.
+            RunError: If the run has ended, or the trial has no checkpoint.
+
+        Example:
+            >>> answer = running.clone(0, set={"lr": 0.01}, from_="start")
+        """
+        return control.clone(self.stored, trial, set or {}, from_)
 
     def set(
         self,

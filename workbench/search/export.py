@@ -220,6 +220,8 @@ def _user_attributes(trial: TrialRecord) -> dict[str, Any]:
         "seed": proposal.seed,
         "source": proposal.source,
     }
+    if proposal.clone is not None and proposal.clone.inherits:
+        attributes["weights_of_trial"] = proposal.clone.of
     if trial.ended is not None:
         attributes["state"] = trial.ended.state
         attributes |= {"reason": trial.ended.reason} if trial.ended.reason else {}

@@ -13,6 +13,7 @@ from workbench.experiment.trainings import turn_ends
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.errors import ExperimentError
 from workbench.foundation.events import (
+    Clone,
     LowFidelity,
     PriorTrialAdded,
     Reason,
@@ -48,6 +49,7 @@ class Proposal:
     segment: Segment | None = None
     resumes: int | None = None
     fidelity: LowFidelity | None = None
+    clone: Clone | None = None
 
     def event(self) -> TrialProposed:
         """Return the proposal as an event with the current time."""
@@ -61,6 +63,7 @@ class Proposal:
             segment=self.segment,
             resumes=self.resumes,
             fidelity=self.fidelity,
+            clone=self.clone,
         )
 
 
@@ -258,6 +261,9 @@ class ConfigurationRecord:
     outcome: Outcome | None = None
     confirmed: Outcome | None = None
     """The outcome over all trainings, if it was trained again after the search."""
+    inherits: bool = False
+    """Whether it began with the weights of another trial, so that the sampler cannot learn from it.
+    """
 
     def combine(self, metrics: Sequence[str]) -> Outcome | None:
         """Return the mean outcome of the complete trainings, or the first outcome if none is.

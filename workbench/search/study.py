@@ -17,6 +17,7 @@ from workbench.experiment.space import Params
 from workbench.experiment.trial_value import TrialValue
 from workbench.foundation.errors import ExperimentError, RunError
 from workbench.foundation.events import (
+    Clone,
     Event,
     MemoryPredicted,
     PriorTrialAdded,
@@ -65,7 +66,7 @@ class Study:
         self._learner = Learner(experiment)
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._waiting_repeats: deque[tuple[int, int]] = deque()
-        self._enqueued: deque[Params] = deque()
+        self._enqueued: deque[tuple[Params, Clone | None]] = deque()
         self._recording: Recording | None = None
         self._tried: set[str] = set()
         self._resumed: dict[int, int] = {}  # running trials, and the stopped ones they continue
@@ -73,6 +74,7 @@ class Study:
         self._population = Population(experiment) if experiment.sampler.kind.is_population else None
         self._combinations = self._combinations_of(experiment)
         self._has_repeated = False  # whether the sampler's last configuration was known
+        self._has_inherited = False  # whether some configuration began with the weights of another
         levels = Levels.of(experiment.fidelity)
         self._promotions = None if levels is None else Promotions(experiment, levels)
 
@@ -107,7 +109,7 @@ class Study:
             case TrialEnded():
                 self.tell(event.trial, event)
             case TrialEnqueued():
-                self.enqueue(event.params)
+                self.enqueue(event.params, event.clone)
             case PriorTrialAdded():
                 self.add_prior(event)
             case MemoryPredicted():
@@ -219,8 +221,9 @@ class Study:
         return self._propose(configuration, 0, "sampler", segment=part.segment)
 
     def _propose_enqueued(self, segment: Segment | None = None) -> Proposal:
-        configuration = self._configure(self._enqueued.popleft(), "enqueued")
-        return self._propose(configuration, 0, "enqueued", segment=segment)
+        params, clone = self._enqueued.popleft()
+        configuration = self._configure(params, "enqueued", clone)
+        return self._propose(configuration, 0, "enqueued", segment=segment, clone=clone)
 
     def _ask_sampler(self) -> Proposal | None:
         """Propose a configuration of the sampler, or a repeat of a good one if there is none."""
@@ -282,9 +285,17 @@ class Study:
         configuration, repeat = training
         return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
 
-    def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
+    def _configure(
+        self, chosen: Params | None, source: str, clone: Clone | None = None
+    ) -> ConfigurationRecord:
         """Start the given configuration, or one that the sampler chooses."""
         number = len(self._configurations)
+        if chosen is not None and clone is not None and clone.inherits:
+            # Its result also depends on the weights, so it says nothing about the configuration.
+            self._has_inherited = True
+            inheriting = ConfigurationRecord(number, dict(chosen), inherits=True)
+            self._configurations.append(inheriting)
+            return inheriting
         sampled = source == "sampler" and self._recording is None
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
@@ -303,8 +314,11 @@ class Study:
         seed: int | None = None,
         segment: Segment | None = None,
         resumes: int | None = None,
+        clone: Clone | None = None,
     ) -> Proposal:
         """Start a training of a configuration."""
+        if seed is None and configuration.inherits and clone is not None:
+            seed = self._record(clone.of).proposal.seed  # it goes on with the same order of samples
         if seed is None:
             seed = samplers.training_seed(self.experiment.seed, repeat)
         params, low = configuration.params, None
@@ -322,6 +336,7 @@ class Study:
             segment=segment,
             resumes=resumes,
             fidelity=low,
+            clone=clone,
         )
         if self._population is not None and segment is not None:
             self._population.begin(proposal.trial, params, segment)
@@ -335,22 +350,46 @@ class Study:
         self._trials[proposal.trial] = record
         return proposal
 
-    def enqueue(self, params: Mapping[str, JsonValue]) -> None:
+    def enqueue(self, params: Mapping[str, JsonValue], clone: Clone | None = None) -> None:
         """Enqueue a configuration to try next, after those that were enqueued before.
 
         Args:
             params: A configuration. Fixed values may be omitted.
+            clone: The trial from which it was cloned, if it was. If it inherits weights, no pruner
+                stops it, and the sampler does not learn from it.
 
         Raises:
-            ExperimentError: If it is not a configuration of the space, or the study is a replay.
+            ExperimentError: If it is not a configuration of the space, the study is a replay, or
+                trials of its experiment cannot inherit weights.
         """
         self._check_not_replay()
+        if clone is not None and clone.inherits:
+            self._check_weights_can_be_inherited()
         if self._population is not None and len(self._enqueued) >= self._population.num_unborn:
             raise ExperimentError(
                 "every member of the population has already started",
                 next_step="Start another run with this configuration.",
             )
-        self._enqueued.append(self._checked(params))
+        self._enqueued.append((self._checked(params), clone))
+
+    def _check_weights_can_be_inherited(self) -> None:
+        problem = None
+        if self._population is not None:
+            problem = "a population already decides which trial continues from which weights"
+        elif self._promotions is not None:
+            problem = "with a fidelity, trials are only compared if they train from the start"
+        if problem is not None:
+            raise ExperimentError(
+                problem, field="from_", next_step="Clone the trial from its start, or start a run."
+            )
+
+    def enqueued_clones(self) -> list[Clone]:
+        """Return the clones that have not been proposed yet."""
+        return [clone for _, clone in self._enqueued if clone is not None]
+
+    def branches(self, trial: int) -> list[int]:
+        """Return the steps at which a trial of a replay keeps a checkpoint for its clones."""
+        return [] if self._recording is None else self._recording.branches(trial)
 
     def needed(self) -> set[int]:
         """Return the trials from whose checkpoints others may still continue."""
@@ -400,6 +439,8 @@ class Study:
         if not math.isfinite(value) or rung is None or rung in record.reports:
             return record.prune
         record.reports[rung] = value
+        if self._configurations[record.proposal.configuration].inherits:
+            return record.prune
         if record.proposal.repeat == 0 and not self._repeats_test:
             self._judge(record, event, rung, value)
         return record.prune
@@ -436,6 +477,9 @@ class Study:
             return
         result = record.outcome(self._metrics)
         assert result is not None
+        if configuration.inherits:
+            configuration.outcome = result
+            return
         if self._promotions is not None and result.state == "pruned":
             value = result.values[self._metrics[0]]
             rung = self._promotions.finish(configuration.number, value)
@@ -513,7 +557,9 @@ class Study:
         if recorded.configuration < len(self._configurations):
             configuration = self._configurations[recorded.configuration]
         else:
-            configuration = self._configure(self._in_full(recorded.params), recorded.source)
+            configuration = self._configure(
+                self._in_full(recorded.params), recorded.source, recorded.clone
+            )
             configuration.num_waiting = recording.num_trainings[configuration.number]
         configuration.num_waiting -= 1
         return self._propose(
@@ -522,6 +568,7 @@ class Study:
             recorded.source,
             seed=recorded.seed,
             segment=recorded.segment,
+            clone=recorded.clone,
         )
 
     def _replay(self, event: TrialProposed) -> None:
@@ -543,10 +590,12 @@ class Study:
             self._propose(configuration, event.repeat, event.source)
         else:
             params = self._in_full(event.params)
-            if event.source == "enqueued" and params in self._enqueued:
-                self._enqueued.remove(params)
-            configuration = self._configure(params, event.source)
-            self._propose(configuration, event.repeat, event.source, segment=event.segment)
+            if event.source == "enqueued" and (params, event.clone) in self._enqueued:
+                self._enqueued.remove((params, event.clone))
+            configuration = self._configure(params, event.source, event.clone)
+            self._propose(
+                configuration, event.repeat, event.source, segment=event.segment, clone=event.clone
+            )
         self._trials[event.trial].proposed_unix_s = event.time_unix_s
 
     def _in_full(self, params: Params) -> Params:
@@ -573,12 +622,13 @@ class Study:
                 "you cannot change the search space of a run with a fidelity",
                 next_step="Start another run.",
             )
-        num_kept = self._learner.change_search(changes, self._outcomes(), self._enqueued)
+        enqueued = [params for params, _ in self._enqueued]
+        num_kept = self._learner.change_search(changes, self._outcomes(), enqueued)
         space = self.experiment.search
         self._tried = {
             key_of(space, record.params)
             for record in self._configurations
-            if record.number not in self._of_earlier_code
+            if record.number not in self._of_earlier_code and not record.inherits
         }
         self._combinations = self._combinations_of(self.experiment)
         return num_kept
@@ -609,7 +659,11 @@ class Study:
         if (self._population, self._promotions, self._recording) != (None, None, None):
             return
         finished = list(self._outcomes())
-        begun = [record for record in self._configurations if record.outcome is None]
+        begun = [
+            record
+            for record in self._configurations
+            if record.outcome is None and not record.inherits
+        ]
         kept = {
             record.number
             for record in begun
@@ -661,7 +715,11 @@ class Study:
             with several objectives by its first complete repeat. Empty while no feasible trial is
             complete.
         """
-        finished = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
+        finished = [
+            (record, record.confirmed or record.outcome)
+            for record in self._configurations
+            if record.outcome is not None and record.number not in self._of_earlier_code
+        ]
         return export.best_trials(self.experiment, finished)
 
     def importance(self, trials: Collection[int] | None = None) -> Importance:
@@ -698,17 +756,22 @@ class Study:
         export.copy_to_storage(self.experiment, parameters, trials, url=url, name=name)
 
     def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        """Yield the configurations of the current code that have ended."""
+        """Yield the configurations of the current code that have ended, as the sampler learns."""
         for record in self._comparable():
             if record.outcome is not None:
                 yield record, record.outcome
 
     def _comparable(self) -> list[ConfigurationRecord]:
-        """Return the configurations of the current code. Other code measures another function."""
-        if not self._of_earlier_code:
+        """Return the configurations that trained from the start with the current code.
+
+        Other code, or inherited weights, measure another function.
+        """
+        if not self._of_earlier_code and not self._has_inherited:
             return self._configurations
         return [
-            record for record in self._configurations if record.number not in self._of_earlier_code
+            record
+            for record in self._configurations
+            if not record.inherits and record.number not in self._of_earlier_code
         ]
 
     def _record(self, trial: int) -> TrialRecord:

@@ -34,6 +34,7 @@ from workbench.foundation.events import (
 from workbench.foundation.formatting import format_count, format_duration
 from workbench.store.database import Command, Store
 from workbench.sweeps.budget import has_room
+from workbench.sweeps.clones import Clones, check_clone, describe_begin
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.program import Program
 from workbench.sweeps.warm_start import prior_trials, recorded_proposals
@@ -78,6 +79,11 @@ class Steered(Protocol):
     @property
     def program(self) -> Program:
         """The versions of the run's code."""
+        ...
+
+    @property
+    def clones(self) -> Clones:
+        """The checkpoints from which clones continue."""
         ...
 
 
@@ -150,6 +156,23 @@ class Commands:
         self._ledger.study.enqueue(params)
         events.append(TrialEnqueued(params=params))
         return "the configuration is next in the queue"
+
+    def _clone(self, arguments: Arguments, events: list[Event]) -> str:
+        history, study = self._ledger.history, self._ledger.study
+        if self._driver.is_ending:
+            raise RunError("the run is about to end", next_step="Resume or extend it first.")
+        number, begins_from = arguments["trial"], arguments.get("from_", "weights")
+        params = check_clone(history, number, arguments.get("set", {}), begins_from)
+        clone = self._driver.clones.begin(number, begins_from)
+        study.enqueue(params, clone)
+        events.append(TrialEnqueued(params=params, clone=clone))
+        answer = f"the clone is next in the queue{describe_begin(history, params, clone)}"
+        if has_room(history, study.num_enqueued - 1):
+            return answer
+        # A user who clones a trial wants one more, even if all others have started.
+        limit = history.num_configurations() + study.num_enqueued
+        events.append(SettingsChanged(settings={"budget.trials": limit}))
+        return f"{answer}; at most {format_count(limit, 'configuration')} now"
 
     def _extend(self, arguments: Arguments, events: list[Event]) -> str:
         # The limits count from the start of the run, so that carrying it out twice changes nothing.
@@ -238,6 +261,7 @@ HANDLERS: dict[str, Callable[[Commands, Arguments, list[Event]], str]] = {
     "stop_trial": Commands._stop_trial,
     "set": Commands._change,
     "enqueue": Commands._enqueue,
+    "clone": Commands._clone,
     "extend": Commands._extend,
     "warm_start": Commands._warm_start,
     "replay": Commands._replay,

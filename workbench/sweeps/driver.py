@@ -39,6 +39,7 @@ from workbench.search.samplers import prepare_proposals
 from workbench.store.database import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
+from workbench.sweeps.clones import Clones
 from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.cluster_watch import Hardware, Waiting
 from workbench.sweeps.commands import Commands
@@ -109,6 +110,7 @@ class Driver:
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
         self.program = Program(self._ledger, self._artifacts)
+        self.clones = Clones(self._ledger, self._artifacts)
         self._orders = Orders(
             self._ledger, self._artifacts, self._plans, self._alerting, self.program
         )
@@ -279,6 +281,8 @@ class Driver:
             ended = self._referee.take_in(trial, events, stop=self._what_stops(trial))
             self._pause.on_events(events)
             self._retention.on_events(trial, events)
+            if isinstance(ended, TrialEnded) and self.history.trials[trial].inherits:
+                self.clones.tidy()
             self._plans.record_speeds()
             if ended is None and self._ending is None:
                 return self._growth is not None and self._grow(self._growth, trial, events)
@@ -459,6 +463,7 @@ class Driver:
             )
         self._data_notes.end()
         self._retention.end()
+        self.clones.tidy()
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
         result = result_of(self._store, self.run_id, self.experiment, ending)

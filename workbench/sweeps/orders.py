@@ -27,6 +27,7 @@ from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.program import Program
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
+from workbench.training.mirror import branch_at
 from workbench.training.planning.equivalent_plans import changeable_ways
 from workbench.training.task import TrialTask, Turn
 
@@ -89,6 +90,7 @@ class Orders:
             before = trial.segment.continues
         if experiment.fidelity is not None and not experiment.continues_levels:
             before = None
+        task = self._with_clones(task, trial)
         if trial.segment is not None or before is not None:
             continued = None
             if before is not None:
@@ -111,6 +113,15 @@ class Orders:
             time_limit_s=limit_s,
             trained_s=trial.trained_s,
         )
+
+    def _with_clones(self, task: TrialTask, trial: Trial) -> TrialTask:
+        """Return a task that knows which checkpoints its clones need, and its own if it is one."""
+        task = dataclasses.replace(task, branches=tuple(self._ledger.study.branches(trial.number)))
+        clone = trial.clone
+        if clone is None or not clone.inherits:
+            return task
+        parent = self._artifacts.below(trial_folder(clone.of))
+        return dataclasses.replace(task, clone=clone, continued=branch_at(parent, clone.branch).url)
 
     def _experiment_json(self) -> str:
         """Return the experiment for the workers, with the number of trials that share a GPU."""
@@ -139,7 +150,7 @@ def turn_of(experiment: Experiment, trial: Trial) -> Turn | None:
         num_turns=len(ends),
         end=None if number == len(ends) else ends[number - 1],
         first_step=trial.first_step,
-        known_step=trial.last_step,
+        known_step=max(trial.last_step, trial.clone.step if trial.clone else 0),
     )
 
 

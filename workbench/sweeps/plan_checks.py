@@ -10,6 +10,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
 from workbench.experiment.module_inspection import parameters_of
 from workbench.experiment.plan import Plan
+from workbench.experiment.space import Params
 from workbench.experiment.trainings import EPOCHS, shortest_training, turn_ends
 from workbench.foundation.errors import ExperimentError
 from workbench.sweeps.cluster import workers_wanted
@@ -158,21 +159,21 @@ def check_turns(experiment: Experiment) -> None:
     check_continuable(experiment)
 
 
-def _check_command_continues(experiment: Experiment) -> None:
+def _check_command_continues(experiment: Experiment, name: str, other_way: str) -> None:
     command = experiment.command or ""
     if not any(f"{{{name}" in command for name in _CONTINUING) and not _reads_folder(command):
         raise ExperimentError(
-            "turns continue trainings, but the command receives no folder for its checkpoints",
+            f"{name} needs checkpoints, but the command receives no folder for them",
             field="command",
             allowed="a command with {folder}, {resume} or {resume_from:FILE}",
             next_step=(
                 "Let the program save a checkpoint in {folder} before each report and load it at"
-                " the start: see the guide on your own script. Or remove early_stop.turns."
+                f" the start: see the guide on your own script. Or {other_way}."
             ),
         )
     if experiment.step is None and experiment.metric_source.kind in _WITHOUT_STEPS:
         raise ExperimentError(
-            "turns are counted in steps, but the command has none",
+            f"{name} counts in steps, but the command has none",
             field="step",
             allowed="the name of a value that the program prints with its metrics, such as epoch",
             next_step="Write step: epoch, or another name.",
@@ -203,16 +204,34 @@ def check_continuable(experiment: Experiment) -> None:
     name = experiment.sampler.name
     if experiment.early_stop.turns is not None:
         name = "early_stop.turns"
+    check_keeps_checkpoints(experiment, name, "remove early_stop.turns")
+    if not experiment.trains_model:
+        return
+    rng = random.Random(experiment.seed)
+    for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
+        check_trains_in_steps(experiment, experiment.search.sample(rng), name)
+
+
+def check_keeps_checkpoints(experiment: Experiment, name: str, other_way: str) -> None:
+    """Raise an error if the function or the command of an experiment keeps no checkpoints.
+
+    Args:
+        experiment: The experiment.
+        name: What needs the checkpoints.
+        other_way: What to do otherwise, imperative.
+
+    Raises:
+        ExperimentError: If there can be no checkpoints.
+    """
     if experiment.command is not None:
-        _check_command_continues(experiment)
+        _check_command_continues(experiment, name, other_way)
         return
     if not experiment.trains_model:
         assert experiment.train is not None
         parameters = parameters_of(experiment.train)
         if parameters is not None and "folder" not in parameters:
             raise ExperimentError(
-                f"{name} continues trainings, but the function has no parameter `folder` for its"
-                " checkpoints",
+                f"{name} needs checkpoints, but the function has no parameter `folder` for them",
                 field="train",
                 allowed="a function with a parameter named folder",
                 next_step=(
@@ -220,13 +239,23 @@ def check_continuable(experiment: Experiment) -> None:
                     " the start."
                 ),
             )
-        return
-    rng = random.Random(experiment.seed)
-    for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
-        if fitted_of(experiment, experiment.search.sample(rng)) is not None:
-            raise ExperimentError(
-                f"{name} continues trainings, but a model that is fitted to all samples at once has"
-                " no state to continue from",
-                field="model",
-                next_step="Choose a model that is trained step by step.",
-            )
+
+
+def check_trains_in_steps(experiment: Experiment, params: Params, name: str) -> None:
+    """Raise an error for a model that is fitted to all samples at once.
+
+    Args:
+        experiment: The experiment, which trains a model.
+        params: The configuration.
+        name: What continues a training.
+
+    Raises:
+        ExperimentError: If the model has no state to continue from.
+    """
+    if fitted_of(experiment, params) is not None:
+        raise ExperimentError(
+            f"{name} continues trainings, but a model that is fitted to all samples at once has"
+            " no state to continue from",
+            field="model",
+            next_step="Choose a model that is trained step by step.",
+        )

@@ -6,11 +6,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
+from typing import Any
 
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import Mode, TrialValue, mode_of
 from workbench.foundation.errors import ExperimentError, RunError, StoreError
-from workbench.foundation.events import PriorTrialAdded, ReplayPlanned, TrialProposed, TrialReported
+from workbench.foundation.events import (
+    PriorTrialAdded,
+    ReplayPlanned,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+)
 from workbench.store.database import Store
 from workbench.store.history import History
 
@@ -60,7 +67,7 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
     is_read_alike = experiment.trains_model and _modes(earlier) == _modes(experiment)
     priors: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):
-        if trial.fidelity is not None:
+        if trial.fidelity is not None or trial.inherits:
             continue
         read_values = trial.values if is_read_alike else values[trial.number].result()
         metrics = [name for name, _ in goals]
@@ -154,4 +161,39 @@ def recorded_proposals(store: Store, run_id: str) -> ReplayPlanned:
     proposals = [event for event in events if isinstance(event, TrialProposed)]
     if not proposals:
         raise RunError(f"run {run_id} has no proposals to try again")
+    if any(event.clone is not None and event.clone.inherits for event in proposals):
+        proposals = _with_branches(store, run_id, proposals)
     return ReplayPlanned(of_run_id=run_id, proposals=proposals)
+
+
+def _with_branches(
+    store: Store, run_id: str, proposals: Iterable[TrialProposed]
+) -> list[TrialProposed]:
+    """Return proposals whose clones name the step at which they really left their parents.
+
+    When a clone was requested, its parent was training, and may have saved a later checkpoint.
+    """
+    begun: dict[int, TrialPlanned] = {}
+    steps: defaultdict[int, list[int]] = defaultdict(list)
+    for stored in store.events(run_id, types=["trial_planned", "trial_reported"]):
+        event = stored.event
+        if isinstance(event, TrialPlanned) and event.begins_step is not None:
+            begun.setdefault(event.trial, event)
+        elif isinstance(event, TrialReported):
+            steps[event.trial].append(event.step)
+
+    def correct(proposal: TrialProposed) -> TrialProposed:
+        clone = proposal.clone
+        if clone is None or not clone.inherits:
+            return proposal
+        if (planned := begun.get(proposal.trial)) is not None:
+            begins: dict[str, Any] = {"step": planned.begins_step, "epoch": planned.begins_epoch}
+        else:
+            # A function or a program continues after the last step that it has saved.
+            first = min(steps[proposal.trial], default=clone.step + 1)
+            before = [step for step in steps[clone.of] if step < first]
+            begins = {"step": max(before, default=clone.step)}
+        begins["branch"] = begins["step"]
+        return proposal.model_copy(update={"clone": clone.model_copy(update=begins)})
+
+    return [correct(proposal) for proposal in proposals]

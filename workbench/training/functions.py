@@ -193,8 +193,8 @@ class _Reporter:
     ) -> bool:
         is_first = not self._values
         self._step = self._check_step(step, is_first=is_first)
-        if is_first and self._turn is not None and not returned:
-            self._turn.check_continues(self._step)
+        if is_first and not returned:
+            self._check_continues()
         self._keep_others(reported)
         values = reported.side_values
         # An empty report still counts: `report()` asks whether to stop.
@@ -228,6 +228,12 @@ class _Reporter:
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
         return self._is_over
+
+    def _check_continues(self) -> None:
+        """Check that the first report of a turn or a clone is after what was trained before."""
+        if self._turn is not None:
+            self._turn.check_continues(self._step)
+        self._task.check_inherits(self._step)
 
     @property
     def _progress(self) -> float:
@@ -354,6 +360,8 @@ class _Reporter:
         # If an earlier attempt was almost done, this one may have nothing left to report.
         known = {**self._task.reported, **self._values}
         missing = [item.metric for item in self._objectives if item.metric not in known]
+        if missing and self._task.clone is not None and not self._values:
+            raise self._task.nothing_left()
         if missing and not self._stop and self._task.rank == 0:
             other = describe_other_metric(self._objectives, missing[0], self._values)
             raise ExperimentError(

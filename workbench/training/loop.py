@@ -28,7 +28,7 @@ from workbench.training.evaluation import ModelCosts, measure_kept, measure_spli
 from workbench.training.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.training.first_batch import check_first_batch, note_on_mixed_samples
 from workbench.training.loaders import named_losses
-from workbench.training.mirror import take_over
+from workbench.training.mirror import branch_at, mark_kept, take_over
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.optimizers import take_hyperparameters
 from workbench.training.outcome import Outcome, diverged
@@ -124,6 +124,8 @@ class _Loop:
         self._compiles = settings.plan.compile == "default"
         self._num_compiled = num_compiled() if self._compiles else 0
         self._compile_s: float | None = None
+        self._began: tuple[int, int] | None = None
+        """The step and the epochs of the checkpoint, if that of another trial was loaded."""
         self._steps_per_epoch = parts.train.num_batches(settings.plan.global_batch)
 
     def run(self) -> Outcome:
@@ -132,12 +134,16 @@ class _Loop:
             self._resume()
         self._note_assembly()
         parts = self._parts
+        begins: dict[str, Any] = {}
+        if self._task.clone is not None and self._began is not None:
+            begins = {"begins_step": self._began[0], "begins_epoch": self._began[1]}
         planned = self._events.planned(
             parts.settings.plan,
             parts.datasets,
             parts.metrics,
             has_blocks=parts.has_blocks,
             divides_batch=parts.loss.division != "none",
+            **begins,
         )
         ended = self._send(planned)
         if ended is not None:
@@ -210,6 +216,9 @@ class _Loop:
                 ended = self._read_window()
                 if ended is not None:
                     return ended
+            if self._step in self._task.branches and self._steps_of_epoch < self._steps_per_epoch:
+                window.read()  # the checkpoint holds the loss of the epoch so far
+                self._keep_branch()
         return None
 
     def _coming_steps(self) -> Iterator[WorkerBatch]:
@@ -306,6 +315,8 @@ class _Loop:
         is_due = ended is None and (is_turn or self._epochs_done % training.checkpoint_every == 0)
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
+        if self._step in self._task.branches:
+            self._keep_branch()
         return ended
 
     def _evaluate(self) -> tuple[Outcome | None, bool]:
@@ -369,45 +380,57 @@ class _Loop:
         return Outcome("stopped", self._step, self._value.result())
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
-        strategy, worker = self._parts.strategy, self._parts.worker
         with self._window.paused():
-            content = {
-                "step": self._step,
-                "epochs_done": self._epochs_done,
-                "steps_of_epoch": self._steps_of_epoch,
-                "epoch_so_far": self._window.epoch_so_far() if self._steps_of_epoch else (0.0, 0),
-                "value": self._value.state(),
-                "values": self._values,
-                "noise": self._noise.state_dict(),
-                "schedule": self._parts.schedule.state_dict(),
-                "random": worker.group.gather(checkpoint.random_states()),
-            }
-            path = ""
-            # `state` gathers the whole model on rank 0, which may not have room for a large one.
-            is_large = self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
-            if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
-                path = checkpoint.save_in_parts(
-                    self._task.checkpoints,
-                    content,
-                    strategy.parts(),
-                    worker.group,
-                    last=last,
-                    best=best,
-                )
-            else:
-                content["strategy"] = strategy.state()
-                if worker.rank == 0:
-                    path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
+            path = self._write(self._task.checkpoints, last=last, best=best)
             self._saved_s = perf_counter()
         if best:
             self._kept_step = self._step
         return self._send(self._events.saved(self._step, path, best=best))
 
+    def _write(self, folder: Artifacts, *, last: bool, best: bool) -> str:
+        """Write a checkpoint of this step. Every worker must call it.
+
+        Returns:
+            Its path on rank 0, and "" on the other ranks.
+        """
+        strategy, worker = self._parts.strategy, self._parts.worker
+        content = {
+            "step": self._step,
+            "epochs_done": self._epochs_done,
+            "steps_of_epoch": self._steps_of_epoch,
+            "epoch_so_far": self._window.epoch_so_far() if self._steps_of_epoch else (0.0, 0),
+            "global_batch": self._parts.settings.plan.global_batch,
+            "value": self._value.state(),
+            "values": self._values,
+            "noise": self._noise.state_dict(),
+            "schedule": self._parts.schedule.state_dict(),
+            "random": worker.group.gather(checkpoint.random_states()),
+        }
+        # `state` gathers the whole model on rank 0, which may not have room for a large one.
+        is_large = self._parts.model_bytes >= checkpoint.IN_PARTS_FROM_BYTES
+        if is_large and worker.num_workers > 1 and isinstance(strategy, WritableInParts):
+            return checkpoint.save_in_parts(
+                folder, content, strategy.parts(), worker.group, last=last, best=best
+            )
+        content["strategy"] = strategy.state()
+        if worker.rank != 0:
+            return ""
+        return checkpoint.save(folder, content, last=last, best=best)
+
+    def _keep_branch(self) -> None:
+        """Keep a checkpoint of this step, from which a clone of the trial will continue."""
+        with self._window.paused():
+            branch = branch_at(self._task.artifacts, self._step)
+            self._write(branch.below("checkpoints"), last=True, best=False)
+            if self._parts.worker.rank == 0:
+                mark_kept(branch)
+
     def _resume(self) -> None:
         before = self._task.continued_checkpoints
-        # Without a segment, this is the same training as before, in another trial. It takes over
-        # the checkpoints as if they were its own.
-        if before is not None and self._task.segment is None:
+        # Without a segment or a clone, this is the same training as before, in another trial. It
+        # takes over the checkpoints as if they were its own.
+        is_same = self._task.segment is None and self._task.clone is None
+        if before is not None and is_same:
             take_over(self._task)
             self._parts.worker.group.gather(None)  # no rank reads before the files are there
             before = None
@@ -415,6 +438,7 @@ class _Loop:
         is_own = content is not None or before is None
         if before is not None and not is_own:
             content = self._read_continued(before)
+            self._began = content["step"], content["epochs_done"]
         if content is None:
             if self._parts.worker.rank == 0 and self._task.last_checkpoint is not None:
                 message = "the trial starts again, because its checkpoint is damaged"
@@ -452,4 +476,12 @@ class _Loop:
             self._parts.settings.training,
         )
         # With another batch size, an epoch has another number of steps.
-        return content | {"step": content["epochs_done"] * self._steps_per_epoch}
+        batch = self._parts.settings.plan.global_batch
+        steps = round(content["steps_of_epoch"] * content.get("global_batch", batch) / batch)
+        steps = min(steps, self._steps_per_epoch - 1)
+        if self._task.clone is not None and content["epochs_done"] >= self._last_epoch:
+            raise self._task.nothing_left()
+        return content | {
+            "step": content["epochs_done"] * self._steps_per_epoch + steps,
+            "steps_of_epoch": steps,
+        }

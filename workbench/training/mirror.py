@@ -6,15 +6,21 @@ changes are uploaded whenever the trial reports.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ArtifactsError
+from workbench.foundation.events import Event, TrialReported
 from workbench.training.programs.kept_scripts import Layout
 from workbench.training.task import TrialTask
 
+BRANCHES = "branches"
+"""The folder, below that of a trial, with the checkpoints that its clones continue from."""
+_KEPT = "kept"
 _TAKEN_OVER = "taken_over"
 _LAYOUT = "workdir.json"
 
@@ -145,13 +151,117 @@ def take_over(task: TrialTask) -> None:
     if source is None or task.rank != 0 or task.artifacts.exists(_TAKEN_OVER):
         return
     assert task.continued is not None
-    names = list(written_files(open_artifacts(task.continued)))
-    if not names and task.segment is not None:
+    names = written_files(open_artifacts(task.continued))
+    if not names and (task.segment is not None or task.clone is not None):
         raise task.nothing_to_continue()
     target = task.checkpoints
     target.delete("")
-    target.prepare()
-    for name in names:
-        target.write(name, source.read(name))
+    copy_files(source, target, names)
     # If the process is killed before this line, the next one copies again.
     task.artifacts.write(_TAKEN_OVER, b"")
+
+
+def copy_files(
+    source: Artifacts, target: Artifacts, names: Iterable[str], *, may_link: bool = False
+) -> None:
+    """Copy files into another folder. Those that changed last are also written last.
+
+    Args:
+        source: Their folder.
+        target: The other folder. It is created if it is missing.
+        names: The files, relative to the folder.
+        may_link: Whether the files are only ever replaced, so that links to them are copies.
+
+    Raises:
+        ArtifactsError: If a file cannot be read or written.
+    """
+    target.prepare()
+    stamps = source.stamps()
+    for name in sorted(names, key=lambda name: stamps[name][1] if name in stamps else 0):
+        if source.is_local and target.is_local:
+            _copy_here(source.working_folder / name, target.working_folder / name, may_link)
+        else:
+            target.write(name, source.read(name))
+
+
+def _copy_here(source: Path, target: Path, may_link: bool) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if may_link:
+            with contextlib.suppress(OSError):
+                os.link(source, target)
+                return
+        shutil.copy2(source, target)
+    except OSError as error:
+        raise ArtifactsError(f"{error.filename}: {error.strerror}") from error
+
+
+def branch_at(trial: Artifacts, step: int) -> Artifacts:
+    """Return the folder from which clones of a trial continue after a step.
+
+    Args:
+        trial: The folder of the trial.
+        step: The step.
+    """
+    return trial.below(f"{BRANCHES}/{step}")
+
+
+def has_branch(trial: Artifacts, step: int) -> bool:
+    """Return whether a trial has completely kept its checkpoint at a step for its clones.
+
+    Args:
+        trial: The folder of the trial.
+        step: The step.
+    """
+    return branch_at(trial, step).exists(_KEPT)
+
+
+def keep_branch(trial: Artifacts, step: int, copy: Callable[[Artifacts], None]) -> None:
+    """Keep a checkpoint of a trial for its clones, unless it is kept already.
+
+    Args:
+        trial: The folder of the trial.
+        step: The step that the trial has reached.
+        copy: Writes the checkpoint into a folder.
+
+    Raises:
+        ArtifactsError: If a file cannot be read or written.
+    """
+    if has_branch(trial, step):
+        return
+    branch = branch_at(trial, step)
+    branch.delete("")
+    copy(branch.below("checkpoints"))
+    mark_kept(branch)
+
+
+def mark_kept(branch: Artifacts) -> None:
+    """Note that the checkpoint of a branch is complete.
+
+    Args:
+        branch: Its folder, from `branch_at`.
+
+    Raises:
+        ArtifactsError: If that cannot be written.
+    """
+    branch.write(_KEPT, b"")
+
+
+class BranchKeeper:
+    """Keeps the files of a function or a program at the steps from which its clones continue."""
+
+    def __init__(self, task: TrialTask, report: Callable[[Event], bool]) -> None:
+        """Keep the files before a report is passed on to `report`."""
+        self._task, self._report = task, report
+
+    def __call__(self, event: Event) -> bool:
+        """Pass on a report."""
+        task = self._task
+        if isinstance(event, TrialReported) and event.step in task.branches:
+            names = written_files(task.artifacts)
+            keep_branch(
+                task.artifacts,
+                event.step,
+                lambda target: copy_files(task.checkpoints, target, names),
+            )
+        return self._report(event)

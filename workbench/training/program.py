@@ -54,7 +54,7 @@ from workbench.training.programs.last_error import last_error, last_traceback
 from workbench.training.programs.script_report import Attached, read_attached
 from workbench.training.programs.wandb_files import wandb_configuration
 from workbench.training.ranks import ProgramRanks, join_ranks
-from workbench.training.task import TrialTask, Turn
+from workbench.training.task import TrialTask
 
 KEEP_EVERY_S = 10.0
 """How often the content of the folder is uploaded, if artifacts are not on this machine.
@@ -492,19 +492,24 @@ class ProgramReports:
         name = find_divergence(self._experiment, values)
         if name is not None:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
-        elif self._task.turn is not None and self._metrics & values.keys():
-            self._follow_turn(self._task.turn)
+        elif self._metrics & values.keys():
+            self._follow_objective()
 
-    def _follow_turn(self, turn: Turn) -> None:
-        """Note whether the turn is over, or whether the program did not continue from the last."""
+    def _follow_objective(self) -> None:
+        """Note whether the turn is over, or whether the program did not continue as it should."""
         is_first, self._has_objective = not self._has_objective, True
+        turn = self._task.turn
         if is_first:
             try:
-                turn.check_continues(self.step)
+                if turn is not None:
+                    turn.check_continues(self.step)
+                self._task.check_inherits(self.step)
             except ExperimentError as error:
                 values = dict(self.values)
                 self.failed = Outcome("failed", self.step, values, "error", str(error))
                 return
+        if turn is None:
+            return
         if self._turn_step is not None:
             self.is_past_turn = self.step > self._turn_step
         elif turn.is_over(self.step):
@@ -554,6 +559,8 @@ def outcome_of(
         return _crashed(end.code, reports, output)
     # Only the metrics of rank 0 are read.
     if task.rank == 0 and (missing := _missing(reports, task)) is not None:
+        if task.clone is not None and not reports.values:
+            return _failed(reports, str(task.nothing_left()))
         message = _describe_missing(missing, reports, task.experiment, output.tail())
         return replace(_failed(reports, message), is_unreported=True)
     if reports.unmeasured is not None:

@@ -13,7 +13,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.plan import PartialPlan
 from workbench.foundation.artifacts import Artifacts, open_artifacts
 from workbench.foundation.errors import ExperimentError, RunError
-from workbench.foundation.events import Segment
+from workbench.foundation.events import Clone, Segment
 
 if TYPE_CHECKING:
     from workbench.training.probes.measurements import Measurement
@@ -98,6 +98,8 @@ class TrialTask:
             checkpoint, unless it has its own. None for a training from its start. A URL may contain
             keys.
         turn: The turn to train, or None for a training without turns.
+        clone: The trial from which this one was cloned, if it continues from a checkpoint of it.
+        branches: The steps at which to keep a checkpoint for clones of this trial.
     """
 
     run_id: str
@@ -120,6 +122,8 @@ class TrialTask:
     segment: Segment | None = None
     continued: str | None = None
     turn: Turn | None = None
+    clone: Clone | None = None
+    branches: tuple[int, ...] = ()
 
     @property
     def experiment(self) -> Experiment:
@@ -162,10 +166,45 @@ class TrialTask:
 
     def nothing_to_continue(self) -> RunError:
         """Return the error for a training whose earlier part has not saved a checkpoint."""
-        assert self.segment is not None
+        before = None if self.segment is None else self.segment.continues
+        if self.clone is not None:
+            before = self.clone.of
         return RunError(
-            f"trial {self.segment.continues}, which this one continues, has not saved a checkpoint",
+            f"trial {before}, which this one continues, has not saved a checkpoint",
             next_step="Save a checkpoint before each report of an objective.",
+        )
+
+    def nothing_left(self) -> ExperimentError:
+        """Return the error for a clone that ends without training anything."""
+        assert self.clone is not None
+        return ExperimentError(
+            f"the training was over at the checkpoint of trial {self.clone.of} that the clone"
+            " received, so nothing was left to train",
+            field="trial",
+            next_step="Clone a trial that is still training, or clone it from its start.",
+        )
+
+    def check_inherits(self, step: int) -> None:
+        """Check the first step that a clone reports.
+
+        Args:
+            step: The step.
+
+        Raises:
+            ExperimentError: If the training has started again from its beginning. Its curve would
+                look as if it had the weights of its parent.
+        """
+        clone = self.clone
+        if clone is None or clone.first_step is None or step > clone.first_step:
+            return
+        raise ExperimentError(
+            f"the clone starts at step {step} again, although trial {clone.of}, whose checkpoint it"
+            f" received, had reached step {clone.step}",
+            field="train" if self.experiment.command is None else "command",
+            next_step=(
+                "Load the checkpoint in the trial's folder at the start, and report the step. Or"
+                " clone the trial from its start."
+            ),
         )
 
 

@@ -14,6 +14,7 @@ from workbench.foundation.errors import WorkbenchError
 from workbench.foundation.events import Event, Reason, TrialEnded
 from workbench.store.history.failure_text import failure_place
 from workbench.training.journal import Journal
+from workbench.training.mirror import BranchKeeper
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.planning.settings import fitted_of
 from workbench.training.probes.measurements import NeighbourProbe, PlanProbe, RateTest
@@ -37,6 +38,8 @@ def run_trial(
         How the attempt ended: complete, stopped because `report` requested it, or failed with a
         reason. No error of your code leaves this function.
     """
+    if task.branches and not task.experiment.trains_model:
+        report = BranchKeeper(task, report)
     steps = _StepWatch(report)
     journal: Journal | None = None
     try:

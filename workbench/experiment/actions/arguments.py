@@ -87,6 +87,25 @@ PARAMS = Argument(
     is_required=True,
     is_positional=True,
 )
+CHANGED_PARAMS = Argument(
+    "set",
+    "settings",
+    "Give a searched parameter this value in the clone. All others are copied.",
+    label="Configuration",
+    option="--set",
+    example={"NAME": "VALUE"},
+)
+BEGINS_FROM = Argument(
+    "from_",
+    "text",
+    "Continue with the weights of the trial, or train from the start.",
+    label="Begins from",
+    hint="weights: its last checkpoint, start: the beginning",
+    option="--from",
+    metavar="weights|start",
+    choices=("weights", "start"),
+    suggested="weights",
+)
 SEARCH = Argument(
     "search",
     "settings",

@@ -148,6 +148,27 @@ _DECLARED = (
         examples=("workbench enqueue last --param lr=0.1 --param width=32",),
     ),
     Action(
+        "clone",
+        "Clone",
+        "Continue a trial in a second one with other values, while the first goes on.",
+        "driver",
+        explanation=(
+            "A new trial continues from the last checkpoint of this one, with the values below. "
+            "This trial goes on as before."
+        ),
+        arguments=(
+            replace(declared.TRIAL, is_required=True, is_positional=True),
+            declared.CHANGED_PARAMS,
+            declared.BEGINS_FROM,
+        ),
+        for_trial=lambda run: run.is_alive and run.is_sweep and not run.is_replay,
+        asks_first=True,
+        examples=(
+            "workbench clone last --trial 3 --set lr=0.001",
+            "workbench clone last --trial 3 --set width=64 --from start",
+        ),
+    ),
+    Action(
         "resume",
         "Resume",
         "Continue a run that was stopped, failed or lost. Follows it until it ends.",

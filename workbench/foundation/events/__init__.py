@@ -40,6 +40,7 @@ from workbench.foundation.events.header import (
     steady_unix_s,
 )
 from workbench.foundation.events.proposals import (
+    Clone,
     LowFidelity,
     MemoryPredicted,
     PriorTrialAdded,
@@ -87,6 +88,7 @@ __all__ = [
     "CandidateTried",
     "CheckpointSaved",
     "CheckpointsDeleted",
+    "Clone",
     "CommandHandled",
     "DriverStarted",
     "EnergyMetered",

@@ -9,11 +9,50 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from workbench.foundation.events.header import EventHeader, TrialEventHeader
 
 
+class Clone(BaseModel):
+    """Where a trial comes from that a user has cloned from another one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    of: int = Field(description="The trial that was cloned, its parent.")
+    begins_from: Literal["weights", "start"] = Field(
+        description=(
+            "weights: it continues from a checkpoint of its parent, with the state of the"
+            " optimizer. start: it trains from the beginning."
+        )
+    )
+    step: int = Field(
+        default=0, description="The step of its parent after which it continues. 0 from the start."
+    )
+    epoch: float | None = Field(
+        default=None, description="The epochs that its parent had done then. None if unknown."
+    )
+    branch: int = Field(
+        default=0,
+        description=(
+            "The step of its parent that the driver knew when it kept the checkpoint. It names the"
+            " folder of the checkpoint."
+        ),
+    )
+    turn: int = Field(default=0, description="The turns that its parent had finished then.")
+    first_step: int | None = Field(
+        default=None, description="The first step above 0 that its parent has reported."
+    )
+
+    @property
+    def inherits(self) -> bool:
+        """Whether it continues from a checkpoint of its parent."""
+        return self.begins_from == "weights"
+
+
 class TrialEnqueued(EventHeader):
     """A configuration will be tried next, because a user or earlier advice requested it."""
 
     type: Literal["trial_enqueued"] = "trial_enqueued"
     params: dict[str, JsonValue]
+    clone: Clone | None = Field(
+        default=None, description="The trial that a user has cloned. None for a new configuration."
+    )
     advice_run_id: str | None = Field(
         default=None, description="The run with the advice. None if a user requested it."
     )
@@ -103,6 +142,9 @@ class TrialProposed(TrialEventHeader):
     fidelity: LowFidelity | None = Field(
         default=None,
         description="Why it is cheaper than a full training. None for a full training.",
+    )
+    clone: Clone | None = Field(
+        default=None, description="The trial from which a user has cloned it."
     )
 
 

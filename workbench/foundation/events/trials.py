@@ -61,6 +61,16 @@ class TrialPlanned(TrialEventHeader):
             "The directions that metrics of users and other packages declare, by reported name."
         ),
     )
+    begins_step: int | None = Field(
+        default=None,
+        description=(
+            "If it continues from the checkpoint of a trial that was cloned: the step of that "
+            "checkpoint."
+        ),
+    )
+    begins_epoch: float | None = Field(
+        default=None, description="In the same case: the epochs done at that checkpoint."
+    )
     num_validation: int | None = Field(
         default=None, description="Number of validation samples. null if it is not known."
     )

@@ -328,18 +328,21 @@ def _curves_data(
 
 
 def _joined(history: History, curves: Sequence[Curve], drawn: Iterable[Curve]) -> Iterator[Curve]:
-    """Start the curve of a trial at the point of the stopped one that it continues."""
+    """Start the curve of a trial at the point of the trial that it continues."""
     if history.experiment.fidelity is not None:  # each level is trained from the start
         yield from drawn
         return
     by_trial = {curve.trial: curve for curve in curves}
     for curve in drawn:
         trial = history.trials.get(curve.trial)
-        before = None
-        if trial is not None and trial.resumes is not None:
+        before, last_step = None, math.inf
+        if trial is not None and trial.inherits and trial.clone is not None:
+            before, last_step = by_trial.get(trial.clone.of), trial.clone.step
+        elif trial is not None and trial.resumes is not None:
             before = by_trial.get(trial.resumes)
         if before is not None and len(curve):
-            last = before.points[before.x("step") < curve.x("step")[0]][-1:]
+            steps = before.x("step")
+            last = before.points[(steps < curve.x("step")[0]) & (steps <= last_step)][-1:]
             curve = dataclasses.replace(curve, points=np.concatenate([last, curve.points]))
         yield curve
 

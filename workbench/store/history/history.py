@@ -243,8 +243,9 @@ class History:
             choosing_s=event.choosing_s,
             segment=event.segment,
             resumes=event.resumes,
-            # A stopped trial continues in the turn in which it was stopped.
-            turn=0 if before is None else before.turn,
+            clone=event.clone,
+            # A trial that continues another one starts in the turn in which that was.
+            turn=_turns_before(event, before),
             turn_values={} if before is None else before.turn_values,
             fidelity=event.fidelity,
         )
@@ -697,6 +698,13 @@ _HANDLERS: dict[type[Event], Callable[[History, Any], None]] = {
     **dict.fromkeys(TRIAL_EVENTS, History._apply_to_trial),
 }
 """The handler of each type of event. Other types change nothing."""
+
+
+def _turns_before(event: TrialProposed, before: Trial | None) -> int:
+    """Return the turns that a new trial need not train, because it continues another one."""
+    if event.clone is not None:
+        return event.clone.turn
+    return 0 if before is None else before.turn
 
 
 def _meets(objective: Objective, values: Mapping[str, float]) -> bool:

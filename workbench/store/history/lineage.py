@@ -1,6 +1,6 @@
 """Find and describe which trials continue others.
 
-These are the parts of a training in a population, stopped trials that are continued, and
+These are the parts of a training in a population, stopped trials that are continued, clones, and
 configurations that are trained again at a higher fidelity. If trials train in turns, they continue
 themselves.
 """
@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from pydantic import JsonValue
+
 from workbench.experiment.fidelity import Levels
 from workbench.experiment.goals import sign_of
-from workbench.foundation.events import LowFidelity
+from workbench.foundation.events import Clone, LowFidelity
 from workbench.foundation.formatting import (
     counted_noun,
     format_count,
@@ -56,19 +58,16 @@ def describe_segment(history: History, trial: Trial) -> str | None:
     if segment.replaced is None:
         return text
     before = trials[segment.continues]
-    changed = [
-        f"{name} {format_value(before.params.get(name))} -> {format_value(value)}"
-        for name, value in trial.params.items()
-        if before.params.get(name) != value
-    ]
+    changed = describe_changed(before.params, trial.params)
     member = f" of member {before.segment.member}" if before.segment is not None else ""
-    return f"{text}{member} instead of trial {segment.replaced}" + (
-        f": {', '.join(changed)}" * bool(changed)
-    )
+    text += f"{member} instead of trial {segment.replaced}"
+    return f"{text}: {changed}" if changed else text
 
 
 def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
     """Yield which trial this one continues or repeats, and by which it is continued."""
+    if trial.clone is not None:
+        yield describe_clone(trials, trial, trial.clone)
     later = next((item.number for item in trials.values() if item.resumes == trial.number), None)
     if trial.fidelity is not None:
         yield describe_fidelity(trial.fidelity)
@@ -79,6 +78,33 @@ def _describe_steps(trials: Mapping[int, Trial], trial: Trial) -> Iterator[str]:
         yield f"continues trial {trial.resumes}, which was stopped at step {step}"
     if later is not None:
         yield f"{'continued' if trial.fidelity is None else 'trained further'} by trial {later}"
+
+
+def describe_clone(trials: Mapping[int, Trial], trial: Trial, clone: Clone) -> str:
+    """Describe a clone, such as `clone of trial 3 from its weights at step 60: lr 0.1 -> 0.01`.
+
+    Args:
+        trials: All trials of the run, by number.
+        trial: The clone.
+        clone: Where it comes from.
+    """
+    text = f"clone of trial {clone.of} from its start"
+    if clone.inherits:
+        text = f"clone of trial {clone.of} from its weights at step {clone.step}"
+    changes = describe_changed(trials[clone.of].params, trial.params)
+    return f"{text}: {changes}" if changes else text
+
+
+def describe_changed(before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> str:
+    """Describe which parameters differ, such as `lr 0.1 -> 0.01, momentum 0.9 -> none`."""
+    missing = object()
+    changes: list[str] = []
+    for name in dict.fromkeys([*before, *now]):
+        first, second = before.get(name, missing), now.get(name, missing)
+        if first != second:
+            values = ["none" if item is missing else format_value(item) for item in (first, second)]
+            changes.append(f"{name} {values[0]} -> {values[1]}")
+    return ", ".join(changes)
 
 
 def turn_now(history: History, trial: Trial) -> int | None:

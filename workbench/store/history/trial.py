@@ -15,6 +15,7 @@ from workbench.foundation.events import (
     AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
+    Clone,
     LowFidelity,
     Reason,
     ResizeMeasured,
@@ -102,6 +103,7 @@ class Trial:
     choosing_s: float | None = None
     segment: Segment | None = None  # which part of a training it is, in a population
     resumes: int | None = None  # the stopped trial of its configuration that it continues
+    clone: Clone | None = None  # the trial from which a user has cloned it
     turn: int = 0  # the turns that it has finished, if trials train in turns
     between_turns: bool = False  # whether it waits for its next turn
     # Its result after each turn.
@@ -152,6 +154,7 @@ class Trial:
     attempt_counted: bool = True
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
+    saved_step: int = 0  # the step of its newest checkpoint
     best_checkpoint: str | None = None
     attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
     checkpoints_deleted: str | None = None  # the setting that required it
@@ -199,9 +202,16 @@ class Trial:
     @property
     def continued(self) -> int | None:
         """The trial that it continues or whose configuration it trains further, or None."""
+        if self.clone is not None and self.clone.inherits:
+            return self.clone.of
         if self.segment is None:
             return self.resumes
         return self.segment.continues
+
+    @property
+    def inherits(self) -> bool:
+        """Whether it is a clone that continues from the weights of another trial."""
+        return self.clone is not None and self.clone.inherits
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long its workers have held GPUs, summed over the GPUs, in seconds."""
@@ -255,6 +265,7 @@ class Trial:
             "params": self.params,
             "segment": self.segment and self.segment.model_dump(),
             "resumes": self.resumes,
+            "clone": self.clone and self.clone.model_dump(),
             "turn": self.turn,
             "fidelity": self.fidelity and self.fidelity.model_dump(),
             "plan": self.plan.to_json(),
@@ -298,6 +309,9 @@ def _start(trial: Trial, event: TrialStarted) -> None:
 def _plan(trial: Trial, event: TrialPlanned) -> None:
     trial.plan = _shared(PartialPlan.from_json(event.plan))
     trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
+    if trial.clone is not None and event.begins_step is not None:
+        begins = {"step": event.begins_step, "epoch": event.begins_epoch}
+        trial.clone = trial.clone.model_copy(update=begins)
     trial.num_validation, trial.num_test = event.num_validation, event.num_test
 
 
@@ -320,6 +334,7 @@ def _report(trial: Trial, event: TrialReported) -> None:
 
 def _save_checkpoint(trial: Trial, event: CheckpointSaved) -> None:
     trial.last_checkpoint = event.path
+    trial.saved_step = max(trial.saved_step, event.step)
     if event.best:
         trial.best_checkpoint = event.path
 

@@ -125,7 +125,7 @@ MEMBER = TrialColumn(
 CONTINUES = TrialColumn(
     "continues",
     "progress",
-    "The trial that it continues, or whose configuration it trains further.",
+    "The trial that it continues, or whose weights or configuration it has.",
     lambda _, trial: trial.continued,
     is_short=True,
 )
