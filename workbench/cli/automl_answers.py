@@ -66,7 +66,7 @@ def explain(run_id: str, column: str | None, as_json: bool) -> None:
         names, titles = ["importance", "slices"], ["needs these columns", "is worst here"]
     if as_json:
         parts = zip(names, tables, strict=True)
-        document = {name: table.to_dict("records") for name, table in parts}
+        document: dict[str, Any] = {name: table.to_dict("records") for name, table in parts}
         if column is None:
             document["without_curve"] = analysis.without_curve
         print_json(document)
