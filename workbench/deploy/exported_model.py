@@ -171,10 +171,8 @@ def build(
             for part, (_, weight) in zip(parts, members, strict=True)
         ]
         total = graph.add("Sum", *weighted)
-    if curves:
-        total = along_curves(graph, total, curves)
-    elif temperature != 1.0:
-        total = _calibrated(graph, total, temperature)
+    if curves or temperature != 1.0:
+        total = calibrated(graph, total, temperature, curves)
     if are_shares:
         total = graph.add("Clip", total, *map(graph.constant, (np.float32(0), np.float32(1))))
     if quantiles is not None:
@@ -186,13 +184,32 @@ def build(
     return graph.model(total, output.name, _FLOAT, output.shape, more=more)
 
 
-def _calibrated(graph: Graph, probabilities: str, temperature: float) -> str:
-    least, inverse = (
-        graph.constant(np.float32(number)) for number in (_LEAST_CALIBRATED, 1.0 / temperature)
-    )
-    powers = graph.add("Pow", graph.add("Max", probabilities, least), inverse)
+def calibrated(
+    graph: Graph,
+    probabilities: str,
+    temperature: float,
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> str:
+    """Add a calibration of probabilities, after which none is 0, and return them.
+
+    Args:
+        graph: The graph.
+        probabilities: Probabilities of shape (batch, classes).
+        temperature: As in `build`.
+        curves: As in `build`.
+    """
+    least = graph.constant(np.float32(_LEAST_CALIBRATED))
     last = graph.constant(np.array([-1], dtype=np.int64))
-    return graph.add("Div", powers, graph.add("ReduceSum", powers, last, keepdims=1))
+
+    def divided(shares: str) -> str:
+        return graph.add("Div", shares, graph.add("ReduceSum", shares, last, keepdims=1))
+
+    if curves:
+        total = along_curves(graph, probabilities, curves)
+    else:
+        inverse = graph.constant(np.float32(1.0 / temperature))
+        total = divided(graph.add("Pow", graph.add("Max", probabilities, least), inverse))
+    return divided(graph.add("Max", total, least))
 
 
 def along_curves(

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from sklearn.metrics import cohen_kappa_score, f1_score, log_loss
 
-from workbench.deploy.exported_model import along_curves
+from workbench.deploy.exported_model import along_curves, calibrated
 from workbench.deploy.graph import Graph
 from workbench.foundation.errors import ArgumentError
 from workbench.runs.automl.decisions import Decisions, factors_of, learn_decisions
@@ -205,3 +205,67 @@ def test_ordered_classes_are_chosen_for_their_distance():
     decisions = learn_decisions(predicted, classes, score=None, distance_power=1)
     median = (predicted.cumsum(axis=1) < 0.5).sum(axis=1)
     np.testing.assert_array_equal(decisions.weighed(predicted).argmax(axis=1), median)
+
+
+def test_samples_that_are_all_right_do_not_make_certain():
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 2, 60)
+    predicted = np.where(np.eye(2)[classes] > 0, 0.9, 0.1)
+    decisions = learn_decisions(predicted, classes, score=None)
+    assert decisions.temperature >= 0.5
+    # By the rule of succession, one of 62 new samples may be of the other class.
+    assert decisions.calibrated(predicted).min() > 0.2 / 62
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("kind", ["temperature", "curves"])
+def test_no_calibrated_probability_is_0_and_none_in_the_graph(num_classes, kind):
+    decisions = Decisions(0.5)
+    if kind == "curves":
+        curve = ((-5.0, 0.0, 5.0), (-15.0, 0.0, 15.0))
+        decisions = Decisions(curves=(curve,) * (1 if num_classes == 2 else num_classes))
+    certain = np.eye(num_classes)
+    given = np.concatenate([certain, np.clip(certain, 1e-12, None), certain + 1.0 / num_classes])
+    given = given / given.sum(axis=1, keepdims=True)
+    found = decisions.calibrated(given)
+    assert found.min() >= 0.9e-7
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(found.argmax(axis=1), given.argmax(axis=1))
+    graph = Graph()
+    taken = graph.input("given", np.dtype("float32"), (num_classes,))
+    answer = calibrated(graph, taken, decisions.temperature, decisions.curves)
+    model = graph.model(answer, "answers", np.dtype("float32"), (num_classes,))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    answers = session.run(None, {"given": given.astype(np.float32)})[0]
+    assert answers.min() >= 0.9e-7
+    np.testing.assert_allclose(answers, found, atol=1e-5)
+
+
+def test_a_temperature_changes_no_class_and_curves_that_do_are_said():
+    predicted, classes = drawn(800, power=2.5)
+    decisions = learn_decisions(predicted, classes, score=None)
+    new, _ = drawn(4000, power=2.5, seed=1)
+    np.testing.assert_array_equal(decisions.calibrated(new).argmax(axis=1), new.argmax(axis=1))
+    assert decisions.describe(("no", "yes")) is None
+    predicted, classes = bent(1500, 0, 2)
+    decisions = learn_decisions(predicted, classes, score=None)
+    moved = decisions.calibrated(predicted).argmax(axis=1) != predicted.argmax(axis=1)
+    assert decisions.moved == moved.mean() > 0
+    text = decisions.describe(("no", "yes"))
+    assert text is not None
+    assert text.startswith("calibration changes the predicted class of ")
+
+
+def test_copies_of_a_row_do_not_confirm_each_other():
+    random = np.random.default_rng(0)
+    classes = random.integers(0, 2, 240)
+    predicted = np.repeat(random.dirichlet([1, 1], 240), 6, axis=0)
+    copied = learn_decisions(
+        predicted, np.repeat(classes, 6), score=None, copies=np.repeat(np.arange(240), 6)
+    )
+    alone = learn_decisions(predicted[::6], classes, score=None)
+    assert bool(copied.curves) == bool(alone.curves)
+    few = learn_decisions(
+        predicted[:240], np.repeat(classes[:40], 6), score=None, copies=np.repeat(np.arange(40), 6)
+    )
+    assert few == Decisions(), "40 rows are too few, however many copies they have"

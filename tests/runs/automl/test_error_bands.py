@@ -132,3 +132,30 @@ def test_a_graph_computes_the_same_quantiles():
     np.testing.assert_allclose(
         session.run(None, feeds)[0], bands.quantiles(predicted, levels, table), rtol=1e-4, atol=1e-4
     )
+
+
+def test_ranges_hold_the_wanted_weight_of_new_rows():
+    """Rows of large weight have large errors, and copies stand for weights, as in validation."""
+    held = []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        weights = random.choice([1.0, 8.0], 160, p=[0.8, 0.2])
+        errors = random.normal(0, 1, 160) * np.where(weights > 1, 6.0, 1.0)
+        copies = np.repeat(np.arange(60), np.maximum(1, weights[:60].astype(int)))
+        share = 1.0 / np.bincount(copies)[copies]
+        bands = learn_bands(
+            np.zeros(len(copies)), errors[:60][copies], weights=weights[:60][copies] * share
+        )
+        low, high = bands.around(np.zeros(100), 0.9)
+        new = errors[60:]
+        held.append(np.average((low <= new) & (new <= high), weights=weights[60:]))
+    assert 0.88 <= np.mean(held) <= 0.97
+
+
+def test_equal_weights_of_copies_are_the_rows_themselves():
+    predicted, targets = drawn(3, 150, 1.0)
+    rows = np.repeat(np.arange(150), 3)
+    plain = learn_bands(predicted, targets)
+    copied = learn_bands(predicted[rows], targets[rows], weights=np.full(450, 1 / 3))
+    np.testing.assert_allclose(copied.errors, plain.errors)
+    np.testing.assert_array_equal(copied.sizes, plain.sizes)

@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 
 from workbench.foundation.errors import ArgumentError
+from workbench.foundation.formatting import format_percent
 from workbench.foundation.refusals import closest
 
 BALANCED = "balanced"
 MIN_PROBABILITY = 1e-7
+"""No class is less probable, so that a single surprise costs a finite log loss."""
 _FEWEST_SAMPLES = 50
 _NUM_FOLDS = 5
-_TEMPERATURES = (0.25, 4.0)
+# Validation samples that are all right would make probabilities as sure as they can be.
+_TEMPERATURES = (0.5, 4.0)
 _NUM_HALVINGS = 30
 # A smaller change is not worth another step in each prediction.
 _LEAST_CHANGE = 0.05
@@ -57,25 +60,28 @@ class Decisions:
             only the second has a curve.
         costs: What it costs to predict a class (column) if another one (row) is true. The class
             with the least expected cost is predicted. Empty if all mistakes cost the same.
+        moved: The share of the samples that the curves were learnt from whose most probable class
+            differs with them. A temperature changes none.
     """
 
     temperature: float = 1.0
     factors: tuple[float, ...] = ()
     curves: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
     costs: tuple[tuple[float, ...], ...] = ()
+    moved: float = 0.0
 
     def calibrated(self, predicted: np.ndarray) -> np.ndarray:
-        """Return corrected probabilities.
+        """Return corrected probabilities, all of which are above 0.
 
         Args:
             predicted: (samples, classes) probabilities, or other predictions, which do not change.
         """
         if self.curves:
-            return _along_curves(predicted, self.curves)
+            return _above_0(_along_curves(predicted, self.curves))
         if self.temperature == 1.0:
             return predicted
         powers = np.maximum(predicted, MIN_PROBABILITY) ** (1.0 / self.temperature)
-        return powers / powers.sum(axis=1, keepdims=True)
+        return _above_0(powers / powers.sum(axis=1, keepdims=True))
 
     def weighed(self, predicted: np.ndarray) -> np.ndarray:
         """Return what is largest for the class that is predicted: probabilities times factors.
@@ -92,9 +98,15 @@ class Decisions:
         return predicted * np.array(self.factors)
 
     def describe(self, labels: tuple[object, ...]) -> str | None:
-        """Return which probability is enough for a class, in words, or None if none differs."""
+        """Return how the class follows from probabilities, in words.
+
+        None if it is the most probable class of the models.
+        """
         if self.costs:
             return "the class is predicted whose expected distance from the true one costs least"
+        if not self.factors and self.moved:
+            share = format_percent(self.moved)
+            return f"calibration changes the predicted class of {share} of the validation samples"
         if not self.factors:
             return None
         if len(self.factors) == 2:
@@ -113,6 +125,7 @@ def learn_decisions(
     class_factors: tuple[float, ...] = (),
     distance_power: int = 0,
     seed: int = 0,
+    copies: np.ndarray | None = None,
 ) -> Decisions:
     """Learn the calibration, and which class follows from it, from validation samples.
 
@@ -123,14 +136,19 @@ def learn_decisions(
         class_factors: The factors that the user gave, or empty.
         distance_power: For ordered classes, the power of distances that a metric measures, or 0.
         seed: Seed of the folds that tell whether both help.
+        copies: The number of the row that each sample is a copy of, or None if all differ.
 
     Source: temperature scaling of Guo et al. (2017), isotonic regression as in Zadrozny and Elkan
         (2002), and thresholds from expected counts as in Ye et al. (2012).
     """
     decisions = Decisions(factors=class_factors)
-    folds = np.random.default_rng(seed).permutation(len(targets)) % _NUM_FOLDS
-    if len(targets) >= _FEWEST_SAMPLES and predicted.shape[1] <= _MAX_CLASSES:
-        decisions = replace(_calibration(predicted, targets, folds), factors=class_factors)
+    if copies is None:
+        copies = np.arange(len(targets))
+    num_rows = int(copies.max(initial=-1)) + 1
+    folds = (np.random.default_rng(seed).permutation(num_rows) % _NUM_FOLDS)[copies]
+    if num_rows >= _FEWEST_SAMPLES and predicted.shape[1] <= _MAX_CLASSES:
+        calibration = _calibration(predicted, targets, folds, num_rows)
+        decisions = replace(calibration, factors=class_factors)
     elif not distance_power:
         return decisions
     if distance_power and not class_factors:
@@ -183,11 +201,13 @@ def factors_of(
     return tuple(given.get(name, 1.0) for name in names)
 
 
-def _calibration(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> Decisions:
+def _calibration(
+    predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray, num_rows: int
+) -> Decisions:
     """Return the calibration with the least log loss on samples that it was not learnt from."""
     best, losses = Decisions(), _log_losses(predicted, targets)
     learners = [_by_temperature]
-    if len(targets) >= _FEWEST_FOR_CURVES:
+    if num_rows >= _FEWEST_FOR_CURVES:
         learners.append(_by_curves)
     for learn in learners:
         learnt = learn(predicted, targets)
@@ -200,9 +220,17 @@ def _calibration(predicted: np.ndarray, targets: np.ndarray, folds: np.ndarray) 
             calibrated = decisions.calibrated(predicted[held_out])
             others[held_out] = _log_losses(calibrated, targets[held_out])
         gains = losses - others
-        if gains.mean() > gains.std() / len(gains) ** 0.5:
+        if gains.mean() > gains.std() / num_rows**0.5:
             best, losses = learnt, others
-    return best
+    if not best.curves:
+        return best
+    is_moved = best.calibrated(predicted).argmax(axis=1) != predicted.argmax(axis=1)
+    return replace(best, moved=float(is_moved.mean()))
+
+
+def _above_0(probabilities: np.ndarray) -> np.ndarray:
+    bounded = np.maximum(probabilities, MIN_PROBABILITY)
+    return bounded / bounded.sum(axis=1, keepdims=True)
 
 
 def _by_temperature(predicted: np.ndarray, targets: np.ndarray) -> Decisions:
@@ -271,13 +299,19 @@ def _log_losses(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _best_temperature(predicted: np.ndarray, targets: np.ndarray) -> float:
-    """Return the temperature with the least log loss, which has one minimum, by golden section."""
+    """Return the temperature with the least log loss, which has one minimum, by golden section.
+
+    One more sample of no class counts, so that samples which are all right do not mean certainty.
+
+    Source: the targets of Platt (1999), which keep a sigmoid from perfect certainty.
+    """
     golden = (5**0.5 - 1) / 2
     low, high = (math.log(bound) for bound in _TEMPERATURES)
 
     def loss(log_temperature: float) -> float:
-        decisions = Decisions(math.exp(log_temperature))
-        return float(_log_losses(decisions.calibrated(predicted), targets).mean())
+        calibrated = Decisions(math.exp(log_temperature)).calibrated(predicted)
+        unsure = -np.log(calibrated).mean()  # the loss of a sample that may be of any class
+        return float(_log_losses(calibrated, targets).mean() + unsure / len(targets))
 
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = loss(left), loss(right)

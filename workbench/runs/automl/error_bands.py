@@ -111,21 +111,67 @@ class ErrorBands:
 
 
 def learn_bands(
-    predicted: np.ndarray, targets: np.ndarray, known: SizeRows | None = None, seed: int = 0
+    predicted: np.ndarray,
+    targets: np.ndarray,
+    known: SizeRows | None = None,
+    seed: int = 0,
+    *,
+    weights: np.ndarray | None = None,
 ) -> ErrorBands:
     """Learn how large errors are.
+
+    Rows with weights are as many errors as rows of equal weight that are as much evidence.
 
     Args:
         predicted: Predicted numbers of rows that the models did not learn from.
         targets: The true numbers.
         known: These rows as trees read them, or None if the columns are not to be used.
         seed: Seed of the folds that tell what the size of errors follows.
+        weights: The weight of each row, which copies of it share, or None if all are equal.
     """
+    if weights is None:
+        bands, errors = _learn(predicted, targets, known, seed)
+        return replace(bands, errors=np.sort(errors))
+    first = np.unique(copies_in(predicted, targets), return_index=True)[1]
+    if known is not None:
+        known = replace(known, inputs=known.inputs[first], rows=known.rows[first])
+    bands, errors = _learn(predicted[first], targets[first], known, seed)
+    return replace(bands, errors=_as_equal_weights(errors, np.add.reduceat(weights, first)))
+
+
+def copies_in(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the number of the row that each sample is a copy of. Copies follow each other.
+
+    Args:
+        predicted: What was predicted for each sample.
+        targets: The true values.
+    """
+    both = np.column_stack([predicted, targets])
+    is_new = np.append(False, (both[1:] != both[:-1]).any(axis=1))
+    return np.cumsum(is_new[: len(both)])
+
+
+def _as_equal_weights(errors: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return sorted errors of equal weight, as many as there is evidence, with the same quantiles.
+
+    Source: the effective number of samples of Kish (1965).
+    """
+    order = np.argsort(errors, kind="stable")
+    shares = np.cumsum(weights[order]) / weights.sum()
+    num = max(1, round(float(weights.sum() ** 2 / (weights**2).sum())))
+    levels = np.arange(1, num + 1) / (num + 1)
+    return errors[order][np.searchsorted(shares, levels).clip(max=len(errors) - 1)]
+
+
+def _learn(
+    predicted: np.ndarray, targets: np.ndarray, known: SizeRows | None, seed: int
+) -> tuple[ErrorBands, np.ndarray]:
+    """Return bands that know the usual size of an error, and the errors divided by it."""
     errors = targets - predicted
     num_bins = min(_MAX_BINS, len(targets) // _FEWEST_PER_BIN)
     chosen, best = _constant(errors), errors
     if num_bins < 2:
-        return replace(chosen, errors=np.sort(best))
+        return chosen, best
     folds = _folds_of(len(targets), known, seed)
     cost = _cost(predicted, targets, best, np.ones(len(targets)))
     binned = _binned(predicted, errors, num_bins)
@@ -138,7 +184,7 @@ def learn_bands(
     if (lower := _cost(predicted, targets, errors / of_bins, of_bins)) < (1 - _LEAST_GAIN) * cost:
         chosen, best, cost, sizes = binned, errors / of_bins, lower, of_bins
     if known is None or len(targets) < _FEWEST_FOR_TREES or not np.abs(best).mean() > 0:
-        return replace(chosen, errors=np.sort(best))
+        return chosen, best
     from workbench.models.trees import fit_sizes, size_factors
 
     of_trees = np.empty(len(errors))
@@ -151,7 +197,7 @@ def learn_bands(
         best = errors / of_trees
         trees = fit_sizes(known.inputs, np.abs(errors / sizes), seed)
         chosen = replace(chosen, encoder=known.encoder, trees=trees)
-    return replace(chosen, errors=np.sort(best))
+    return chosen, best
 
 
 def thinned(bands: ErrorBands) -> ErrorBands:

@@ -34,7 +34,7 @@ from workbench.foundation.formatting import format_percent
 from workbench.runs.automl.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.runs.automl.candidates import NUM_ENSEMBLED
 from workbench.runs.automl.decisions import Decisions, learn_decisions
-from workbench.runs.automl.error_bands import ErrorBands, learn_bands, thinned
+from workbench.runs.automl.error_bands import ErrorBands, copies_in, learn_bands, thinned
 from workbench.runs.automl.held_out_analysis import AskedScore, TestAnalysis, analyse
 from workbench.runs.automl.latency import limit_of, row_s
 from workbench.runs.automl.model_card import model_card
@@ -502,7 +502,8 @@ class AutoML:
         num = len(chosen.targets)
         if rows is not None:  # a run that was stopped may know the errors of its first folds only
             rows = replace(rows, inputs=rows.inputs[:num], rows=rows.rows[:num])
-        return thinned(learn_bands(chosen.predicted[:, 0], chosen.targets, rows))
+        weights = self._held_out.weights_of_validation(num)
+        return thinned(learn_bands(chosen.predicted[:, 0], chosen.targets, rows, weights=weights))
 
     def _with_quantiles(self, predicted: np.ndarray, samples: Any) -> np.ndarray:
         """Return predictions with the quantiles that the user asked for, as (samples, 1 + levels).
@@ -796,6 +797,12 @@ class AutoML:
             return self._delivered[1].chosen.decisions
         return self._chosen.decisions
 
+    def _copies(self, chosen: ChosenModel) -> np.ndarray | None:
+        """Return the row of each validation sample, or None if no row has copies for its weight."""
+        if self._held_out.weights is None:
+            return None
+        return copies_in(chosen.predicted, chosen.targets)
+
     def _learn_decisions(self, chosen: ChosenModel) -> Decisions:
         """Learn how probabilities are corrected, and which class follows from them."""
         if self._task == "regression" or not chosen.used:
@@ -808,6 +815,7 @@ class AutoML:
             score=None if measure is None else measure.tuned,
             class_factors=self._held_out.class_factors,
             distance_power=0 if measure is None else measure.distance_power,
+            copies=self._copies(chosen),
         )
 
     def _ending(self) -> tuple[ChosenModel, np.ndarray]:
